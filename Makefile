@@ -1,0 +1,41 @@
+# GPUaaS: every command of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+PARTS := contract sdk platform agent apps/slurm cli lab
+BIN := .venv/bin
+PYTHON_FOLDERS := contract sdk platform agent apps cli lab tests bench
+
+.PHONY: help up down test check bench contract lock clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+.venv/.ready: requirements.lock tools/uv.lock tools/bootstrap $(PARTS:%=%/pyproject.toml)
+	@tools/bootstrap
+
+up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=--help for more)
+	@$(BIN)/gpuaas up $(ARGS)
+
+down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
+	@$(BIN)/gpuaas down $(ARGS)
+
+test: .venv/.ready check ## check, then every test; real machines when run as root
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.ready ## format, lint, types, import rules, golden contract
+	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
+	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
+	@$(BIN)/mypy $(PYTHON_FOLDERS)
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
+
+bench: .venv/.ready ## measured ratios: durable POST against its floor, deploy against a shell script
+	@$(BIN)/python -m bench $(ARGS)
+
+contract: .venv/.ready ## renew the golden OpenAPI document after a change on purpose
+	@$(BIN)/python -m gpuaas_contract.openapi --write contract/openapi/openapi.json
+
+lock: .venv/.ready ## resolve requirements.in anew into requirements.lock
+	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock
+
+clean: ## remove the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,50 @@
+"""The form of one row of the endpoint table."""
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from gpuaas_contract.errors import AUTHENTICATED, EVERYWHERE, MUTATION, ApiError, Conflict, ValidationFailed
+from gpuaas_contract.wire import NoQuery, Query
+
+RequestBody = TypeVar("RequestBody")
+Answer = TypeVar("Answer")
+
+Audience = Literal["caller", "node", "public"]
+"""Who authenticates: a person or service account, a node, or nobody."""
+Repeat = Literal["key", "natural"]
+"""How a repeated mutation stays one: by X-Idempotency-Key, or because its content makes it so (PUT, epochs)."""
+
+
+@dataclass(frozen=True)
+class Endpoint(Generic[RequestBody, Answer]):
+    name: str
+    """Stable dotted name: operation id, audit action and metric label."""
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    summary: str
+    request: type[RequestBody]
+    response: type[Answer]
+    permission: str = ""
+    audience: Audience = "caller"
+    status: int = 200
+    query: type[Query] = NoQuery
+    repeat: Repeat = "key"
+    audited: bool = True
+    """Leaves an audit row; off only for the steady chatter of nodes and controllers."""
+    secret_answer: bool = False
+    """The answer holds a secret: it is given once and never stored for a replay."""
+    errors: tuple[type[ApiError], ...] = ()
+    example: dict[str, Any] = field(default_factory=dict)
+    """One request body that works on a fresh local cloud, as JSON values."""
+
+    @property
+    def mutates(self) -> bool:
+        return self.method != "GET"
+
+    def possible_errors(self) -> tuple[type[ApiError], ...]:
+        found = [*EVERYWHERE, *self.errors]
+        if self.audience != "public":
+            found += AUTHENTICATED
+        if self.mutates:
+            found += MUTATION if self.repeat == "key" else (ValidationFailed, Conflict)
+        return tuple(dict.fromkeys(found))

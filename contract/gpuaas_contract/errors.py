@@ -1,0 +1,163 @@
+"""The error catalogue: one class per stable code. The platform raises them, the edge alone writes them as
+problem documents, and the SDK raises the same class again on the other side of the wire."""
+
+from typing import Any, ClassVar
+
+from gpuaas_contract.wire import Wire
+
+
+class Problem(Wire):
+    """RFC 9457 problem details plus the platform's canonical envelope, on every failure of every route."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    message: str
+    correlation_id: str
+    details: dict[str, Any]
+    retryable: bool
+    fix: str
+
+
+class ApiError(Exception):
+    """Base of the tree. `code` is on the wire and never renamed; `message` is for people and may change."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Something failed inside the platform"
+    retryable: ClassVar[bool] = True
+    default_fix: ClassVar[str] = (
+        "Retry with the same idempotency key; if it stays, look for the correlation id in the logs."
+    )
+
+    def __init__(self, message: str = "", *, details: dict[str, Any] | None = None, fix: str = "") -> None:
+        super().__init__(message or self.title)
+        self.message = message or self.title
+        self.details = details or {}
+        self.fix = fix or self.default_fix
+        self.correlation_id = ""
+
+
+class InvalidRequest(ApiError):
+    code, status, title, retryable = "invalid_request", 400, "The request could not be read", False
+    default_fix = "Correct the request; `gpuaas schema` shows its form."
+
+
+class ValidationFailed(ApiError):
+    code, status, title, retryable = "validation_error", 400, "A field has a value that is not allowed", False
+    default_fix = "Correct the named field."
+
+
+class IdempotencyKeyMissing(ApiError):
+    code, status, title, retryable = "idempotency_key_missing", 400, "Mutations need an X-Idempotency-Key header", False
+    default_fix = "Send one random key per logical change and repeat it on retries."
+
+
+class TokenMissing(ApiError):
+    code, status, title, retryable = "token_missing", 401, "No bearer token was sent", False
+    default_fix = "gpuaas login"
+
+
+class TokenInvalid(ApiError):
+    code, status, title, retryable = "token_invalid", 401, "The bearer token is not valid", False
+    default_fix = "gpuaas login"
+
+
+class TokenExpired(ApiError):
+    code, status, title, retryable = "token_expired", 401, "The bearer token has expired", False
+    default_fix = "gpuaas login"
+
+
+class CredentialsInvalid(ApiError):
+    code, status, title, retryable = "credentials_invalid", 401, "These credentials are not valid", False
+    default_fix = "Check the name and the secret; both are case-sensitive."
+
+
+class PermissionDenied(ApiError):
+    code, status, title, retryable = "insufficient_permissions", 403, "You lack the permission this needs", False
+    default_fix = "Ask a project admin for a role that holds the permission named in details."
+
+
+class NotFound(ApiError):
+    code, status, title, retryable = "not_found", 404, "There is no such thing, or you may not see it", False
+    default_fix = "Check the id; `gpuaas get` lists what you can see."
+
+
+class MethodNotAllowed(ApiError):
+    code, status, title, retryable = "method_not_allowed", 405, "This path does not take that method", False
+    default_fix = "See the Allow header."
+
+
+class Conflict(ApiError):
+    code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
+    default_fix = "Read the present state, then decide."
+
+
+class OperationInProgress(ApiError):
+    code, status, title, retryable = "operation_in_progress", 409, "Another operation holds this target", True
+    default_fix = "gpuaas op follow OPERATION, then try again."
+
+
+class LeaseLost(ApiError):
+    code, status, title, retryable = "lease_lost", 409, "A newer claim holds this operation", False
+    default_fix = "Stop working on it; whoever holds the higher epoch goes on."
+
+
+class RequestInFlight(ApiError):
+    code, status, title, retryable = "request_in_flight", 409, "The first request with this key is still running", True
+    default_fix = "Wait and send the same request again."
+
+
+class SecretAlreadyDelivered(ApiError):
+    code, status, title, retryable = "secret_already_delivered", 409, "The secret of this request was shown once", False
+    default_fix = "Make a new key; the platform keeps no copy of the secret."
+
+
+class IdempotencyKeyReused(ApiError):
+    code, status, title, retryable = "idempotency_key_reused", 422, "This key was used for another request", False
+    default_fix = "Use a new key for a new change."
+
+
+class NotEntitled(ApiError):
+    code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
+    default_fix = "A tenant admin can enable it: gpuaas app entitle APP --project PROJECT"
+
+
+class NoCapacity(ApiError):
+    code, status, title, retryable = "no_capacity", 422, "No node fits the request", True
+    default_fix = "See details.why_not for each node, or release an allocation."
+
+
+class EvidenceRequired(ApiError):
+    code, status, title, retryable = "evidence_required", 422, "Nothing shows that this is safe", False
+    default_fix = "Attach a fresh observation that says the member is idle, or force with a reason."
+
+
+class BodyTooLarge(ApiError):
+    code, status, title, retryable = "body_too_large", 413, "The body is larger than the platform accepts", False
+    default_fix = "Send at most 1 MiB."
+
+
+class Unavailable(ApiError):
+    code, status, title, retryable = "unavailable", 503, "The platform cannot answer right now", True
+    default_fix = "Retry after the number of seconds in Retry-After."
+
+
+def _tree(root: type[ApiError]) -> list[type[ApiError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _tree(child))]
+
+
+BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
+
+EVERYWHERE: tuple[type[ApiError], ...] = (InvalidRequest, ApiError, Unavailable, MethodNotAllowed, BodyTooLarge)
+"""Codes that any route may answer with."""
+AUTHENTICATED: tuple[type[ApiError], ...] = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
+MUTATION: tuple[type[ApiError], ...] = (
+    ValidationFailed,
+    IdempotencyKeyMissing,
+    IdempotencyKeyReused,
+    RequestInFlight,
+    Conflict,
+)

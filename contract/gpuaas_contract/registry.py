@@ -1,0 +1,19 @@
+"""The endpoint table: every route there is, in the order of the reference."""
+
+from typing import Any
+
+from gpuaas_contract import access, capacity, catalog, events, identity, instances, node, operations, runtime
+from gpuaas_contract.endpoint import Endpoint
+
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
+    *identity.ENDPOINTS,
+    *catalog.ENDPOINTS,
+    *capacity.ENDPOINTS,
+    *access.ENDPOINTS,
+    *instances.ENDPOINTS,
+    *operations.ENDPOINTS,
+    *runtime.ENDPOINTS,
+    *events.ENDPOINTS,
+    *node.ENDPOINTS,
+)
+BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

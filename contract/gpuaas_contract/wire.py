@@ -1,0 +1,49 @@
+"""Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
+
+from typing import Any, Generic, TypeVar, dataclass_transform
+
+import msgspec
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class WireMeta(msgspec.StructMeta):
+    """Every struct of the contract is frozen and takes keywords only, so fields may be added anywhere."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "WireMeta":
+        options = {"kw_only": True, "frozen": True, **options}
+        return super().__new__(mcls, name, bases, namespace, **options)
+
+
+class Wire(msgspec.Struct, metaclass=WireMeta):
+    """A value that leaves the platform."""
+
+
+class Request(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
+    """A value that enters the platform. Unknown fields are refused, so a typo never passes silently."""
+
+
+class NoBody(Request):
+    """The request has no body."""
+
+
+class Query(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
+    """Parameters after the question mark."""
+
+
+class NoQuery(Query):
+    """The request takes no parameters."""
+
+
+class PageQuery(Query):
+    page_size: int = 100
+    """How many items at the most; more than 500 is read as 500."""
+    page_token: str = ""
+    """`next_page_token` of the page before."""
+
+
+Item = TypeVar("Item")
+
+
+class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
+    items: list[Item]
+    next_page_token: str | None = None

@@ -1,0 +1,1 @@
+"""Ways into a machine: the SSH authority and the grants it signed."""

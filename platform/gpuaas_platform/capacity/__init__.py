@@ -1,0 +1,1 @@
+"""Nodes, the tasks their agents pull, and allocations: a project's claim on a node."""

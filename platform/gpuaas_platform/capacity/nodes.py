@@ -1,0 +1,163 @@
+"""Admit nodes, hear their heartbeats, hand them signed tasks. Serves the agent's routes; `service` queues the tasks."""
+
+import base64
+import datetime
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from gpuaas_contract import errors, node
+from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
+
+from gpuaas_platform.call import Call, Caller, Origin, Site
+from gpuaas_platform.capacity import store
+from gpuaas_platform.identity import service as identity
+from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.record import service as record
+
+_LOGIN_SKEW_S = 300
+
+
+async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:
+    secret = ids.new_secret("enrol")
+    expires_at = call.now + datetime.timedelta(seconds=max(60, min(body.ttl_s, 86_400)))
+    await store.add_enrolment_token(tx, ids.digest(secret), body.name, body.sku, body.region, clock.micros(expires_at))
+    return EnrolmentToken(token=secret, name=body.name, ca_sha256=call.site.ca_sha256, expires_at=expires_at)
+
+
+async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
+    """A token works once. The same node asking again with it (its answer was lost) gets its id again."""
+    token = await store.enrolment_token(tx, ids.digest(body.token))
+    if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
+        raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
+    if token["used_by"]:
+        if token["used_by"] != body.public_key_pem:
+            raise errors.CredentialsInvalid("This enrolment token was used.")
+        return node.Enrolled(node_id=token["node_id"])
+    _public_key(body.public_key_pem)
+    known = await store.NODES.find(tx, "name = $1", body.name)
+    enrolled = _enrolled_node(call, body, token, known[0] if known else None)
+    await (store.NODES.save if known else store.NODES.insert)(tx, enrolled)
+    await store.set_node_key(tx, enrolled.node_id, body.public_key_pem)
+    await store.use_enrolment_token(tx, ids.digest(body.token), body.public_key_pem, enrolled.node_id)
+    await _tell(tx, call.origin, enrolled)
+    return node.Enrolled(node_id=enrolled.node_id)
+
+
+async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
+    key = await store.node_key(tx, body.node_id)
+    said = f"gpuaas-node-token\n{body.node_id}\n{body.timestamp_s}\n{body.nonce}"
+    fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
+    if key is None or not fresh or key["last_login"] == body.nonce:
+        raise errors.CredentialsInvalid("The node is unknown, its clock is off, or this proof was used.")
+    try:
+        _public_key(key["public_key_pem"]).verify(base64.b64decode(body.signature), said.encode())
+    except (InvalidSignature, ValueError) as error:
+        raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
+    await store.note_login(tx, body.node_id, body.nonce)
+    caller = Caller("node", body.node_id)
+    token = await identity.issue_token(tx, call.origin, caller, call.site.settings.node_token_ttl_s)
+    return node.NodeToken(access_token=token.access_token, expires_in_s=token.expires_in_s)
+
+
+async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.HeartbeatAnswer:
+    present = await store.NODES.get(tx, call.caller.actor_id)
+    if present is None:
+        raise errors.NotFound
+    seen = msgspec.structs.replace(
+        present,
+        status="ready",
+        facts=body.facts,
+        address=_address(call, body.facts.addresses, present.address),
+        agent_version=body.agent_version,
+        boot_id=body.boot_id,
+        last_seen_at=call.now,
+    )
+    await store.NODES.save(tx, seen)
+    if present.status != seen.status:
+        await _tell(tx, call.origin, seen)
+    return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
+
+
+async def mark_lost(tx: db.Tx, site: Site, origin: Origin) -> None:
+    """Age is measured from our receipt: a node's own clock can be wrong."""
+    silent_since = clock.micros(origin.now - datetime.timedelta(seconds=site.settings.node_lost_after_s))
+    for silent in await store.NODES.find(tx, "status = 'ready' AND last_seen_at < $1", silent_since):
+        lost = msgspec.structs.replace(silent, status="lost")
+        await store.NODES.save(tx, lost)
+        await _tell(tx, origin, lost)
+
+
+async def queue_task(
+    tx: db.Tx, site: Site, origin: Origin, node_id: str, kind: str, subject_id: str, params: dict[str, object]
+) -> None:
+    task_id = ids.new("task")
+    expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s)
+    payload = msgspec.json.encode(
+        {
+            "task_id": task_id,
+            "node_id": node_id,
+            "type": kind,
+            "params": params,
+            "issued_at_s": int(origin.now.timestamp()),
+            "expires_at_s": int(expires_at.timestamp()),
+            "correlation_id": origin.correlation_id,
+        }
+    )
+    signature = base64.b64encode(site.keys.tasks.sign(payload)).decode()
+    await store.add_task(
+        tx,
+        task_id,
+        node_id=node_id,
+        kind=kind,
+        subject_id=subject_id,
+        expires_at=clock.micros(expires_at),
+        payload=payload.decode(),
+        signature=signature,
+    )
+    tx.wake(tasks_topic(node_id))
+
+
+def tasks_topic(node_id: str) -> str:
+    return f"tasks:{node_id}"
+
+
+def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None) -> Node:
+    return Node(
+        node_id=known.node_id if known else ids.new("node"),
+        name=body.name,
+        region=token["region"],
+        sku=token["sku"],
+        status="ready",
+        address=_address(call, body.facts.addresses, ""),
+        ssh_host_public_key=body.ssh_host_public_key,
+        facts=body.facts,
+        agent_version="",
+        boot_id="",
+        enrolled_at=call.now,
+        last_seen_at=call.now,
+        allocation_id=known.allocation_id if known else None,
+    )
+
+
+def _address(call: Call, said: list[str], present: str) -> str:
+    """The address the node calls from, unless it sits on our own host; then the first it names."""
+    if call.peer not in ("127.0.0.1", "::1", ""):
+        return call.peer
+    return said[0] if said else present
+
+
+def _public_key(pem: str) -> Ed25519PublicKey:
+    try:
+        key = load_pem_public_key(pem.encode())
+    except ValueError as error:
+        raise errors.ValidationFailed("public_key_pem is not a public key.") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise errors.ValidationFailed("public_key_pem is not an Ed25519 key.")
+    return key
+
+
+async def _tell(tx: db.Tx, origin: Origin, changed: Node) -> None:
+    payload = {"node_id": changed.node_id, "name": changed.name, "status": changed.status}
+    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")

@@ -1,0 +1,1 @@
+"""Who calls: organisations, projects, people, service accounts, tokens and role bindings."""

@@ -1,0 +1,59 @@
+"""Signing keys of the platform: one file each in the data folder, made at first start, readable by the owner only."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True)
+class Keys:
+    ssh_authority: Ed25519PrivateKey
+    """Signs user certificates for machines."""
+    tasks: Ed25519PrivateKey
+    """Signs node tasks."""
+
+    def ssh_authority_public(self) -> str:
+        raw = self.ssh_authority.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        return raw.decode()
+
+    def tasks_public_pem(self) -> str:
+        raw = self.tasks.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return raw.decode()
+
+
+def load(folder: Path) -> Keys:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Keys(ssh_authority=_load_one(folder / "ssh-authority.pem"), tasks=_load_one(folder / "tasks.pem"))
+
+
+def _load_one(path: Path) -> Ed25519PrivateKey:
+    if not path.exists():
+        write_private(path, private_pem(Ed25519PrivateKey.generate()))
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise TypeError(f"{path} is not an Ed25519 key")
+    return key
+
+
+def private_pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)

@@ -1,0 +1,1 @@
+"""What happened: events for whoever follows, audit rows for whoever asks later. Both are written with the change."""

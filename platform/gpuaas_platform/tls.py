@@ -1,0 +1,118 @@
+"""The platform's own small certificate authority, made at first start, and the server certificate it signs.
+
+Whoever connects pins the authority by fingerprint (enrolment tokens carry it), so nobody trusts blindly."""
+
+import datetime
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gpuaas_platform.kit import keys
+
+_AUTHORITY_DAYS, _SERVER_DAYS = 3650, 90
+
+
+@dataclass(frozen=True)
+class Authority:
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @property
+    def pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+def load_authority(folder: Path, now: datetime.datetime) -> Authority:
+    key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
+    if not certificate_path.exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        keys.write_private(key_path, _pem(key))
+        name = _name("GPUaaS local authority")
+        certificate = (
+            _builder(name, name, key.public_key(), now, _AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        keys.write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
+    loaded = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{key_path} is not an elliptic-curve key")
+    return Authority(loaded, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
+
+
+def issue_server_certificate(
+    authority: Authority, folder: Path, address: str, now: datetime.datetime
+) -> tuple[Path, Path]:
+    """A new certificate at every start: key path and certificate path."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(address), authority.certificate.subject, key.public_key(), now, _SERVER_DAYS)
+        .add_extension(x509.SubjectAlternativeName(_alternative_names(address)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    key_path, certificate_path = folder / "tls-server.pem", folder / "tls-server.crt"
+    keys.write_private(key_path, _pem(key))
+    keys.write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
+    return key_path, certificate_path
+
+
+def _alternative_names(address: str) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    try:
+        names.append(x509.IPAddress(ipaddress.ip_address(address)))
+    except ValueError:
+        names.append(x509.DNSName(address))
+    return names
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
