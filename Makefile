@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 PARTS := contract sdk platform agent apps/slurm cli lab
 BIN := .venv/bin
+PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench
 PYTHON_FOLDERS := contract sdk platform agent apps cli lab tests bench
 
 .PHONY: help up down test check bench contract lock clean
@@ -24,7 +26,8 @@ test: .venv/.ready check ## check, then every test; real machines when run as ro
 check: .venv/.ready ## format, lint, types, import rules, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
 	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
-	@$(BIN)/mypy $(PYTHON_FOLDERS)
+	@$(BIN)/mypy $(PACKAGES)
+	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
 

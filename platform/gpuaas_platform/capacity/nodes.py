@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -78,6 +79,14 @@ async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.
     if present.status != seen.status:
         await _tell(tx, call.origin, seen)
     return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
+
+
+async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, Any]) -> None:
+    """A machine may get its SSH host key only after it enrolled; the first task that knows it says so."""
+    host_key = result.get("ssh_host_public_key")
+    present = await store.NODES.get(tx, node_id)
+    if isinstance(host_key, str) and host_key and present is not None and present.ssh_host_public_key != host_key:
+        await store.NODES.save(tx, msgspec.structs.replace(present, ssh_host_public_key=host_key))
 
 
 async def mark_lost(tx: db.Tx, site: Site, origin: Origin) -> None:

@@ -68,6 +68,7 @@ async def task_ended(tx: db.Tx, call: Call, task_id: str, body: TaskResult) -> N
     if task["state"] != "queued":
         return
     await store.end_task(tx, task_id, body.status, msgspec.json.encode(body).decode())
+    await nodes.note_host_key(tx, task["node_id"], body.result)
     reason = f"{body.error.code}: {body.error.message}" if body.error else ""
     await _apply(tx, call.origin, task["type"], task["subject_id"], body.status == "succeeded", reason)
 

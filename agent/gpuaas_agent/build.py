@@ -1,0 +1,49 @@
+"""`python -m gpuaas_agent.build OUT.pyz` packs the agent into one file; equal source gives equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+
+SHEBANG = b"#!/usr/bin/env python3\n"
+STARTER = b"import sys\n\nfrom gpuaas_agent import main\n\nsys.exit(main.main())\n"
+LEFT_OUT = frozenset({"build.py", "testing"})
+
+
+def build(target: Path) -> str:
+    """Write the archive and answer its sha256."""
+    package = Path(__file__).resolve().parent
+    contents = {"__main__.py": STARTER}
+    for path in package.rglob("*.py"):
+        if not LEFT_OUT.intersection(path.relative_to(package).parts):
+            contents[path.relative_to(package.parent).as_posix()] = path.read_bytes()
+    with target.open("wb") as file:
+        file.write(SHEBANG)
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in sorted(contents):
+                archive.writestr(_entry(name), contents[name])
+    target.chmod(0o755)
+    return hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    # Stored, not deflated: the bytes then depend on no zlib version.
+    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    entry.compress_type = zipfile.ZIP_STORED
+    entry.create_system = 3
+    entry.external_attr = 0o100644 << 16
+    return entry
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m gpuaas_agent.build OUT.pyz\n")
+        return 64
+    sys.stdout.write(build(Path(arguments[0])) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""Runs programs: argv lists only, a fixed environment, always a time limit. Used by keys, facts and handlers."""
+
+from __future__ import annotations
+
+import subprocess
+
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/root"}
+
+
+class CommandFailed(Exception):
+    """A program could not be started, took too long, or ended with a status other than 0."""
+
+    def __init__(self, argv: list[str], reason: str) -> None:
+        super().__init__("`{}` {}".format(" ".join(argv), reason))
+        self.argv = argv
+
+
+def run(argv: list[str], *, content: bytes = b"", timeout_s: float = 60) -> bytes:
+    """Standard output of the program; raises CommandFailed unless it ended with status 0."""
+    try:
+        ended = subprocess.run(
+            argv, input=content, capture_output=True, env=ENVIRONMENT, timeout=timeout_s, check=False
+        )
+    except OSError as error:
+        raise CommandFailed(argv, f"could not be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(argv, f"did not end within {timeout_s:g} s") from error
+    if ended.returncode != 0:
+        said = (ended.stderr or ended.stdout).decode(errors="replace").strip()[-800:]
+        raise CommandFailed(argv, f"ended with status {ended.returncode}: {said}")
+    return ended.stdout
+
+
+def succeeds(argv: list[str], *, timeout_s: float = 60) -> bool:
+    """Whether the program ended with status 0; for programs whose status is the answer."""
+    try:
+        run(argv, timeout_s=timeout_s)
+    except CommandFailed:
+        return False
+    return True

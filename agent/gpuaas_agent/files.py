@@ -1,0 +1,79 @@
+"""Files that are whole or absent, never half written. Used for the agent's state and by the handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> None:
+    """Write beside the target, let `check` look at it, then rename over it; durable once this returns."""
+    draft = _draft(path)
+    try:
+        with os.fdopen(os.open(str(draft), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if check is not None:
+            check(draft)
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def put(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> bool:
+    """Make the file have this content and mode; answers whether anything had to change."""
+    current = read(path)
+    if current == content and stat.S_IMODE(path.stat().st_mode) == mode:
+        return False
+    write_atomic(path, content, mode, check)
+    return True
+
+
+def read(path: Path) -> bytes | None:
+    """The file's content, or None if there is no such file. Any other failure is raised."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def remove(path: Path) -> bool:
+    """Remove the file, and what a crash while writing it left; answers whether the file was there."""
+    with contextlib.suppress(FileNotFoundError):
+        _draft(path).unlink()
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    sync_directory(path.parent)
+    return True
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """Make the directory and its parents; the mode holds whatever the umask is."""
+    if path.is_dir():
+        return
+    make_directory(path.parent, 0o755)
+    path.mkdir(exist_ok=True)
+    path.chmod(mode)
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _draft(path: Path) -> Path:
+    # The leading dot keeps it out of sudo's and sshd's directory includes; one name per file, so crashes leave no heap.
+    return path.with_name(f".{path.name}.new")

@@ -1,0 +1,145 @@
+"""Who this node is: its key, its one enrolment, its short-lived token. Used by main and, as Session, by both loops."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuaas_agent import config, files, keys, log, wire
+
+RENEW_AT_SHARE = 0.8
+
+
+def enrol(
+    server: wire.Server,
+    settings: config.Config,
+    state: Path,
+    describe: Callable[[], dict[str, Any]],
+    stop: threading.Event,
+) -> str:
+    """The node's id; enrols on the first start. A crash at any point is repaired by starting again."""
+    node_file = state / "node.json"
+    known = files.read(node_file)
+    if known is None:
+        node_id = _send_enrolment(server, settings, state, describe, stop)
+        files.write_atomic(node_file, json.dumps({"node_id": node_id}).encode(), 0o600)
+        log.event("enrolled", node_id=node_id)
+    else:
+        node_id = str(json.loads(known)["node_id"])
+    files.remove(state / "enrolment.json")
+    config.forget_token(settings.path)
+    return node_id
+
+
+def token_message(node_id: str, timestamp_s: int, nonce: str) -> bytes:
+    return f"gpuaas-node-token\n{node_id}\n{timestamp_s}\n{nonce}".encode()
+
+
+class Session:
+    """Authorised calls. The token lives in memory only and is shared by the loops' threads."""
+
+    def __init__(self, server: wire.Server, node_id: str, private_key: Path) -> None:
+        self.node_id = node_id
+        self._server = server
+        self._private_key = private_key
+        self._lock = threading.Lock()
+        self._token: str | None = None
+        self._renew_at_s = 0.0
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        token = self._current_token()
+        try:
+            return self._server.call(method, path, body, token=token, **options)
+        except wire.Rejected as error:
+            if error.status != 401:
+                raise
+        self._discard(token)
+        return self._server.call(method, path, body, token=self._current_token(), **options)
+
+    def _current_token(self) -> str:
+        with self._lock:
+            if self._token is None or time.monotonic() >= self._renew_at_s:
+                self._token, life_s = self._fetch_token()
+                self._renew_at_s = time.monotonic() + life_s * RENEW_AT_SHARE
+            return self._token
+
+    def _discard(self, token: str) -> None:
+        with self._lock:
+            # Another thread may have renewed it already; its new token stays.
+            if self._token == token:
+                self._token = None
+
+    def _fetch_token(self) -> tuple[str, float]:
+        timestamp_s, nonce = int(time.time()), secrets.token_hex(16)
+        signature = keys.sign(self._private_key, token_message(self.node_id, timestamp_s, nonce))
+        body = {
+            "node_id": self.node_id,
+            "timestamp_s": timestamp_s,
+            "nonce": nonce,
+            "signature": base64.b64encode(signature).decode(),
+        }
+        answer = self._server.call("POST", "/node/v1/token", body, idempotency_key=nonce)
+        token, life_s = answer.get("access_token"), answer.get("expires_in_s")
+        if not isinstance(token, str) or not isinstance(life_s, (int, float)):
+            raise wire.Unreachable("the answer to /node/v1/token has no access_token and expires_in_s")
+        return token, float(life_s)
+
+
+def _send_enrolment(
+    server: wire.Server,
+    settings: config.Config,
+    state: Path,
+    describe: Callable[[], dict[str, Any]],
+    stop: threading.Event,
+) -> str:
+    if not settings.token:
+        raise config.CannotStart(
+            f"This node is not enrolled and {settings.path} has no token. Put a new token into it and start again."
+        )
+    keys.ensure_private_key(state / "key.pem")
+    request = _stored_request(settings, state, describe)
+    body = dict(request["body"], token=settings.token)
+    answer = _post_enrolment(server, body, str(request["idempotency_key"]), stop)
+    node_id = answer.get("node_id")
+    if not isinstance(node_id, str) or not node_id:
+        raise config.CannotStart("The platform's enrolment answer has no node_id; is the server URL right?")
+    return node_id
+
+
+def _stored_request(settings: config.Config, state: Path, describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is sent, stored before it is sent: only a replay with the same key and body gets the same node."""
+    path = state / "enrolment.json"
+    # Bound to token and name (the token itself is not stored): a corrected configuration is a new enrolment.
+    bound_to = hashlib.sha256(f"{settings.token}\n{settings.name}".encode()).hexdigest()
+    stored = files.read(path)
+    if stored is not None:
+        request: dict[str, Any] = json.loads(stored)
+        if request["bound_to"] == bound_to:
+            return request
+    body = dict(describe(), name=settings.name, public_key_pem=keys.public_key_pem(state / "key.pem"))
+    request = {"bound_to": bound_to, "idempotency_key": secrets.token_hex(16), "body": body}
+    files.write_atomic(path, json.dumps(request).encode(), 0o600)
+    return request
+
+
+def _post_enrolment(
+    server: wire.Server, body: dict[str, Any], idempotency_key: str, stop: threading.Event
+) -> dict[str, Any]:
+    backoff = wire.Backoff(stop)
+    while True:
+        try:
+            return server.call("POST", "/node/v1/enrol", body, idempotency_key=idempotency_key)
+        except wire.Unreachable as error:
+            log.event("enrolment did not get through, trying again", level="warning", error=str(error))
+        except wire.Rejected as error:
+            if not error.retryable:
+                raise config.CannotStart(f"Enrolment was refused: {error}. Get a new enrolment token.") from error
+            log.event("enrolment is not possible yet, trying again", level="warning", error=str(error))
+        backoff.wait()

@@ -1,0 +1,235 @@
+"""The platform's side of the wire, inside the test: enrols nodes, checks signatures, hands out signed tasks."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import http.server
+import json
+import secrets
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuaas_agent import identity, keys
+from gpuaas_agent.testing import openssl
+
+CALL_TIMEOUT_S = 20.0
+
+
+def poll(condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
+    """Wait for something that is not a request: a file, a log line, a journal entry."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"did not happen within {timeout_s} s"
+        time.sleep(0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+class Problem(Exception):
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+
+
+class Platform:
+    """Start, stop and start again on the same port; what it knows survives, as a database would."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tls: tuple[Path, Path] | None = None,
+        ca_pem: str = "",
+        address: str = "127.0.0.1",
+    ) -> None:
+        self.task_key = openssl.make_key(directory / "task.key")
+        self.enrolment_token = "gpe_" + secrets.token_hex(8)
+        self.ca_pem = ca_pem
+        self.token_life_s = 600.0
+        self.heartbeat_interval_s = 30.0
+        self.requests: list[Request] = []
+        self.nodes: dict[str, str] = {}
+        self.public_keys: dict[str, str] = {}
+        self.access_tokens: dict[str, str] = {}
+        self.results: list[tuple[str, dict[str, Any]]] = []
+        self.before_answer: Callable[[Request], None] = lambda request: None
+        self.refuse_result: Callable[[], int | None] = lambda: None
+        self._directory = directory
+        self._tls = tls
+        self._address = address
+        self._port = 0
+        self._queue: list[dict[str, str]] = []
+        self._changed = threading.Condition()
+        self._server: http.server.ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self._address}:{self._port}"
+
+    def start(self) -> None:
+        server = http.server.ThreadingHTTPServer((self._address, self._port), _handler_of(self))
+        server.daemon_threads = True
+        if self._tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*(str(path) for path in self._tls))
+            # Without the handshake here: a client that breaks off must not stop the accepting thread.
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        self._port = server.server_address[1]
+        self._server = server
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        with self._changed:
+            self._changed.notify_all()
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Wait until the condition holds; checked whenever a request has been answered."""
+        deadline_s = time.monotonic() + timeout_s
+        with self._changed:
+            while not condition():
+                left_s = deadline_s - time.monotonic()
+                assert left_s > 0, f"did not happen within {timeout_s} s; seen: {self.seen()}"
+                self._changed.wait(min(left_s, 0.1))
+
+    def seen(self, method: str = "", path: str = "") -> list[Request]:
+        return [request for request in self.requests if request.method.startswith(method) and path in request.path]
+
+    def sign(self, payload: str) -> dict[str, str]:
+        signature = base64.b64encode(keys.sign(self.task_key, payload.encode())).decode()
+        return {"payload": payload, "signature": signature}
+
+    def task(self, node_id: str, task_type: str, params: Any = None, **changes: Any) -> dict[str, str]:
+        """A signed task; `changes` replace fields of its payload."""
+        now_s = int(time.time())
+        payload: dict[str, Any] = {"task_id": "task_" + secrets.token_hex(6), "node_id": node_id, "type": task_type}
+        payload.update(params=params or {}, issued_at_s=now_s, expires_at_s=now_s + 300, correlation_id="corr-1")
+        payload.update(changes)
+        return self.sign(json.dumps(payload))
+
+    def deliver(self, envelope: dict[str, str]) -> None:
+        with self._changed:
+            self._queue.append(envelope)
+            self._changed.notify_all()
+
+    def forget_access_tokens(self) -> None:
+        self.access_tokens.clear()
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        self.requests.append(request)
+        answer = self._route(request)
+        self.before_answer(request)
+        return answer
+
+    def announce(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _route(self, request: Request) -> dict[str, Any]:
+        path = urllib.parse.urlsplit(request.path).path
+        public = {"/node/v1/trust": self._trust, "/node/v1/enrol": self._enrol, "/node/v1/token": self._token}
+        if path in public:
+            return public[path](request)
+        if self._caller(request) is None:
+            raise Problem(401, "unauthenticated")
+        if path == "/node/v1/status":
+            return {"heartbeat_interval_s": self.heartbeat_interval_s}
+        if path == "/node/v1/tasks":
+            return {"task": self._next_task(request)}
+        return self._result(path.split("/")[-2], request)
+
+    def _trust(self, _request: Request) -> dict[str, Any]:
+        return {"ca_pem": self.ca_pem, "task_public_key_pem": keys.public_key_pem(self.task_key)}
+
+    def _enrol(self, request: Request) -> dict[str, Any]:
+        if request.body["token"] != self.enrolment_token:
+            raise Problem(401, "credentials_invalid")
+        key = request.headers["X-Idempotency-Key"]
+        if key not in self.nodes:
+            self.nodes[key] = "node_" + secrets.token_hex(4)
+            self.public_keys[self.nodes[key]] = request.body["public_key_pem"]
+        return {"node_id": self.nodes[key]}
+
+    def _token(self, request: Request) -> dict[str, Any]:
+        body = request.body
+        public_key = self._directory / (body["node_id"] + ".pub")
+        public_key.write_text(self.public_keys[body["node_id"]])
+        message = identity.token_message(body["node_id"], body["timestamp_s"], body["nonce"])
+        if not keys.verify(public_key, message, base64.b64decode(body["signature"])):
+            raise Problem(401, "credentials_invalid")
+        token = secrets.token_hex(8)
+        self.access_tokens[token] = body["node_id"]
+        return {"access_token": token, "expires_in_s": self.token_life_s}
+
+    def _caller(self, request: Request) -> str | None:
+        return self.access_tokens.get(request.headers.get("Authorization", "").replace("Bearer ", ""))
+
+    def _next_task(self, request: Request) -> dict[str, str] | None:
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._queue) or self._server is None, float(query["wait_s"][0]))
+            return self._queue.pop(0) if self._queue and self._server is not None else None
+
+    def _result(self, task_id: str, request: Request) -> dict[str, Any]:
+        status = self.refuse_result()
+        if status is not None:
+            raise Problem(status, "refused_by_the_test")
+        self.results.append((task_id, request.body))
+        return {"task_id": task_id}
+
+
+def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._respond()
+
+        def do_POST(self) -> None:
+            self._respond()
+
+        def do_PUT(self) -> None:
+            self._respond()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Requests are kept in `Platform.requests`; stderr stays quiet."""
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:
+                # The client went away or did not believe the certificate; the test sees it from the client's side.
+                self.close_connection = True
+
+        def finish(self) -> None:
+            try:
+                super().finish()
+            except OSError:
+                self.close_connection = True
+
+        def _respond(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            request = Request(self.command, self.path, dict(self.headers), json.loads(content) if content else None)
+            try:
+                status, answer = 200, platform.answer(request)
+            except Problem as problem:
+                status, answer = problem.status, {"code": problem.code, "message": "said by the test"}
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+            platform.announce()
+
+    return Handler

@@ -1,0 +1,137 @@
+"""JSON over HTTP to the platform: TLS against one CA, no redirects, two kinds of error. Used by trust and identity."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import random
+import ssl
+import threading
+import urllib.parse
+from typing import Any
+
+from gpuaas_agent import AGENT_VERSION
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+TEMPORARY_STATUSES = frozenset({408, 425, 429})
+
+
+class WireError(Exception):
+    """The platform did not do what was asked."""
+
+
+class Unreachable(WireError):
+    """No usable answer: connection refused or cut, TLS failure, timeout, or not JSON. Trying again is right."""
+
+
+class Rejected(WireError):
+    """The platform answered with a status other than 2xx."""
+
+    def __init__(self, status: int, code: str, message: str, retryable: bool) -> None:
+        super().__init__(f"the platform answered {status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    url: str
+    tls: ssl.SSLContext | None
+    """None only for plain http on loopback, which `config.load` has checked."""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        token: str | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        timeout_s: float = 30,
+    ) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "User-Agent": "gpuaas-agent/" + AGENT_VERSION}
+        optional = {
+            "Authorization": "Bearer " + token if token else None,
+            "X-Idempotency-Key": idempotency_key,
+            "X-Correlation-ID": correlation_id,
+            "Content-Type": "application/json" if body is not None else None,
+        }
+        headers.update({name: value for name, value in optional.items() if value})
+        # Sorted keys: a replayed request must have the same bytes as the first one.
+        content = None if body is None else json.dumps(body, sort_keys=True).encode()
+        return _answer(*self._exchange(method, path, content, headers, timeout_s))
+
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
+        url = urllib.parse.urlsplit(self.url)
+        connection = self._connection(url.hostname or "", url.port, timeout_s)
+        try:
+            connection.request(method, url.path + path, body=content, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read(ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unreachable(f"{method} {self.url}{path}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
+
+
+def verified(url: str, ca_pem: str) -> Server:
+    """A server whose certificate must come from exactly this CA and name this host or address."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls.load_verify_locations(cadata=ca_pem)
+    return Server(url, tls)
+
+
+def unverified(url: str) -> Server:
+    """For the first contact only: whoever answers is checked by fingerprint before anything is sent to it."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    return Server(url, tls)
+
+
+class Backoff:
+    """Growing, jittered pauses; `reset` after a success. Each loop has its own."""
+
+    def __init__(self, stop: threading.Event, first_s: float = 0.5, longest_s: float = 15) -> None:
+        self._stop = stop
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._next_s = first_s
+
+    def wait(self) -> None:
+        self._stop.wait(self._next_s * random.uniform(0.5, 1.0))
+        self._next_s = min(self._next_s * 2, self._longest_s)
+
+    def reset(self) -> None:
+        self._next_s = self._first_s
+
+
+def _answer(status: int, content: bytes) -> dict[str, Any]:
+    if 200 <= status < 300 and not content:
+        return {}
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if 200 <= status < 300:
+        if not isinstance(answer, dict):
+            raise Unreachable(f"the answer with status {status} is not a JSON object")
+        return answer
+    raise _rejected(status, answer if isinstance(answer, dict) else {})
+
+
+def _rejected(status: int, problem: dict[str, Any]) -> Rejected:
+    message = str(problem.get("message") or problem.get("detail") or "no message")[:300]
+    retryable = status >= 500 or status in TEMPORARY_STATUSES or problem.get("retryable") is True
+    return Rejected(status, str(problem.get("code") or "unknown")[:100], message, retryable)

@@ -1,0 +1,198 @@
+"""The built agent as a process of its own, against a platform on a real socket: enrolment, trust, restarts, SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_agent import build
+from gpuaas_agent.testing import openssl
+from gpuaas_agent.testing import platform as testing_platform
+
+
+class AgentProcess:
+    """The .pyz with its own configuration and state; started as often as a test likes."""
+
+    def __init__(self, directory: Path, server: str, token: str, ca_sha256: str = "") -> None:
+        self.archive, self.state, self.config = directory / "agent.pyz", directory / "state", directory / "agent.json"
+        self.log = directory / "agent.log"
+        build.build(self.archive)
+        self.config.write_text(json.dumps({"server": server, "ca_sha256": ca_sha256, "token": token, "name": "gpu-1"}))
+        self.config.chmod(0o600)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        argv = [sys.executable, str(self.archive), "--config", str(self.config), "--state", str(self.state)]
+        with self.log.open("ab") as log, subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+
+    def events(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
+    started = testing_platform.Platform(tmp_path)
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def agent(tmp_path: Path, platform: testing_platform.Platform) -> AgentProcess:
+    return AgentProcess(tmp_path, platform.url, platform.enrolment_token)
+
+
+def test_a_new_node_enrols_reports_itself_and_runs_a_task(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    with agent.running():
+        platform.until(lambda: bool(platform.seen("PUT", "/status") and platform.seen("GET", "/tasks")))
+        (node_id,) = platform.nodes.values()
+        platform.deliver(platform.task(node_id, "host.facts", task_id="task_1"))
+        platform.until(lambda: bool(platform.results))
+    task_id, outcome = platform.results[0]
+    assert (task_id, outcome["status"], outcome["error"]) == ("task_1", "succeeded", None)
+    assert outcome["result"]["ssh_port"] == 22
+    posted = platform.seen("POST", "/result")[0]
+    assert (posted.headers["X-Idempotency-Key"], posted.headers["X-Correlation-ID"]) == ("task_1", "corr-1")
+    status = platform.seen("PUT", "/status")[0].body
+    assert set(status) == {"agent_version", "boot_id", "facts"}
+
+
+def test_after_enrolment_the_token_is_gone_from_configuration_state_and_log(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    with agent.running():
+        platform.until(lambda: bool(platform.seen("PUT", "/status")))
+    assert "token" not in json.loads(agent.config.read_text())
+    assert agent.config.stat().st_mode & 0o777 == 0o600
+    written = [path for path in agent.state.rglob("*") if path.is_file()]
+    for path in [*written, agent.log]:
+        assert platform.enrolment_token.encode() not in path.read_bytes()
+    secrets = [*platform.access_tokens, (agent.state / "key.pem").read_text().splitlines()[1]]
+    assert not any(secret in agent.log.read_text() for secret in secrets)
+    assert (agent.state / "key.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_crash_between_sending_the_enrolment_and_saving_its_answer_gives_one_node(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    with agent.running() as process:
+
+        def cut_off(request: testing_platform.Request) -> None:
+            if request.path.endswith("/enrol"):
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+
+        platform.before_answer = cut_off
+        platform.until(lambda: process.poll() is not None)
+    platform.before_answer = lambda request: None
+    assert not (agent.state / "node.json").exists()
+    with agent.running():
+        platform.until(lambda: bool(platform.seen("PUT", "/status")))
+    first, second = platform.seen("POST", "/enrol")
+    assert first.body == second.body
+    assert first.headers["X-Idempotency-Key"] == second.headers["X-Idempotency-Key"]
+    assert len(platform.nodes) == 1
+
+
+def test_an_enrolled_node_that_starts_again_does_not_enrol_again(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    for beats in (1, 2):
+        with agent.running():
+            platform.until(lambda wanted=beats: len(platform.seen("PUT", "/status")) >= wanted)  # type: ignore[misc]
+    assert len(platform.seen("POST", "/enrol")) == 1
+
+
+def test_a_refused_enrolment_ends_the_agent_with_a_sentence(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    platform.enrolment_token = "another"
+    with agent.running() as process:
+        assert process.wait(timeout=20) == 78
+    assert "Get a new enrolment token" in str(agent.events()[-1]["error"])
+
+
+def test_sigterm_ends_the_agent_at_once_and_cleanly(platform: testing_platform.Platform, agent: AgentProcess) -> None:
+    with agent.running() as process:
+        platform.until(lambda: bool(platform.seen("GET", "/tasks")))
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+    assert agent.events()[-1]["event"] == "the agent ends"
+
+
+def test_a_platform_that_is_down_at_first_and_restarted_later_gets_its_node_back(
+    platform: testing_platform.Platform, agent: AgentProcess
+) -> None:
+    platform.stop()
+    with agent.running():
+        testing_platform.poll(lambda: agent.log.exists() and b"trying again" in agent.log.read_bytes())
+        platform.start()
+        platform.until(lambda: bool(platform.seen("GET", "/tasks")))
+        platform.stop()
+        platform.start()
+        (node_id,) = platform.nodes.values()
+        platform.deliver(platform.task(node_id, "host.facts"))
+        platform.until(lambda: bool(platform.results))
+    assert platform.results[0][1]["status"] == "succeeded"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> openssl.Authority:
+    return openssl.make_authority(tmp_path, "authority")
+
+
+@pytest.fixture
+def tls_platform(tmp_path: Path, authority: openssl.Authority) -> Iterator[testing_platform.Platform]:
+    certificate = openssl.make_server_certificate(tmp_path, authority, "127.0.0.1")
+    started = testing_platform.Platform(tmp_path, tls=certificate, ca_pem=authority.pem)
+    started.start()
+    yield started
+    started.stop()
+
+
+def test_over_tls_the_agent_enrols_when_the_fingerprint_is_right(
+    tmp_path: Path, authority: openssl.Authority, tls_platform: testing_platform.Platform
+) -> None:
+    agent = AgentProcess(tmp_path, tls_platform.url, tls_platform.enrolment_token, authority.sha256)
+    with agent.running():
+        tls_platform.until(lambda: bool(tls_platform.seen("PUT", "/status")))
+    assert (agent.state / "ca.pem").read_text().strip() == authority.pem.strip()
+
+
+def test_a_wrong_fingerprint_stops_the_agent_before_anything_is_sent(
+    tmp_path: Path, tls_platform: testing_platform.Platform
+) -> None:
+    agent = AgentProcess(tmp_path, tls_platform.url, tls_platform.enrolment_token, "00" * 32)
+    with agent.running() as process:
+        assert process.wait(timeout=20) == 78
+    assert [request.path for request in tls_platform.requests] == ["/node/v1/trust"]
+    assert "does not match ca_sha256" in str(agent.events()[-1]["error"])
+
+
+def test_a_stranger_who_repeats_the_right_ca_without_its_key_gets_nothing(
+    tmp_path: Path, authority: openssl.Authority
+) -> None:
+    other = openssl.make_authority(tmp_path, "other")
+    certificate = openssl.make_server_certificate(tmp_path, other, "127.0.0.1")
+    stranger = testing_platform.Platform(tmp_path, tls=certificate, ca_pem=authority.pem)
+    stranger.start()
+    agent = AgentProcess(tmp_path, stranger.url, stranger.enrolment_token, authority.sha256)
+    with agent.running():
+        testing_platform.poll(lambda: agent.log.exists() and b"CERTIFICATE_VERIFY_FAILED" in agent.log.read_bytes())
+    stranger.stop()
+    assert [request.path for request in stranger.requests] == ["/node/v1/trust"]
+    assert not (agent.state / "task.pem").exists()

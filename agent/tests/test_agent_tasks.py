@@ -1,0 +1,237 @@
+"""The task loop with a handler that counts: what runs, what is refused, what is reported, and how often."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuaas_agent import config, identity, journal, keys, tasks, wire
+from gpuaas_agent.handlers import spec
+from gpuaas_agent.testing import openssl
+from gpuaas_agent.testing import platform as testing_platform
+
+
+class Bench:
+    """An enrolled worker whose one handler, `test.count`, counts how often it ran."""
+
+    def __init__(self, directory: Path, platform: testing_platform.Platform) -> None:
+        self.executed: list[dict[str, Any]] = []
+        self.stop = threading.Event()
+        self.state = directory / "state"
+        self.state.mkdir()
+        settings = config.Config(directory / "agent.json", platform.url, "", platform.enrolment_token, "gpu-1")
+        settings.path.write_text(json.dumps({"token": platform.enrolment_token}))
+        (self.state / "task.pem").write_text(keys.public_key_pem(platform.task_key))
+        server = wire.Server(platform.url, None)
+        self.node_id = identity.enrol(server, settings, self.state, dict, self.stop)
+        self.session = identity.Session(server, self.node_id, self.state / "key.pem")
+        self.worker = self.new_worker()
+
+    def new_worker(self) -> tasks.Worker:
+        handlers = {
+            "test.count": spec.Handler({"word": spec.text("[a-z]+")}, self._count),
+            "test.fail": spec.Handler({}, self._fail),
+            "test.crash": spec.Handler({}, lambda params: params["missing"]),
+        }
+        record = journal.Journal(self.state / "tasks")
+        return tasks.Worker(self.session, record, self.state / "task.pem", handlers, self.stop)
+
+    def _count(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.executed.append(params)
+        return {"times": len(self.executed)}
+
+    def _fail(self, _params: dict[str, Any]) -> dict[str, Any]:
+        raise spec.HandlerError("disk_full", "no room left")
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
+    started = testing_platform.Platform(tmp_path)
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, platform: testing_platform.Platform) -> Iterator[Bench]:
+    made = Bench(tmp_path, platform)
+    yield made
+    made.stop.set()
+
+
+def error_code(platform: testing_platform.Platform) -> tuple[str, str]:
+    (result,) = platform.results
+    return result[1]["status"], result[1]["error"]["code"]
+
+
+def test_a_good_task_runs_once_and_is_reported(platform: testing_platform.Platform, bench: Bench) -> None:
+    assert bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert bench.executed == [{"word": "go"}]
+    assert platform.results[0][1] == {"status": "succeeded", "result": {"times": 1}, "error": None}
+
+
+def test_a_changed_payload_has_no_effect_and_is_not_reported(platform: testing_platform.Platform, bench: Bench) -> None:
+    envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
+    envelope["payload"] = envelope["payload"].replace('"go"', '"gone"')
+    assert not bench.worker.handle(envelope)
+    assert (bench.executed, platform.results, platform.seen("POST", "/result")) == ([], [], [])
+
+
+@pytest.mark.parametrize("signature", ["", "not base64", "AAAA", None])
+def test_a_task_without_a_usable_signature_has_no_effect(
+    platform: testing_platform.Platform, bench: Bench, signature: Any
+) -> None:
+    envelope: dict[str, Any] = dict(platform.task(bench.node_id, "test.count", {"word": "go"}), signature=signature)
+    assert not bench.worker.handle(envelope)
+    assert (bench.executed, platform.results) == ([], [])
+
+
+def test_a_task_signed_with_another_key_has_no_effect(
+    platform: testing_platform.Platform, bench: Bench, tmp_path: Path
+) -> None:
+    platform.task_key = openssl.make_key(tmp_path / "forged.key")
+    assert not bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert (bench.executed, platform.results) == ([], [])
+
+
+@pytest.mark.parametrize("task_id", ["../../etc/passwd", "task_1/../x", "task_1\n", "", "task_", 7])
+def test_a_task_id_that_could_leave_the_journal_is_dropped(
+    platform: testing_platform.Platform, bench: Bench, task_id: Any
+) -> None:
+    assert not bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, task_id=task_id))
+    assert (bench.executed, platform.results) == ([], [])
+
+
+def test_an_expired_task_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
+    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, expires_at_s=int(time.time()) - 1))
+    assert (error_code(platform), bench.executed) == (("refused", "task_expired"), [])
+
+
+def test_another_nodes_task_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
+    bench.worker.handle(platform.task("node_other", "test.count", {"word": "go"}))
+    assert (error_code(platform), bench.executed) == (("refused", "task_other_node"), [])
+
+
+def test_an_unknown_type_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
+    bench.worker.handle(platform.task(bench.node_id, "shell.run", {"command": "id"}))
+    assert error_code(platform) == ("refused", "task_type_unknown")
+
+
+@pytest.mark.parametrize("params", [{}, {"word": 1}, {"word": "UP"}, {"word": "go", "more": 1}, {"word": "go\n"}])
+def test_parameters_that_do_not_match_are_refused(
+    platform: testing_platform.Platform, bench: Bench, params: dict[str, Any]
+) -> None:
+    bench.worker.handle(platform.task(bench.node_id, "test.count", params))
+    assert (error_code(platform), bench.executed) == (("refused", "task_params_invalid"), [])
+
+
+def test_a_failing_handler_is_reported_with_its_code(platform: testing_platform.Platform, bench: Bench) -> None:
+    bench.worker.handle(platform.task(bench.node_id, "test.fail"))
+    assert error_code(platform) == ("failed", "disk_full")
+
+
+def test_a_handler_that_crashes_fails_its_task_and_not_the_agent(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    assert bench.worker.handle(platform.task(bench.node_id, "test.crash"))
+    assert error_code(platform) == ("failed", "handler_crashed")
+
+
+def test_a_task_delivered_again_is_not_run_again_but_reported_again(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
+    bench.worker.handle(envelope)
+    bench.new_worker().handle(envelope)
+    assert len(bench.executed) == 1
+    assert [outcome["result"] for _, outcome in platform.results] == [{"times": 1}, {"times": 1}]
+
+
+def test_a_recorded_result_that_was_never_posted_is_posted_at_the_next_start(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    entry = journal.Entry("task_9", "corr-9", time.time() + 60, {"status": "succeeded"}, posted=False)
+    bench.worker.history.record(entry)
+    thread = threading.Thread(target=bench.new_worker().run, daemon=True)
+    thread.start()
+    platform.until(lambda: bool(platform.results) and bool(platform.seen("GET", "/tasks")))
+    assert platform.results == [("task_9", {"status": "succeeded"})]
+    assert bench.worker.history.unposted() == []
+
+
+def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.Platform, bench: Bench) -> None:
+    envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
+    bench.session.call("PUT", "/node/v1/status", {})
+    platform.stop()
+    platform.forget_access_tokens()
+    thread = threading.Thread(target=bench.worker.handle, args=(envelope,), daemon=True)
+    thread.start()
+    testing_platform.poll(lambda: bool(bench.worker.history.unposted()))
+    platform.start()
+    thread.join(timeout=20)
+    assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"]
+    assert (len(bench.executed), bench.worker.history.unposted()) == (1, [])
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_result_is_posted_until_it_is_taken(platform: testing_platform.Platform, bench: Bench, status: int) -> None:
+    platform.refuse_result = lambda: status if len(platform.seen("POST", "/result")) < 2 else None
+    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert len(platform.results) == 1
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_result_the_platform_does_not_want_is_dropped(
+    platform: testing_platform.Platform, bench: Bench, status: int
+) -> None:
+    platform.refuse_result = lambda: status
+    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert len(platform.seen("POST", "/result")) == 1
+    assert bench.worker.history.unposted() == []
+
+
+def test_a_token_refused_with_401_is_renewed_and_the_call_repeated(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    bench.session.call("PUT", "/node/v1/status", {})
+    platform.forget_access_tokens()
+    assert bench.session.call("PUT", "/node/v1/status", {}) == {"heartbeat_interval_s": 30.0}
+    assert len(platform.seen("POST", "/token")) == 2
+
+
+def test_a_token_is_used_again_until_most_of_its_life_is_over(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    for _ in range(3):
+        bench.session.call("PUT", "/node/v1/status", {})
+    assert len(platform.seen("POST", "/token")) == 1
+
+
+def test_a_token_at_the_end_of_its_life_is_renewed_before_use(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    platform.token_life_s = 0
+    for _ in range(2):
+        bench.session.call("PUT", "/node/v1/status", {})
+    assert len(platform.seen("POST", "/token")) == 2
+    assert len(platform.seen("PUT", "/status")) == 2
+
+
+def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> None:
+    record = journal.Journal(tmp_path / "tasks")
+    for name, expires_at_s in (("task_old", 1000.0), ("task_new", 2000.0)):
+        record.record(journal.Entry(name, "c", expires_at_s, {}, posted=True))
+    record.forget_old(now_s=1500.0 + journal.KEPT_AFTER_EXPIRY_S)
+    assert record.find("task_old") is None
+    assert record.find("task_new") is not None
+
+
+def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, bench: Bench) -> None:
+    bench.stop.set()
+    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert (bench.executed, platform.results) == ([], [])

@@ -1,0 +1,90 @@
+"""The contract keeps its own rules: golden document, sound lifecycles, known permissions, unique codes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from gpuaas_contract import errors, events, lifecycles, openapi, permissions, registry
+from gpuaas_contract.wire import NoBody
+
+LIFECYCLES = {
+    "instance": (lifecycles.INSTANCE, "requested"),
+    "member": (lifecycles.MEMBER, "requested"),
+    "operation": (lifecycles.OPERATION, "accepted"),
+    "allocation": (lifecycles.ALLOCATION, "requested"),
+}
+
+
+def test_the_golden_document_matches_the_endpoint_table() -> None:
+    golden = Path(__file__).parent.parent / "openapi" / "openapi.json"
+    assert golden.read_text() == openapi.text(), "if the change is on purpose: make contract"
+
+
+@pytest.mark.parametrize("name", LIFECYCLES)
+def test_every_state_can_be_reached_and_leads_only_to_known_states(name: str) -> None:
+    table, start = LIFECYCLES[name]
+    reached, frontier = {start}, [start]
+    while frontier:
+        for target in table[frontier.pop()] - reached:
+            reached.add(target)
+            frontier.append(target)
+    assert reached == set(table)
+
+
+@pytest.mark.parametrize("name", LIFECYCLES)
+def test_every_state_that_is_not_an_end_leads_to_one(name: str) -> None:
+    table, _ = LIFECYCLES[name]
+    ends = {state for state, targets in table.items() if not targets}
+    leading = set(ends)
+    while more := {state for state, targets in table.items() if targets & leading} - leading:
+        leading |= more
+    assert leading == set(table)
+
+
+def test_names_and_routes_are_unique() -> None:
+    assert len(registry.BY_NAME) == len(registry.ENDPOINTS)
+    routes = {(endpoint.method, endpoint.path) for endpoint in registry.ENDPOINTS}
+    assert len(routes) == len(registry.ENDPOINTS)
+
+
+def test_every_permission_an_endpoint_needs_exists_and_somebody_holds_it() -> None:
+    needed = {endpoint.permission for endpoint in registry.ENDPOINTS if endpoint.permission}
+    assert needed <= set(permissions.KEYS)
+    assert needed <= frozenset().union(*permissions.ROLES.values())
+
+
+def test_every_role_holds_known_permissions_only() -> None:
+    assert frozenset().union(*permissions.ROLES.values()) <= set(permissions.KEYS)
+
+
+def test_no_service_account_may_change_entitlements_or_make_identities() -> None:
+    held = permissions.ROLES["service_account"]
+    assert not {key for key in held if key.startswith("identity.") and not key.endswith(".read")}
+    assert "catalog.entitlement.change" not in held
+
+
+def test_project_routes_that_need_no_permission_do_not_exist() -> None:
+    open_routes = {
+        endpoint.name
+        for endpoint in registry.ENDPOINTS
+        if endpoint.audience == "caller" and not endpoint.permission and "{" in endpoint.path
+    }
+    assert open_routes == set()
+
+
+def test_error_codes_are_stable_words_with_a_fix() -> None:
+    for code, kind in errors.BY_CODE.items():
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code)
+        assert kind.default_fix
+
+
+def test_event_names_say_domain_thing_and_what_happened() -> None:
+    assert all(re.fullmatch(r"[a-z]+\.[a-z]+\.[a-z]+", name) for name in events.TYPES)
+
+
+def test_examples_fit_their_request() -> None:
+    document = openapi.document()
+    for endpoint in registry.ENDPOINTS:
+        if endpoint.request is not NoBody and endpoint.example:
+            operation = document["paths"][endpoint.path][endpoint.method.lower()]
+            assert operation["requestBody"]["content"]["application/json"]["example"] == endpoint.example

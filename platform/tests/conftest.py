@@ -1,0 +1,61 @@
+"""Fixtures of the platform's tests: one site on each engine, and the web application over it."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import postgres_server
+import pytest
+from gpuaas_platform import server
+from gpuaas_platform.call import Site
+from gpuaas_platform.edge import http
+from gpuaas_platform.kit import ids
+from gpuaas_platform.kit.settings import Settings
+from platform_world import FakeClock, World
+
+
+@pytest.fixture(scope="session")
+def postgres_folder() -> Iterator[Path]:
+    parent = Path(tempfile.mkdtemp(prefix="gpuaas-pg-"))
+    parent.chmod(0o755)
+    with postgres_server.running(parent / "pg"):
+        yield parent / "pg"
+    shutil.rmtree(parent)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Every test that uses the store runs on both engines."""
+    if request.param == "sqlite":
+        return ""
+    folder: Path = request.getfixturevalue("postgres_folder")
+    name = ids.new("db")
+    postgres_server.create_database(folder, name)
+    return f"postgresql://postgres@/{name}?host={folder}"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> Settings:
+    return Settings(data_dir=tmp_path / "data", database_url=database_url)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def site(settings: Settings, clock: FakeClock) -> AsyncIterator[Site]:
+    async with server.open_site(settings, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def world(site: Site, clock: FakeClock) -> AsyncIterator[World]:
+    """A platform with an admin, reached over HTTP without a socket."""
+    application = http.application(site, server.DOMAINS)
+    transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield await World.make(site, clock, client)

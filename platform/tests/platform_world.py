@@ -1,0 +1,233 @@
+"""A small world over a real platform: an admin, projects, nodes and a made-up app, all made through the public API."""
+
+import base64
+import datetime
+import uuid
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import access, capacity, catalog, errors, identity, instances, node, operations, runtime
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.identity import service as identity_service
+
+Body = TypeVar("Body")
+Answer = TypeVar("Answer")
+
+PASSWORD = "correct horse battery staple"
+MANIFEST: dict[str, Any] = {
+    "slug": "toy",
+    "display_name": "Toy",
+    "version": "1.0.0",
+    "runtime_backend": "toy",
+    "operating_modes": ["tenant_dedicated"],
+    "control_plane_scopes": ["project"],
+    "roles": [
+        {"component_key": "head", "min": 1, "max": 1},
+        {"component_key": "hand", "min": 1, "max": 3, "operations": ["add", "drain", "resume", "remove"]},
+    ],
+    "topologies": {"pair": {"head": "head_allocation", "hand": "hand_allocations"}},
+    "deploy_form": {
+        "type": "object",
+        "properties": {
+            "head_allocation": {"type": "string", "x-gpuaas-picker": "allocation"},
+            "hand_allocations": {"type": "array", "items": {"type": "string"}},
+            "color": {"enum": ["red", "green"]},
+        },
+        "required": ["head_allocation", "hand_allocations"],
+        "additionalProperties": False,
+    },
+    "deadlines_s": {"deploy": 600},
+}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        self.now += datetime.timedelta(seconds=seconds)
+
+
+@dataclass
+class Node:
+    node_id: str
+    name: str
+    key: Ed25519PrivateKey
+    token: str
+
+
+@dataclass
+class World:
+    site: Site
+    clock: FakeClock
+    http: httpx.AsyncClient
+    token: str = ""
+    project_id: str = ""
+
+    @classmethod
+    async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
+        await identity_service.set_password(site, system_origin(clock()), "admin", PASSWORD, "platform_admin")
+        world = cls(site, clock, client)
+        world.token = (await world.call(identity.LOGIN, identity.Login(name="admin", password=PASSWORD))).access_token
+        org = await world.call(identity.ORG_CREATE, identity.CreateOrg(name="acme"))
+        project = await world.call(identity.PROJECT_CREATE, identity.CreateProject(name="research"), org_id=org.org_id)
+        world.project_id = project.project_id
+        return world
+
+    async def send(
+        self,
+        endpoint: Endpoint[Body, Answer],
+        body: Any = None,
+        *,
+        token: str | None = None,
+        key: str | None = None,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        **params: str,
+    ) -> httpx.Response:
+        params.setdefault("project_id", self.project_id)
+        sent = {"Authorization": f"Bearer {self.token if token is None else token}", **(headers or {})}
+        if endpoint.mutates and key != "":
+            sent["X-Idempotency-Key"] = key or str(uuid.uuid4())
+        return await self.http.request(
+            endpoint.method,
+            endpoint.path.format(**params),
+            content=msgspec.json.encode(body) if body is not None else b"",
+            params=query,
+            headers=sent,
+        )
+
+    async def call(self, endpoint: Endpoint[Body, Answer], body: Any = None, **options: Any) -> Answer:
+        response = await self.send(endpoint, body, **options)
+        if response.is_error:
+            problem = msgspec.json.decode(response.content, type=errors.Problem)
+            raise errors.BY_CODE[problem.code](problem.message, details=problem.details, fix=problem.fix)
+        assert response.status_code == endpoint.status
+        return msgspec.json.decode(response.content, type=endpoint.response)
+
+    async def service_account(self, name: str = "controller", project_id: str = "") -> str:
+        """A new service account's token."""
+        project_id = project_id or self.project_id
+        account = await self.call(
+            identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name), project_id=project_id
+        )
+        key = await self.call(
+            identity.SERVICE_ACCOUNT_KEY_CREATE,
+            project_id=project_id,
+            service_account_id=account.service_account_id,
+        )
+        login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+        return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+
+    async def node(self, name: str) -> Node:
+        """Enrol a node the way its agent does."""
+        token = await self.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name))
+        key = Ed25519PrivateKey.generate()
+        enrolled = await self.call(node.ENROL, enrol_body(token.token, name, key), token="")
+        found = Node(enrolled.node_id, name, key, "")
+        found.token = await self.node_login(found)
+        return found
+
+    async def node_login(self, found: Node, nonce: str = "") -> str:
+        body = login_body(found, int(self.clock().timestamp()), nonce or uuid.uuid4().hex)
+        return (await self.call(node.NODE_TOKEN, body, token="")).access_token
+
+    async def next_task(self, found: Node) -> dict[str, Any] | None:
+        answer = await self.call(node.TASK_NEXT, token=found.token)
+        return msgspec.json.decode(answer.task.payload) if answer.task else None
+
+    async def finish_task(self, found: Node, status: str = "succeeded") -> None:
+        task = await self.next_task(found)
+        assert task is not None
+        error = None if status == "succeeded" else {"code": "boom", "message": "it broke"}
+        body = {"status": status, "result": {}, "error": error}
+        await self.call(node.TASK_RESULT, body, token=found.token, task_id=task["task_id"])
+
+    async def allocation(self, name: str) -> capacity.Allocation:
+        """An active allocation on a new node of that name."""
+        found = await self.node(name)
+        created = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+        await self.finish_task(found)
+        return await self.call(capacity.ALLOCATION_GET, allocation_id=created.allocation_id)
+
+    async def entitled_app(self, **changes: Any) -> None:
+        await self.call(catalog.VERSION_REGISTER, {**MANIFEST, **changes})
+        await self.call(catalog.VERSION_PUBLISH, app_slug="toy", version="1.0.0")
+        await self.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
+
+    async def deploy(self, name: str = "one", hands: int = 1) -> instances.Deployed:
+        head = await self.allocation(f"{name}-head")
+        others = [await self.allocation(f"{name}-hand-{number}") for number in range(hands)]
+        inputs = {
+            "head_allocation": head.allocation_id,
+            "hand_allocations": [found.allocation_id for found in others],
+        }
+        body = instances.DeployInstance(name=name, app_slug="toy", topology="pair", inputs=inputs)
+        return await self.call(instances.INSTANCE_CREATE, body)
+
+    async def claim(self, token: str, *, claim_id: str = "", lease_s: int = 15) -> runtime.Claim:
+        body = runtime.ClaimOperation(
+            app_slug="toy", holder="test", claim_id=claim_id or str(uuid.uuid4()), lease_s=lease_s
+        )
+        return await self.call(runtime.CLAIM, body, token=token)
+
+    async def report(self, token: str, claim: runtime.Claim, member_id: str, *statuses: str, **more: Any) -> None:
+        assert claim.operation is not None
+        for status in statuses:
+            await self.call(
+                runtime.MEMBER_REPORT,
+                {"epoch": claim.epoch, "status": status, **more},
+                token=token,
+                operation_id=claim.operation.operation_id,
+                member_id=member_id,
+            )
+
+    async def complete(self, token: str, claim: runtime.Claim) -> operations.Operation:
+        assert claim.operation is not None
+        body = runtime.CompleteOperation(epoch=claim.epoch)
+        return await self.call(runtime.COMPLETE, body, token=token, operation_id=claim.operation.operation_id)
+
+    async def running_instance(self, token: str, hands: int = 1) -> instances.Deployed:
+        deployed = await self.deploy(hands=hands)
+        claim = await self.claim(token)
+        for member in claim.members:
+            await self.report(token, claim, member.member_id, "provisioning", "joining", "ready")
+        await self.complete(token, claim)
+        return deployed
+
+    async def members(self, instance_id: str) -> list[instances.Member]:
+        return (await self.call(instances.MEMBER_LIST, instance_id=instance_id)).items
+
+    async def operation(self, operation_id: str) -> operations.Operation:
+        return await self.call(operations.OPERATION_GET, operation_id=operation_id)
+
+    async def machine_access(self, token: str, allocation_id: str, **body: Any) -> access.MachineAccess:
+        request = {"public_key": ssh_public_key(Ed25519PrivateKey.generate()), **body}
+        return await self.call(access.MACHINE_ACCESS, request, token=token, allocation_id=allocation_id)
+
+
+def enrol_body(token: str, name: str, key: Ed25519PrivateKey) -> node.Enrol:
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    facts = capacity.Facts(hostname=name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+    return node.Enrol(
+        token=token, name=name, public_key_pem=public.decode(), ssh_host_public_key="ssh-ed25519 AAAA", facts=facts
+    )
+
+
+def login_body(found: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
+    said = f"gpuaas-node-token\n{found.node_id}\n{timestamp_s}\n{nonce}".encode()
+    signature = base64.b64encode(found.key.sign(said)).decode()
+    return node.NodeLogin(node_id=found.node_id, timestamp_s=timestamp_s, nonce=nonce, signature=signature)
+
+
+def ssh_public_key(key: Ed25519PrivateKey) -> str:
+    raw = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return raw.decode()

@@ -1,0 +1,177 @@
+"""What every route does by construction: authentication, boundaries, idempotency, dry run, envelope, audit."""
+
+import asyncio
+
+import msgspec
+import pytest
+from gpuaas_contract import capacity, catalog, errors, events, identity, instances, registry
+from platform_world import PASSWORD, World
+
+
+async def test_every_error_is_a_problem_document_with_a_correlation_id(world: World) -> None:
+    answers = [
+        await world.http.get("/api/v1/nothing-here"),
+        await world.http.put("/api/v1/me"),
+        await world.http.get("/api/v1/me"),
+        await world.send(identity.ORG_CREATE, {"name": "x", "surprise": 1}),
+        await world.http.post("/api/v1/auth/login", content=b"{"),
+    ]
+    assert [answer.status_code for answer in answers] == [404, 405, 401, 400, 400]
+    for answer in answers:
+        problem = msgspec.json.decode(answer.content, type=errors.Problem)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert problem.correlation_id == answer.headers["x-correlation-id"]
+        assert problem.code in errors.BY_CODE
+        assert problem.fix
+
+
+async def test_the_callers_correlation_id_is_echoed_and_reaches_event_and_audit(world: World) -> None:
+    await world.call(catalog.VERSION_REGISTER, _toy())
+    headers = {"X-Correlation-ID": "ticket-4711"}
+    answer = await world.send(catalog.ENTITLEMENT_SET, {"enabled": True}, headers=headers, app_slug="toy")
+    assert answer.headers["x-correlation-id"] == "ticket-4711"
+    told = await world.call(events.EVENT_LIST, query={"correlation_id": "ticket-4711"})
+    assert [event.type for event in told.items] == ["catalog.entitlement.changed"]
+    rows = await world.call(events.AUDIT_LIST, query={"correlation_id": "ticket-4711"})
+    assert [row.action for row in rows.items] == ["catalog.entitlement.set"]
+
+
+async def test_a_mutation_without_a_key_is_refused(world: World) -> None:
+    assert (await world.send(identity.ORG_CREATE, {"name": "x"}, key="")).status_code == 400
+
+
+async def test_a_repeat_with_the_same_key_gets_the_same_answer_and_changes_nothing(world: World) -> None:
+    first = await world.send(identity.ORG_CREATE, {"name": "twice"}, key="k1")
+    again = await world.send(identity.ORG_CREATE, {"name": "twice"}, key="k1")
+    assert (first.status_code, again.content) == (201, first.content)
+    orgs = (await world.call(identity.ORG_LIST)).items
+    assert [org.name for org in orgs] == ["acme", "twice"]
+
+
+async def test_a_key_used_for_another_body_is_refused(world: World) -> None:
+    await world.send(identity.ORG_CREATE, {"name": "one"}, key="k1")
+    answer = await world.send(identity.ORG_CREATE, {"name": "two"}, key="k1")
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_parallel_identical_requests_make_one_thing(world: World) -> None:
+    answers = await asyncio.gather(*(world.send(identity.ORG_CREATE, {"name": "race"}, key="k1") for _ in range(50)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1
+
+
+async def test_a_secret_is_given_once_and_never_replayed(world: World) -> None:
+    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"})
+    options = {"service_account_id": account.service_account_id, "key": "k1"}
+    first = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)  # type: ignore[arg-type]
+    again = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)  # type: ignore[arg-type]
+    assert (first.status_code, again.json()["code"]) == (201, "secret_already_delivered")
+    kept = await world.site.database.reader.all("SELECT answer FROM idempotency")
+    assert first.json()["client_secret"] not in "".join(row[0] for row in kept)
+
+
+async def test_a_dry_run_answers_like_the_real_thing_and_leaves_nothing(world: World) -> None:
+    answer = await world.send(identity.ORG_CREATE, {"name": "maybe"}, query={"dry_run": "true"})
+    assert (answer.status_code, answer.json()["name"]) == (201, "maybe")
+    assert [org.name for org in (await world.call(identity.ORG_LIST)).items] == ["acme"]
+
+
+async def test_a_sibling_projects_service_account_sees_nothing_not_even_that_there_is_something(world: World) -> None:
+    org = (await world.call(identity.ORG_LIST)).items[0]
+    sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org.org_id)
+    token = await world.service_account("robot", sibling.project_id)
+    for endpoint in registry.ENDPOINTS:
+        if "{project_id}" not in endpoint.path or endpoint.audience != "caller":
+            continue
+        names = {"instance_id", "member_id", "operation_id", "allocation_id", "app_slug", "service_account_id"}
+        options = {name: "x" for name in names if "{" + name + "}" in endpoint.path}
+        there = await world.send(endpoint, {}, token=token, **options)
+        absent = await world.send(endpoint, {}, token=token, **{**options, "project_id": "proj_absent"})
+        assert (endpoint.name, there.status_code) == (endpoint.name, 404)
+        assert _without_correlation(there.json()) == _without_correlation(absent.json())
+
+
+async def test_a_denial_is_audited(world: World) -> None:
+    token = await world.service_account("robot")
+    answer = await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": "another"}, token=token)
+    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_permissions")
+    rows = (await world.call(events.AUDIT_LIST)).items
+    denied = [row for row in rows if row.action == "authz.deny"]
+    assert [(row.actor_type, row.target) for row in denied] == [("service_account", "identity.service_account.create")]
+
+
+async def test_a_wrong_password_and_an_unknown_name_answer_alike(world: World) -> None:
+    wrong = await world.send(identity.LOGIN, {"name": "admin", "password": "no"})
+    unknown = await world.send(identity.LOGIN, {"name": "nobody", "password": PASSWORD})
+    assert wrong.status_code == unknown.status_code == 401
+    assert _without_correlation(wrong.json()) == _without_correlation(unknown.json())
+
+
+async def test_a_token_stops_working_when_it_expires(world: World) -> None:
+    world.clock.forward(world.site.settings.session_ttl_s + 1)
+    with pytest.raises(errors.TokenExpired):
+        await world.call(identity.ME)
+
+
+async def test_a_node_token_opens_no_route_of_people_and_the_other_way_round(world: World) -> None:
+    node = await world.node("n1")
+    assert (await world.send(identity.ME, token=node.token)).status_code == 401
+    by_name = registry.BY_NAME["node.task.next"]
+    assert (await world.send(by_name)).status_code == 401
+
+
+async def test_pages_walk_through_everything_once(world: World) -> None:
+    for number in range(5):
+        await world.call(identity.ORG_CREATE, {"name": f"org-{number}"})
+    seen, token = [], ""
+    while True:
+        page = await world.call(identity.ORG_LIST, query={"page_size": 2, "page_token": token})
+        seen += [org.name for org in page.items]
+        if page.next_page_token is None:
+            break
+        token = page.next_page_token
+    assert seen == ["acme", *(f"org-{number}" for number in range(5))]
+
+
+async def test_a_body_over_the_limit_is_refused(world: World) -> None:
+    answer = await world.send(identity.ORG_CREATE, {"name": "x" * 1_100_000})
+    assert answer.status_code == 413
+
+
+async def test_the_project_header_must_match_the_path(world: World) -> None:
+    answer = await world.send(capacity.ALLOCATION_LIST, headers={"X-Project-ID": "proj_other"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+
+
+async def test_events_are_waited_for(world: World) -> None:
+    await world.call(catalog.VERSION_REGISTER, _toy())
+    waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))
+    await asyncio.sleep(0)
+    await world.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug="toy")
+    told = await waiting
+    assert [event.type for event in told.items] == ["catalog.entitlement.changed"]
+    after = await world.call(events.EVENT_LIST, query={"after": told.cursor})
+    assert after.items == []
+
+
+async def test_an_unknown_instance_is_not_found(world: World) -> None:
+    with pytest.raises(errors.NotFound):
+        await world.call(instances.INSTANCE_GET, instance_id="inst_absent")
+
+
+def _toy() -> dict[str, object]:
+    return {
+        "slug": "toy",
+        "display_name": "Toy",
+        "version": "1.0.0",
+        "runtime_backend": "toy",
+        "operating_modes": ["tenant_dedicated"],
+        "control_plane_scopes": ["project"],
+        "roles": [{"component_key": "head", "max": 1}],
+        "topologies": {"solo": {"head": "allocation"}},
+        "deploy_form": {"type": "object", "properties": {"allocation": {"type": "string"}}},
+    }
+
+
+def _without_correlation(problem: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in problem.items() if key != "correlation_id"}

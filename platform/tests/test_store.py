@@ -1,0 +1,109 @@
+"""The store on both engines: groups, savepoints, dry runs, migrations, and what survives a kill."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpuaas_platform import server
+from gpuaas_platform.call import Site
+from gpuaas_platform.kit import db, migrate
+from gpuaas_platform.kit.settings import Settings
+
+_INSERT = "INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')"
+
+
+async def test_a_writer_that_fails_takes_nobody_with_it(site: Site) -> None:
+    async def good(tx: db.Tx, name: str) -> None:
+        await tx.run(_INSERT, name)
+
+    async def bad(tx: db.Tx) -> None:
+        await tx.run(_INSERT, "half")
+        raise ValueError("no")
+
+    writes = [site.database.write(lambda tx, name=name: good(tx, name)) for name in "abc"]
+    results = await asyncio.gather(*writes, site.database.write(bad), return_exceptions=True)
+    assert [type(result) for result in results] == [type(None)] * 3 + [ValueError]
+    assert await _names(site) == ["a", "b", "c"]
+
+
+async def test_a_use_case_sees_what_earlier_ones_in_its_group_did(site: Site) -> None:
+    async def count_and_add(tx: db.Tx) -> int:
+        row = await tx.one("SELECT count(*) FROM access_bundles")
+        assert row is not None
+        await tx.run(_INSERT, str(row[0]))
+        return int(row[0])
+
+    assert await asyncio.gather(*(site.database.write(count_and_add) for _ in range(20))) == list(range(20))
+
+
+async def test_what_is_not_kept_leaves_no_trace_and_wakes_nobody(site: Site) -> None:
+    async def use_case(tx: db.Tx) -> str:
+        await tx.run(_INSERT, "gone")
+        tx.wake("topic")
+        return "result"
+
+    with site.hub.listen("topic") as listener:
+        assert await site.database.write(use_case, keep=False) == "result"
+        assert not listener.is_set()
+        await site.database.write(use_case)
+        assert listener.is_set()
+    assert await _names(site) == ["gone"]
+
+
+async def test_migrations_run_twice_change_nothing(site: Site, settings: Settings) -> None:
+    if settings.database_url:
+        await migrate.migrate_postgres(settings.database_url)
+    else:
+        migrate.migrate_sqlite(settings.data_dir / "gpuaas.sqlite")
+    rows = await site.database.reader.all("SELECT number FROM migrations")
+    assert [row[0] for row in rows] == [1]
+
+
+async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_told_so(tmp_path: Path) -> None:
+    async def lazy(tx: db.Tx) -> None:
+        await asyncio.sleep(0)
+
+    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+        with pytest.raises(RuntimeError, match="other than its transaction"):
+            await site.database.write(lazy)
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from gpuaas_platform import server
+from gpuaas_platform.kit.settings import Settings
+
+async def main():
+    async with server.open_site(Settings(data_dir=Path(sys.argv[1]), database_url=sys.argv[2])) as site:
+        async def write(number):
+            async def use_case(tx):
+                await tx.run("INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')", str(number))
+            await site.database.write(use_case)
+            sys.stdout.write(f"{number}\\n")
+            sys.stdout.flush()
+        for start in range(0, 1_000_000, 16):
+            await asyncio.gather(*(write(start + offset) for offset in range(16)))
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_answered_survives_kill_9(settings: Settings) -> None:  # noqa: ASYNC220
+    command = [sys.executable, "-c", _WRITER, str(settings.data_dir), settings.database_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        answered = [process.stdout.readline().strip() for _ in range(500)]
+        os.kill(process.pid, signal.SIGKILL)
+        answered += [line.strip() for line in process.stdout if line.endswith("\n")]
+    async with server.open_site(settings) as site:
+        assert set(answered) <= set(await _names(site))
+
+
+async def _names(site: Site) -> list[str]:
+    rows = await site.database.reader.all("SELECT instance_id FROM access_bundles ORDER BY instance_id")
+    return [row[0] for row in rows]

@@ -1,0 +1,50 @@
+"""The seams between the parts: no app word in the platform, import rules that cover all, an app that stands alone."""
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+APP_WORDS = re.compile(r"slurm|munge|sbatch|srun|\bray\b|etcd|mariadb", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("part", ["platform", "contract", "agent", "lab/gpuaas_lab", "sdk/gpuaas_sdk"])
+def test_no_app_word_stands_in_a_generic_part(part: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / part).rglob("*"))
+        if path.suffix in {".py", ".sql", ".toml", ".json", ".service"}
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if APP_WORDS.search(line)
+    ]
+    assert found == []
+
+
+def test_every_package_on_disk_is_under_the_import_rules() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter")
+    named = set(rules["importlinter"]["root_packages"].split())
+    on_disk = {path.parent.name for path in ROOT.glob("*/gpuaas_*/__init__.py")}
+    on_disk |= {path.parent.name for path in ROOT.glob("apps/*/gpuaas_*/__init__.py")}
+    assert named == on_disk
+
+
+def test_the_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_path: Path) -> None:
+    uv = [sys.executable, "-m", "uv"]
+    for part in ("contract", "sdk", "apps/slurm"):
+        build = [*uv, "build", "-q", "--wheel", "--no-build-isolation", "-p", sys.executable, "-o", tmp_path / "wheels"]
+        subprocess.run([*build, ROOT / part], check=True, cwd=tmp_path)
+    alone = tmp_path / "alone"
+    subprocess.run([*uv, "venv", "-q", "-p", sys.executable, alone], check=True)
+    wheels = sorted((tmp_path / "wheels").glob("*.whl"))
+    constraints = ["-c", ROOT / "requirements.lock"]
+    subprocess.run([*uv, "pip", "install", "-q", "-p", alone / "bin/python", *constraints, *wheels], check=True)
+    started = subprocess.run([alone / "bin/gpuaas-slurm", "manifest"], capture_output=True, text=True, check=True)
+    assert '"slug": "slurm"' in started.stdout
+    absent = "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, sys.argv[1:])))"
+    others = ["gpuaas_platform", "gpuaas_lab", "gpuaas_cli", "gpuaas_agent"]
+    subprocess.run([alone / "bin/python", "-c", absent, *others], check=True, cwd=tmp_path)
