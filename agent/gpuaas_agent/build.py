@@ -9,13 +9,15 @@ from pathlib import Path
 
 SHEBANG = b"#!/usr/bin/env python3\n"
 STARTER = b"import sys\n\nfrom gpuaas_agent import main\n\nsys.exit(main.main())\n"
+UNIT = "gpuaas-agent.service"
 LEFT_OUT = frozenset({"build.py", "testing"})
 
 
 def build(target: Path) -> str:
     """Write the archive and answer its sha256."""
     package = Path(__file__).resolve().parent
-    contents = {"__main__.py": STARTER}
+    # The systemd unit travels in the archive: whoever installs the agent takes it from there.
+    contents = {"__main__.py": STARTER, UNIT: (package / UNIT).read_bytes()}
     for path in package.rglob("*.py"):
         if not LEFT_OUT.intersection(path.relative_to(package).parts):
             contents[path.relative_to(package.parent).as_posix()] = path.read_bytes()

@@ -21,6 +21,23 @@ DEADLINES_S: dict[str, int] = {
 """Used where an app's manifest says nothing: an operation always has a deadline."""
 
 
+INSTANCE_KINDS = frozenset({"deploy", "decommission"})
+"""Operations on the whole instance exclude every other."""
+
+GOALS: dict[str, frozenset[str]] = {
+    "deploy": frozenset({"ready"}),
+    "add": frozenset({"ready"}),
+    "drain": frozenset({"drained"}),
+    "resume": frozenset({"ready"}),
+    "remove": frozenset({"removed", "tombstoned"}),
+    "decommission": frozenset({"removed", "tombstoned"}),
+}
+"""Where each target of an operation must be for the operation to succeed."""
+
+EVIDENCE_FRESH_FOR_S = 120
+"""How old an observation may be that allows a removal."""
+
+
 class OperationError(Wire):
     code: str
     message: str

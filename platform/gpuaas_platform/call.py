@@ -49,6 +49,10 @@ class Origin:
     now: datetime.datetime
 
 
+async def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Call:
     site: Site
@@ -58,6 +62,8 @@ class Call:
     peer: str
     """Address the request came from."""
     project: Project | None = None
+    is_gone: Callable[[], Awaitable[bool]] = field(default=_never)
+    """Whether the caller has hung up; asked before a long poll hands something out."""
 
     @property
     def caller(self) -> Caller:

@@ -64,7 +64,7 @@ async def serve(settings: Settings, listens: tuple[Listen, ...]) -> None:
         servers = [_server(application, site, listen) for listen in listens]
         stop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            stop.add_signal_handler(number, _ask_to_exit, servers)
+            stop.add_signal_handler(number, _ask_to_exit, site, servers)
         for listen in listens:
             scheme = "https" if listen.encrypted else "http"
             log.info("listening", url=f"{scheme}://{listen.host}:{listen.port}")
@@ -120,7 +120,8 @@ def _server(application: Starlette, site: Site, listen: Listen) -> _Server:
     )
 
 
-def _ask_to_exit(servers: list[_Server]) -> None:
+def _ask_to_exit(site: Site, servers: list[_Server]) -> None:
+    site.hub.close()
     for server in servers:
         server.should_exit = True
 

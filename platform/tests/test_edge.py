@@ -1,6 +1,7 @@
 """What every route does by construction: authentication, boundaries, idempotency, dry run, envelope, audit."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -62,9 +63,9 @@ async def test_parallel_identical_requests_make_one_thing(world: World) -> None:
 
 async def test_a_secret_is_given_once_and_never_replayed(world: World) -> None:
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"})
-    options = {"service_account_id": account.service_account_id, "key": "k1"}
-    first = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)  # type: ignore[arg-type]
-    again = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"service_account_id": account.service_account_id, "key": "k1"}
+    first = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)
+    again = await world.send(identity.SERVICE_ACCOUNT_KEY_CREATE, **options)
     assert (first.status_code, again.json()["code"]) == (201, "secret_already_delivered")
     kept = await world.site.database.reader.all("SELECT answer FROM idempotency")
     assert first.json()["client_secret"] not in "".join(row[0] for row in kept)
@@ -84,7 +85,7 @@ async def test_a_sibling_projects_service_account_sees_nothing_not_even_that_the
         if "{project_id}" not in endpoint.path or endpoint.audience != "caller":
             continue
         names = {"instance_id", "member_id", "operation_id", "allocation_id", "app_slug", "service_account_id"}
-        options = {name: "x" for name in names if "{" + name + "}" in endpoint.path}
+        options: dict[str, Any] = {name: "x" for name in names if "{" + name + "}" in endpoint.path}
         there = await world.send(endpoint, {}, token=token, **options)
         absent = await world.send(endpoint, {}, token=token, **{**options, "project_id": "proj_absent"})
         assert (endpoint.name, there.status_code) == (endpoint.name, 404)

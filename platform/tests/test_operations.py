@@ -103,7 +103,7 @@ async def test_finished_steps_stay_finished(world: World) -> None:
     claim = await world.claim(token)
     assert claim.operation is not None
     for state in ("running", "succeeded", "running"):
-        body = runtime.ReportStep(epoch=1, name="install", state=state)  # type: ignore[arg-type]
+        body = runtime.ReportStep(epoch=1, name="install", state=state)
         await world.call(runtime.STEP_REPORT, body, token=token, operation_id=claim.operation.operation_id)
     steps = (await world.operation(claim.operation.operation_id)).steps
     assert [(step.name, step.state) for step in steps] == [("install", "succeeded")]

@@ -1,16 +1,13 @@
 """Nodes, allocations, and the routes of the node agent."""
 
-import time
-
 from gpuaas_contract import capacity, node
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.capacity import nodes, service, store
-from gpuaas_platform.kit import clock, db, hub, tables
+from gpuaas_platform.kit import clock, db, tables
 
 routes = Routes()
-_WAIT_MAX_S = 30
 
 
 @routes.write(capacity.ENROLMENT_CREATE)
@@ -77,16 +74,14 @@ async def heartbeat(call: Call, tx: db.Tx, body: node.NodeStatusReport) -> node.
 @routes.flow(node.TASK_NEXT)
 async def next_task(call: Call, _: NoBody) -> node.NextTask:
     node_id = call.caller.actor_id
-    ends_at = time.monotonic() + max(0.0, min(call.query.wait_s, _WAIT_MAX_S))
-    with call.site.hub.listen(nodes.tasks_topic(node_id)) as listener:
-        while True:
-            row = await store.next_task(call.site.database.reader, node_id, clock.micros(call.site.clock()))
-            if row is not None:
-                return node.NextTask(task=node.SignedTask(payload=row["payload"], signature=row["signature"]))
-            left_s = ends_at - time.monotonic()
-            if left_s <= 0:
-                return node.NextTask(task=None)
-            await hub.wait(listener, left_s)
+
+    async def look() -> db.Row | None:
+        return await store.next_task(call.site.database.reader, node_id, clock.micros(call.site.clock()))
+
+    row = await call.site.hub.poll(nodes.tasks_topic(node_id), call.query.wait_s, look, lambda found: found is not None)
+    if row is None:
+        return node.NextTask(task=None)
+    return node.NextTask(task=node.SignedTask(payload=row["payload"], signature=row["signature"]))
 
 
 @routes.write(node.TASK_RESULT)

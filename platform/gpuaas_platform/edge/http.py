@@ -107,7 +107,7 @@ def _call(site: Site, endpoint: AnyEndpoint, request: Request) -> Call:
         path=request.url.path,
     )
     peer = request.client.host if request.client else ""
-    return _EdgeCall(site, origin, request.path_params, None, peer, None, options)
+    return _EdgeCall(site, origin, request.path_params, None, peer, None, request.is_disconnected, options)
 
 
 async def _authenticate(site: Site, endpoint: AnyEndpoint, request: Request, call: Call) -> Caller:

@@ -1,7 +1,5 @@
 """App instances and operations over HTTP, for people and for app controllers."""
 
-import time
-
 from gpuaas_contract import access, errors, instances, operations, runtime
 from gpuaas_contract.wire import NoBody, Page
 
@@ -9,10 +7,9 @@ from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import changes, rules, service, store
 from gpuaas_platform.instances import runtime as controller
-from gpuaas_platform.kit import db, hub, tables
+from gpuaas_platform.kit import db, tables
 
 routes = Routes()
-_WAIT_MAX_S = 30
 _LEASE_CHECK_S = 1.0
 """A lease that runs out wakes nobody, so waiting claims look again this often."""
 
@@ -92,16 +89,16 @@ async def machine_access(call: Call, tx: db.Tx, body: access.RequestMachineAcces
 async def get_operation(call: Call, _: NoBody) -> operations.Operation:
     query: operations.OperationQuery = call.query
     operation_id = call.params["operation_id"]
-    ends_at = time.monotonic() + max(0.0, min(query.wait_s, _WAIT_MAX_S))
-    with call.site.hub.listen(changes.operation_topic(operation_id)) as listener:
-        while True:
-            found = await store.OPERATIONS.get(call.site.database.reader, operation_id)
-            if found is None or found.project_id != call.params["project_id"]:
-                raise errors.NotFound(f"There is no operation {operation_id} in this project.")
-            left_s = ends_at - time.monotonic()
-            if found.revision != query.revision or left_s <= 0:
-                return found
-            await hub.wait(listener, left_s)
+
+    async def look() -> operations.Operation:
+        found = await store.OPERATIONS.get(call.site.database.reader, operation_id)
+        if found is None or found.project_id != call.params["project_id"]:
+            raise errors.NotFound(f"There is no operation {operation_id} in this project.")
+        return found
+
+    return await call.site.hub.poll(
+        changes.operation_topic(operation_id), query.wait_s, look, lambda found: found.revision != query.revision
+    )
 
 
 @routes.read(operations.OPERATION_LIST)
@@ -117,15 +114,13 @@ async def list_operations(call: Call, reader: db.Reader) -> Page[operations.Oper
 
 @routes.flow(runtime.CLAIM)
 async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
-    ends_at = time.monotonic() + max(0.0, min(body.wait_s, _WAIT_MAX_S))
-    project_id = call.params["project_id"]
-    with call.site.hub.listen(changes.claims_topic(project_id, body.app_slug)) as listener:
-        while True:
-            found = await controller.try_claim(call, body)
-            left_s = ends_at - time.monotonic()
-            if found.operation is not None or left_s <= 0:
-                return found
-            await hub.wait(listener, min(left_s, _LEASE_CHECK_S))
+    return await call.site.hub.poll(
+        changes.claims_topic(call.params["project_id"], body.app_slug),
+        body.wait_s,
+        lambda: controller.try_claim(call, body),
+        lambda found: found.operation is not None,
+        look_every_s=_LEASE_CHECK_S,
+    )
 
 
 @routes.write(runtime.HEARTBEAT)

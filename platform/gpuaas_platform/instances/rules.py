@@ -8,21 +8,16 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member, MemberOperationRequest, Role
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
-from gpuaas_contract.operations import DEADLINES_S, Evidence, Operation, OperationKind, Target
-
-EVIDENCE_FRESH_FOR_S = 120
-INSTANCE_KINDS = frozenset({"deploy", "decommission"})
-"""Operations on the whole instance exclude every other."""
-
-GOALS: dict[str, frozenset[str]] = {
-    "deploy": frozenset({"ready"}),
-    "add": frozenset({"ready"}),
-    "drain": frozenset({"drained"}),
-    "resume": frozenset({"ready"}),
-    "remove": frozenset({"removed", "tombstoned"}),
-    "decommission": frozenset({"removed", "tombstoned"}),
-}
-"""Where each target of an operation must be for the operation to succeed."""
+from gpuaas_contract.operations import (
+    DEADLINES_S,
+    EVIDENCE_FRESH_FOR_S,
+    GOALS,
+    INSTANCE_KINDS,
+    Evidence,
+    Operation,
+    OperationKind,
+    Target,
+)
 
 STARTS: dict[str, frozenset[str]] = {
     "drain": frozenset({"ready", "degraded", "draining", "drained"}),

@@ -26,6 +26,8 @@ async def try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     held = await store.held_under(reader, project_id, body.claim_id, now)
     if held is None and await store.claimable(reader, project_id, body.app_slug, now) is None:
         return runtime.Claim()
+    if await call.is_gone():
+        return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
 
 

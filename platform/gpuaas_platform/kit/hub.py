@@ -1,18 +1,32 @@
-"""Wake-ups inside one process. A waiter listens, reads the truth, then waits: a missed wake costs delay only."""
+"""Wake-ups inside one process, and the long poll made of them.
+
+A waiter listens, reads the truth, then waits: a missed wake costs delay only."""
 
 import asyncio
 import contextlib
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+Found = TypeVar("Found")
+WAIT_MAX_S = 30.0
 
 
 class Hub:
     def __init__(self) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._closing = False
 
     def notify(self, topic: str) -> None:
         for listener in self._listeners.get(topic, ()):
             listener.set()
+
+    def close(self) -> None:
+        """The server stops: every long poll ends now with what it has."""
+        self._closing = True
+        for topic in list(self._listeners):
+            self.notify(topic)
 
     @contextlib.contextmanager
     def listen(self, topic: str) -> Iterator[asyncio.Event]:
@@ -24,6 +38,25 @@ class Hub:
             self._listeners[topic].discard(listener)
             if not self._listeners[topic]:
                 del self._listeners[topic]
+
+    async def poll(
+        self,
+        topic: str,
+        wait_s: float,
+        look: Callable[[], Awaitable[Found]],
+        enough: Callable[[Found], bool],
+        *,
+        look_every_s: float = WAIT_MAX_S,
+    ) -> Found:
+        """Look, and look again at every wake, until it is enough or the time is up; then whatever there is."""
+        ends_at = time.monotonic() + max(0.0, min(wait_s, WAIT_MAX_S))
+        with self.listen(topic) as listener:
+            while True:
+                found = await look()
+                left_s = ends_at - time.monotonic()
+                if enough(found) or left_s <= 0 or self._closing:
+                    return found
+                await wait(listener, min(left_s, look_every_s))
 
 
 async def wait(listener: asyncio.Event, timeout_s: float) -> None:

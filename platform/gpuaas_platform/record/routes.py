@@ -1,16 +1,13 @@
 """Follow events, read the audit trail."""
 
-import time
-
 from gpuaas_contract import events
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.kit import db, hub
+from gpuaas_platform.kit import db
 from gpuaas_platform.record import service, store
 
 routes = Routes()
-_WAIT_MAX_S = 30
 _LIMIT_MAX = 500
 
 
@@ -19,16 +16,14 @@ async def follow_events(call: Call, _: NoBody) -> events.Events:
     query: events.EventsQuery = call.query
     project_id = call.params["project_id"]
     limit = max(1, min(query.limit, _LIMIT_MAX))
-    ends_at = time.monotonic() + max(0.0, min(query.wait_s, _WAIT_MAX_S))
-    with call.site.hub.listen(f"{service.EVENTS_TOPIC}:{project_id}") as listener:
-        while True:
-            found = await store.events_after(
-                call.site.database.reader, project_id, query.after, limit, query.app_instance_id, query.correlation_id
-            )
-            left_s = ends_at - time.monotonic()
-            if found or left_s <= 0:
-                return events.Events(items=found, cursor=found[-1].cursor if found else query.after)
-            await hub.wait(listener, left_s)
+
+    async def look() -> list[events.Event]:
+        return await store.events_after(
+            call.site.database.reader, project_id, query.after, limit, query.app_instance_id, query.correlation_id
+        )
+
+    found = await call.site.hub.poll(f"{service.EVENTS_TOPIC}:{project_id}", query.wait_s, look, bool)
+    return events.Events(items=found, cursor=found[-1].cursor if found else query.after)
 
 
 @routes.read(events.AUDIT_LIST)

@@ -1,0 +1,20 @@
+"""`make bench`: everything, or one part: `make bench ARGS=api`."""
+
+import sys
+
+from bench import api
+
+PARTS = {"api": api.run}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(PARTS)
+    unknown = [name for name in wanted if name not in PARTS]
+    if unknown:
+        raise SystemExit(f"bench: there is no part {unknown[0]}; there is {', '.join(PARTS)}")
+    for name in wanted:
+        print(f"\n== {name}")
+        PARTS[name]()
+
+
+main()

@@ -1,0 +1,1 @@
+"""Real Debian machines on one Linux host, started by the command `gpuaas-lab`."""

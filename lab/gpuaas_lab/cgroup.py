@@ -1,0 +1,193 @@
+"""One cgroup subtree per machine: how a machine is found, frozen and powered off. Called by `machine.py` and `lab.py`.
+
+Knows two layouts: pure version 2, and the hybrid one with an extra name=systemd tree.
+"""
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuaas_lab import errors, shell
+
+WANTED_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the trees are mounted on this host."""
+
+    unified: Path
+    named: Path | None = None
+
+    def trees(self) -> list[Path]:
+        return [self.unified] + ([self.named] if self.named else [])
+
+
+def read_layout(mountinfo: str) -> Layout:
+    """Find the trees among the mounts of this process."""
+    unified: list[Path] = []
+    named: list[Path] = []
+    for line in mountinfo.splitlines():
+        fields, _, tail = line.partition(" - ")
+        mount_point = Path(fields.split()[4])
+        kind, _, options = tail.split(maxsplit=2)
+        if kind == "cgroup2":
+            unified.append(mount_point)
+        elif kind == "cgroup" and "name=systemd" in options.split(","):
+            named.append(mount_point)
+    if not unified:
+        raise errors.HostNotUsable("this host has no cgroup version 2 tree", "mount -t cgroup2 none /sys/fs/cgroup")
+    return Layout(min(unified, key=lambda path: len(path.parts)), named[0] if named else None)
+
+
+def host_layout() -> Layout:
+    return read_layout(Path("/proc/self/mountinfo").read_text())
+
+
+def lab_folder_name(lab: str) -> str:
+    return f"gpuaas-{lab}"
+
+
+@dataclass(frozen=True)
+class MachineCgroup:
+    """The subtree of one machine in each tree of the host."""
+
+    layout: Layout
+    lab: str
+    machine: str
+
+    @property
+    def folder(self) -> Path:
+        return self.layout.unified / lab_folder_name(self.lab) / self.machine
+
+    @property
+    def folders(self) -> list[Path]:
+        return [tree / lab_folder_name(self.lab) / self.machine for tree in self.layout.trees()]
+
+    def create_afresh(self) -> None:
+        """A new, empty subtree.
+
+        A cgroup that was ever killed keeps count of it, and the kernel kills a process cloned into a child whose
+        count differs, so systemd could start no service in a subtree that has seen a power cut.
+        """
+        self.remove()
+        for folder in self.folders:
+            folder.mkdir(parents=True)
+        for parent in (self.layout.unified, self.folder.parent):
+            _enable_controllers(parent)
+
+    def is_populated(self) -> bool:
+        try:
+            return "populated 1" in (self.folder / "cgroup.events").read_text()
+        except FileNotFoundError:
+            return False
+
+    def is_frozen(self) -> bool:
+        try:
+            return (self.folder / "payload/cgroup.freeze").read_text().strip() == "1"
+        except FileNotFoundError:
+            return False
+
+    def set_frozen(self, frozen: bool) -> None:
+        # Only the payload: a frozen supervisor could not be told anything any more.
+        (self.folder / "payload/cgroup.freeze").write_text("1" if frozen else "0")
+
+    def kill(self) -> None:
+        """Power cut: every process of the machine dies at once."""
+        try:
+            (self.folder / "cgroup.kill").write_text("1")
+        except FileNotFoundError:
+            return
+        if not shell.wait_until(lambda: not self.is_populated(), timeout_s=20):
+            raise errors.LabError(f"processes of {self.machine} survive a kill", f"cat {self.folder}/cgroup.procs")
+
+    def supervisor(self) -> int | None:
+        """The nspawn process: it sits in its own child group, or still in the machine's while it starts."""
+        for group in (self.folder / "supervisor", self.folder):
+            if pids := _processes(group):
+                return pids[0]
+        return None
+
+    def leader(self) -> int | None:
+        """The machine's process 1, as the host numbers it."""
+        for group in (self.folder / "payload/init.scope", self.folder / "payload"):
+            for pid in _processes(group):
+                if _is_first_process(pid):
+                    return pid
+        return None
+
+    def remove(self) -> None:
+        for folder in self.folders:
+            if folder.exists():
+                _remove_subtree(folder)
+
+
+def remove_lab(layout: Layout, lab: str) -> None:
+    for tree in layout.trees():
+        folder = tree / lab_folder_name(lab)
+        if folder.exists():
+            folder.rmdir()
+
+
+def machines_of(layout: Layout, lab: str) -> list[str]:
+    """Machines that have a subtree, whatever the lab's record says."""
+    folders = [tree / lab_folder_name(lab) for tree in layout.trees()]
+    return sorted({entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()})
+
+
+def _enable_controllers(folder: Path) -> None:
+    """Hand down what this tree has. A controller bound to version 1, or refused in a container, is simply absent."""
+    offered = (folder / "cgroup.controllers").read_text().split()
+    for controller in WANTED_CONTROLLERS:
+        if controller in offered:
+            try:
+                (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+            except OSError as reason:
+                shell.say(f"machines will lack the cgroup controller {controller}: {reason.strerror}")
+
+
+def _processes(group: Path) -> list[int]:
+    try:
+        return [int(line) for line in (group / "cgroup.procs").read_text().split()]
+    except OSError:
+        # The group is gone, or is going: the kernel then answers "no such device".
+        return []
+
+
+def _is_first_process(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    own_depth = len(_own_namespace_pids())
+    return len(numbers) == own_depth + 1 and numbers[-1] == "1"
+
+
+def _own_namespace_pids() -> list[str]:
+    status = Path("/proc/self/status").read_text()
+    return next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+
+
+def _remove_subtree(folder: Path) -> None:
+    for group in _deepest_first(folder):
+        # The kernel lets go of a group a moment after its last process has ended.
+        if not shell.wait_until(functools.partial(_rmdir, group), timeout_s=10):
+            raise errors.LabError(f"cgroup {group} is still in use", f"cat {group}/cgroup.procs")
+
+
+def _deepest_first(folder: Path) -> Iterator[Path]:
+    for path, _, _ in os.walk(folder, topdown=False):
+        yield Path(path)
+
+
+def _rmdir(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

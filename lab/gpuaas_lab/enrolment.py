@@ -1,0 +1,73 @@
+"""Put the node agent and its first token into a machine. Called by `lab.py` between mounting and starting."""
+
+import hashlib
+import json
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuaas_lab import errors, machine, shell
+
+AGENT_PATH = "/opt/gpuaas/agent.pyz"
+CONFIG_PATH = "/etc/gpuaas/agent.json"
+UNIT_NAME = "gpuaas-agent.service"
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """The agent's bytes and unit, where it finds its server, and one token per machine."""
+
+    agent: bytes
+    unit: bytes
+    server: str
+    ca_sha256: str
+    tokens: Mapping[str, str]
+
+
+def read(agent: Path, enrol: Path) -> Enrolment:
+    try:
+        data = json.loads(enrol.read_text())
+        with zipfile.ZipFile(agent) as archive:
+            unit = archive.read(UNIT_NAME)
+        return Enrolment(agent.read_bytes(), unit, str(data["server"]), str(data["ca_sha256"]), dict(data["tokens"]))
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as reason:
+        raise errors.UsageError(
+            f"cannot read the agent {agent} or the enrolment {enrol}: {reason!r}",
+            'the enrolment is {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}}',
+        ) from reason
+
+
+def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
+    """Write what is missing or outdated; true when anything changed. A machine that has a config keeps it."""
+    files: dict[str, machine.File] = {}
+    token = enrolment.tokens.get(target.name)
+    configured = _exists(target, CONFIG_PATH)
+    if not configured and token:
+        config = {"server": enrolment.server, "ca_sha256": enrolment.ca_sha256, "token": token, "name": target.name}
+        files[CONFIG_PATH[1:]] = machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600)
+        files[f"etc/systemd/system/{UNIT_NAME}"] = machine.File(enrolment.unit)
+    if (configured or token) and _sha256(target, AGENT_PATH) != hashlib.sha256(enrolment.agent).hexdigest():
+        files[AGENT_PATH[1:]] = machine.File(enrolment.agent, 0o755)
+    if not files:
+        return False
+    machine.write_files(target, files)
+    machine.in_root(target, ["systemctl", "--quiet", "enable", UNIT_NAME])
+    return True
+
+
+def restart_agent(target: machine.Machine) -> None:
+    """In a machine that already runs, let systemd see the unit and start the new agent."""
+    for argv in (["systemctl", "daemon-reload"], ["systemctl", "restart", UNIT_NAME]):
+        shell.run(machine.enter_command(target, argv), environment=machine.EXEC_ENVIRONMENT)
+
+
+def _exists(target: machine.Machine, path: str) -> bool:
+    return shell.succeeds(["chroot", str(target.root), "test", "-e", path])
+
+
+def _sha256(target: machine.Machine, path: str) -> str:
+    argv = ["chroot", str(target.root), "sha256sum", path]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return result.stdout.split()[0] if result.returncode == 0 else ""

@@ -1,0 +1,37 @@
+"""Errors of the lab. Raised anywhere below `main.py`, which alone prints them and turns them into exit codes."""
+
+
+class LabError(Exception):
+    """Something the user can act on: what happened, and the next command to try."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, next_step: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  next: {self.next_step}" if self.next_step else self.what
+
+
+class CommandFailed(LabError):
+    """A host command ended with an error."""
+
+
+class UsageError(LabError):
+    """The arguments make no sense together."""
+
+    exit_code = 64
+
+
+class HostNotUsable(LabError):
+    """The host cannot run a lab: no root, no apt, or a missing kernel feature."""
+
+    exit_code = 3
+
+
+class NotFound(LabError):
+    """No such machine in this lab."""
+
+    exit_code = 4

@@ -1,0 +1,98 @@
+"""What the host must offer: root, packages, apt configuration. Asked before anything is made."""
+
+import os
+import shutil
+from pathlib import Path
+
+from gpuaas_lab import apt_sources, errors, shell
+
+INOTIFY_INSTANCES = 4096
+
+_PACKAGE_OF_COMMAND = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+}
+_KEYRING_FOLDER = Path("/usr/share/keyrings")
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise errors.HostNotUsable(
+            "gpuaas-lab makes machines, networks and mounts: it needs root", "run the same command with sudo"
+        )
+
+
+def require_packages() -> None:
+    """Install the host packages that are missing, saying so."""
+    missing = sorted(package for command, package in _PACKAGE_OF_COMMAND.items() if shutil.which(command) is None)
+    if missing:
+        _install(missing)
+
+
+def require_keyring() -> None:
+    """Make sure the host knows the keys that sign the lab's suite; older keyring packages end one release earlier."""
+    if not _has_suite_keys():
+        _install(["debian-archive-keyring"])
+    if not _has_suite_keys():
+        raise errors.HostNotUsable(
+            f"the host's debian-archive-keyring does not hold the keys of Debian {apt_sources.SUITE}",
+            "install a newer debian-archive-keyring package, then repeat",
+        )
+
+
+def allow_many_machines() -> None:
+    """Each systemd needs a few inotify instances; with the usual 128 the 25th machine has no sshd."""
+    setting = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(setting.read_text()) < INOTIFY_INSTANCES:
+        setting.write_text(f"{INOTIFY_INSTANCES}\n")
+        shell.say(f"raised fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next reboot")
+
+
+def lab_sources(folder: Path = Path("/etc/apt")) -> list[apt_sources.Source]:
+    """The host's Debian archives for the lab's suite; empty when it names none."""
+    found: list[apt_sources.Source] = []
+    for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
+        if path.is_file() and path.suffix in (".list", ".sources"):
+            parse = apt_sources.parse_deb822 if path.suffix == ".sources" else apt_sources.parse_one_line
+            found += parse(path.read_text(errors="replace"))
+    return apt_sources.for_lab(found)
+
+
+def apt_options() -> list[str]:
+    return apt_sources.passed_options(shell.run(["apt-config", "dump"]))
+
+
+def mounts_under(folder: Path) -> list[str]:
+    """Mount points in or below a folder, innermost last mounted first."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    names = [point.replace("\\040", " ") for point in points]
+    return [name for name in reversed(names) if name == str(folder) or name.startswith(f"{folder}/")]
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder; mounts that an interrupted run left in it are taken off first, never deleted through."""
+    for point in mounts_under(folder):
+        shell.run(["umount", point])
+    if folder.exists():
+        shell.run(["rm", "-rf", "--one-file-system", str(folder)])
+
+
+def _has_suite_keys() -> bool:
+    return any(_KEYRING_FOLDER.glob(f"debian-archive-{apt_sources.SUITE}-stable.*"))
+
+
+def _install(packages: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        raise errors.HostNotUsable(
+            f"this host lacks {', '.join(packages)} and has no apt-get to install it",
+            "run the lab on a Debian or Ubuntu host, or install these by hand",
+        )
+    shell.say(f"installing host packages: {' '.join(packages)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    shell.run(["apt-get", "-qq", "update"], environment=environment)
+    shell.run(
+        ["apt-get", "-qq", "-y", "--no-install-recommends", "install", *packages],
+        environment=environment,
+    )

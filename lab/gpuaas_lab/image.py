@@ -1,0 +1,112 @@
+"""The base image: a small Debian with systemd and sshd, built once per recipe. Called by `lab.py`."""
+
+import os
+from pathlib import Path
+
+from gpuaas_lab import apt_sources, host, plan, shell
+
+PACKAGES = (
+    *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "iputils-ping", "procps", "sudo", "openssl"),
+    *("ca-certificates", "curl", "python3", "less"),
+)
+MASKED_UNITS = (
+    *("console-getty.service", "getty@.service", "systemd-logind.service", "dev-hugepages.mount"),
+    *("e2scrub_reap.service", "e2scrub_all.timer", "apt-daily.timer", "apt-daily-upgrade.timer"),
+    *("dpkg-db-backup.timer", "fstrim.timer"),
+)
+APT_OPTIONS = ['APT::Install-Recommends "false";', 'Acquire::Languages "none";']
+DPKG_OPTIONS = [
+    "force-unsafe-io",
+    *(f"path-exclude=/usr/share/{folder}/*" for folder in ("man", "doc", "locale", "info")),
+]
+SOURCES_RECORD = "usr/share/gpuaas-lab/sources.list"
+FILES = {
+    "etc/ssh/sshd_config.d/gpuaas-lab.conf": (
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n"
+        "MaxStartups 100:30:200\nMaxSessions 50\n"
+        # Every client of a lab comes from the gateway address: one bad key must not shut out all others.
+        "PerSourcePenalties no\n"
+    ),
+    "etc/systemd/journald.conf.d/gpuaas-lab.conf": "[Journal]\nStorage=persistent\nSystemMaxUse=32M\n",
+    # Machines have no way out, so the only archive they know is the one the lab mounts read-only.
+    "etc/apt/sources.list": "deb [trusted=yes] file:/srv/packages ./\n",
+    "etc/machine-id": "",
+    "etc/hostname": "",
+    "etc/hosts": "",
+    "etc/resolv.conf": "",
+}
+
+
+def key() -> str:
+    """Changes whenever the recipe does, so that machines of an older recipe keep the image their disk belongs to."""
+    settings = [f"{name}={content}" for name, content in FILES.items()]
+    return plan.recipe_key(apt_sources.SUITE, *PACKAGES, *MASKED_UNITS, *APT_OPTIONS, *DPKG_OPTIONS, *settings)
+
+
+def ensure(state: Path) -> str:
+    """Build the image unless it is there; return its key."""
+    name = key()
+    if path(state, name).exists():
+        return name
+    with shell.locked(state / "images.lock", "the image"):
+        if not path(state, name).exists():
+            _build(state, name)
+    return name
+
+
+def path(state: Path, name: str) -> Path:
+    return state / "images" / name
+
+
+def sources(root: Path) -> list[apt_sources.Source]:
+    """The archives an image was built from."""
+    return apt_sources.parse_one_line((root / SOURCES_RECORD).read_text())
+
+
+def _build(state: Path, name: str) -> None:
+    for stale in (state / "images").glob("building-*"):
+        host.remove_tree(stale)
+    host.require_packages()
+    draft = state / "images" / f"building-{name}"
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    shell.say(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
+    shell.run_with_progress([*shell.DIES_WITH_US, *_bootstrap_command(draft)], prefix="I: ")
+    _configure(draft)
+    # A whole image appears at once: an interrupted build leaves only a folder that the next one removes.
+    os.sync()
+    draft.rename(path(state, name))
+    shell.say("machine image ready")
+
+
+def _bootstrap_command(target: Path) -> list[str]:
+    archives = host.lab_sources()
+    if not all(apt_sources.brings_own_keys(archive) for archive in archives) or not archives:
+        host.require_keyring()
+    options = [f"--aptopt={option}" for option in (*host.apt_options(), *APT_OPTIONS)]
+    options += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}", *options]
+    return [*command, apt_sources.SUITE, str(target), *(archive.line() for archive in archives)]
+
+
+def _configure(root: Path) -> None:
+    for host_key in (root / "etc/ssh").glob("ssh_host_*"):
+        host_key.unlink()
+    record = root / SOURCES_RECORD
+    record.parent.mkdir(parents=True)
+    record.write_text("".join(f"{archive.line()}\n" for archive in host.lab_sources(root / "etc/apt")))
+    for name, content in FILES.items():
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.write_text(content)
+    for unit in MASKED_UNITS:
+        link = root / "etc/systemd/system" / unit
+        link.unlink(missing_ok=True)
+        link.symlink_to("/dev/null")
+    default = root / "etc/systemd/system/default.target"
+    default.unlink(missing_ok=True)
+    default.symlink_to("/usr/lib/systemd/system/multi-user.target")
+    # The host's proxy and download settings served the build only.
+    (root / "etc/apt/apt.conf.d/99mmdebstrap").write_text("\n".join(APT_OPTIONS) + "\n")
+    for folder in ("srv/packages", "etc/gpuaas/facts.d", "opt/gpuaas"):
+        (root / folder).mkdir(parents=True, exist_ok=True)

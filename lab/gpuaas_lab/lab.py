@@ -1,0 +1,266 @@
+"""A lab as a whole: bring it up, change it, take it down. Called by `main.py`; saves the record before it acts."""
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpuaas_lab import cgroup, enrolment, errors, host, image, machine, network, plan, repository, shell, state
+
+START_PARALLEL = 4
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where a server on the host can be reached by the machines."""
+
+    bridge: str
+    gateway: str
+    subnet: str
+
+
+@dataclass(frozen=True)
+class MachineStatus:
+    """One line of `status`."""
+
+    name: str
+    address: str
+    state: str
+    network: str
+    gpus: int
+
+
+class Lab:
+    """One lab on this host. Methods that change something hold the lab's lock, so two calls never race."""
+
+    def __init__(self, state_folder: Path, name: str) -> None:
+        self.store = state.Store(state_folder, plan.check_lab_name(name))
+        self.name = name
+        self.layout = cgroup.host_layout()
+
+    def build(self, packages: Sequence[str] | None) -> tuple[str, str | None]:
+        """Make sure the image, and the offline repository if one is asked for, exist."""
+        image_key = image.ensure(self.store.state)
+        if packages is None:
+            return image_key, None
+        return image_key, repository.ensure(self.store.state, image_key, packages)
+
+    def ensure_network(self) -> Network:
+        with self.store.locked():
+            return self._ensure_network(self._record())
+
+    def up(self, count: int, gpus: int, packages: Sequence[str] | None, agent: enrolment.Enrolment | None) -> None:
+        """At least `count` nodes exist, and every machine of the lab runs, thawed and connected."""
+        image_key, packages_key = self.build(packages)
+        with self.store.locked():
+            record = plan.add_machines(self._record(), plan.node_names(count), gpus=gpus, image=image_key)
+            if packages_key:
+                record = plan.set_packages(record, packages_key)
+            self._save_and_start(record, list(record.machines), agent)
+
+    def add(self, names: Sequence[str], count: int, gpus: int, agent: enrolment.Enrolment | None) -> list[str]:
+        image_key, _ = self.build(None)
+        with self.store.locked():
+            record = self._record()
+            wanted = list(names) or plan.next_node_names(record.machines, count)
+            if existing := [name for name in wanted if name in record.machines]:
+                raise errors.UsageError(
+                    f"{existing[0]} exists already", f"gpuaas-lab start --lab {self.name} {existing[0]}"
+                )
+            self._save_and_start(plan.add_machines(record, wanted, gpus=gpus, image=image_key), wanted, agent)
+            return wanted
+
+    def start(self, names: Sequence[str]) -> None:
+        with self.store.locked():
+            record = self._record()
+            self._known(record, names)
+            self._save_and_start(record, names, None)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Destroy machines and their disks."""
+        with self.store.locked():
+            record = self._record()
+            self._known(record, names)
+            for name in names:
+                self._machine(name).cgroup.kill()
+                self._release(name, record)
+                host.remove_tree(self.store.machine_folder(name))
+            record = plan.remove_machines(record, names)
+            self.store.save(record)
+            self._refresh_hosts(record, names)
+
+    def down(self, *, purge: bool, images: bool) -> list[str]:
+        """Stop everything and leave nothing of the lab on the host but its disks; found by name, not only by record."""
+        with self.store.locked():
+            record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
+            names = self._traces(record)
+            with ThreadPoolExecutor(START_PARALLEL) as pool:
+                list(pool.map(lambda name: machine.shut_down(self._machine(name)), names))
+            for name in names:
+                self._release(name, record)
+            self._release_lab()
+            if purge:
+                host.remove_tree(self.store.folder)
+        if images:
+            self._remove_unused_images()
+        return names
+
+    def kill(self, names: Sequence[str]) -> None:
+        for target in self._existing(names):
+            target.cgroup.kill()
+
+    def set_frozen(self, names: Sequence[str], frozen: bool) -> None:
+        for target in self._existing(names):
+            self._require_running(target)
+            target.cgroup.set_frozen(frozen)
+
+    def set_cut(self, names: Sequence[str], is_cut: bool) -> None:
+        record = self._record_of(names)
+        for name in names:
+            self._require_running(self._machine(name))
+            (network.cut if is_cut else network.heal)(self.name, record.machines[name].host_number)
+
+    def exec_command(self, name: str, argv: Sequence[str]) -> list[str]:
+        (target,) = self._existing([name])
+        return machine.enter_command(target, argv)
+
+    def address(self, name: str) -> str:
+        record = self._record_of([name])
+        return record.address(record.machines[name])
+
+    def status(self) -> list[MachineStatus]:
+        record = self.store.load()
+        if record is None:
+            return []
+        links_cut = network.links_cut(self.name)
+        return [self._status(record, entry, links_cut) for entry in record.machines.values()]
+
+    def _save_and_start(self, record: plan.LabRecord, names: Sequence[str], agent: enrolment.Enrolment | None) -> None:
+        """Save first: whatever happens next, `down` finds every machine by its record."""
+        self.store.save(record)
+        host.allow_many_machines()
+        self._ensure_network(record)
+        self._publish_packages(record)
+        to_start = [name for name in names if not self._machine(name).is_running()]
+        with shell.locked(self.store.state / "network.lock", "the network"):
+            for name in to_start:
+                self._machine(name).cgroup.create_afresh()
+                network.connect(record, record.machines[name])
+        with ThreadPoolExecutor(START_PARALLEL) as pool:
+            list(pool.map(lambda name: self._boot(record, name, agent), to_start))
+            running = [name for name in names if name not in to_start]
+            list(pool.map(lambda name: self._refresh(record, name, agent), running))
+        self._refresh_hosts(record, names)
+        for name in names:
+            address = record.address(record.machines[name])
+            machine.wait_for_ssh(self._machine(name), address)
+            print(f"{name}  {address}  {'started' if name in to_start else 'running'}", flush=True)
+
+    def _boot(self, record: plan.LabRecord, name: str, agent: enrolment.Enrolment | None) -> None:
+        target = self._machine(name)
+        machine.mount(target, machine.image_folder(self.store.state, record.machines[name]))
+        machine.write_identity(target, record, record.machines[name])
+        if agent:
+            enrolment.apply(target, agent)
+        machine.spawn(target, self.store.packages)
+
+    def _refresh(self, record: plan.LabRecord, name: str, agent: enrolment.Enrolment | None) -> None:
+        target = self._machine(name)
+        if target.cgroup.is_frozen():
+            shell.say(f"thawing {name}")
+            target.cgroup.set_frozen(False)
+        host_number = record.machines[name].host_number
+        if plan.veth_name(self.name, host_number) in network.links_cut(self.name):
+            shell.say(f"connecting {name} again")
+            network.heal(self.name, host_number)
+        if agent and enrolment.apply(target, agent):
+            enrolment.restart_agent(target)
+
+    def _refresh_hosts(self, record: plan.LabRecord, just_done: Collection[str]) -> None:
+        """Machines that ran before learn the names of new ones, and forget removed ones."""
+        for name in record.machines:
+            target = self._machine(name)
+            if name not in just_done and target.is_running() and not target.cgroup.is_frozen():
+                machine.write_hosts(target, record)
+
+    def _publish_packages(self, record: plan.LabRecord) -> None:
+        source = repository.path(self.store.state, record.packages) if record.packages else None
+        if source and not source.is_dir():
+            raise errors.LabError(f"the package repository {record.packages} is gone", "gpuaas-lab up --packages FILE")
+        repository.publish(source, self.store.packages)
+
+    def _ensure_network(self, record: plan.LabRecord) -> Network:
+        with shell.locked(self.store.state / "network.lock", "the network"):
+            network.create_bridge(record)
+        return Network(plan.bridge_name(self.name), record.gateway, record.subnet)
+
+    def _record(self) -> plan.LabRecord:
+        """The lab's record; a new lab takes a free subnet and keeps it for life."""
+        found = self.store.load()
+        if found:
+            return found
+        with shell.locked(self.store.state / "network.lock", "the network"):
+            used = [other.subnet for other in self.store.other_labs()] + network.used_subnets()
+            record = plan.LabRecord(self.name, plan.choose_subnet(self.name, used))
+            self.store.save(record)
+        return record
+
+    def _record_of(self, names: Sequence[str]) -> plan.LabRecord:
+        record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
+        self._known(record, names)
+        return record
+
+    def _existing(self, names: Sequence[str]) -> list[machine.Machine]:
+        self._record_of(names)
+        return [self._machine(name) for name in names]
+
+    def _known(self, record: plan.LabRecord, names: Sequence[str]) -> None:
+        if unknown := [name for name in names if name not in record.machines]:
+            raise errors.NotFound(f"no machine {unknown[0]} in lab {self.name}", f"gpuaas-lab status --lab {self.name}")
+
+    def _require_running(self, target: machine.Machine) -> None:
+        if not target.is_running():
+            raise errors.LabError(f"{target.name} is not running", f"gpuaas-lab start --lab {self.name} {target.name}")
+
+    def _machine(self, name: str) -> machine.Machine:
+        group = cgroup.MachineCgroup(self.layout, self.name, name)
+        return machine.Machine(self.name, name, self.store.machine_folder(name), group)
+
+    def _traces(self, record: plan.LabRecord) -> list[str]:
+        by_name = {*record.machines, *self.store.machine_folders(), *network.machines_with_namespace(self.name)}
+        return sorted(by_name | set(cgroup.machines_of(self.layout, self.name)))
+
+    def _release(self, name: str, record: plan.LabRecord) -> None:
+        entry = record.machines.get(name)
+        network.disconnect(self.name, name, entry.host_number if entry else None)
+        machine.release(self._machine(name))
+
+    def _release_lab(self) -> None:
+        cgroup.remove_lab(self.layout, self.name)
+        with shell.locked(self.store.state / "network.lock", "the network"):
+            network.delete_leftovers(self.name)
+            network.delete_bridge(self.name)
+            network.release_namespace_folder()
+
+    def _remove_unused_images(self) -> None:
+        records = [*self.store.other_labs(), *filter(None, [self.store.load()])]
+        images_used = {entry.image for record in records for entry in record.machines.values()}
+        packages_used = {record.packages for record in records}
+        for kind, used in (("images", images_used), ("repos", packages_used)):
+            for folder in (self.store.state / kind).glob("*"):
+                if folder.name in used:
+                    shell.say(f"keeping {folder}: a lab's machines stand on it")
+                else:
+                    host.remove_tree(folder)
+
+    def _status(self, record: plan.LabRecord, entry: plan.MachineRecord, links_cut: Collection[str]) -> MachineStatus:
+        target = self._machine(entry.name)
+        running = target.is_running()
+        life = "frozen" if running and target.cgroup.is_frozen() else "running" if running else "stopped"
+        is_cut = plan.veth_name(self.name, entry.host_number) in links_cut
+        connection = "-" if not running else "cut" if is_cut else "connected"
+        return MachineStatus(entry.name, record.address(entry), life, connection, entry.gpus)
+
+
+def as_json(items: Sequence[MachineStatus]) -> list[dict[str, object]]:
+    return [asdict(item) for item in items]

@@ -1,0 +1,217 @@
+"""One machine: its disk, its files, its start and its end. Called by `lab.py`, which decides."""
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuaas_lab import cgroup, errors, host, image, plan, shell
+
+BOOT_TIMEOUT_S = 60
+SHUTDOWN_TIMEOUT_S = 20
+NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
+EXEC_ENVIRONMENT = {
+    "HOME": "/root",
+    "USER": "root",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """One file to place in a machine."""
+
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where one machine lives on the host."""
+
+    lab: str
+    name: str
+    folder: Path
+    cgroup: cgroup.MachineCgroup
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "root"
+
+    def is_running(self) -> bool:
+        return self.cgroup.is_populated()
+
+
+def image_folder(state: Path, record: plan.MachineRecord) -> Path:
+    folder = image.path(state, record.image)
+    if not folder.is_dir():
+        raise errors.LabError(
+            f"the image {record.image} under the disk of {record.name} is gone", f"gpuaas-lab remove {record.name}"
+        )
+    return folder
+
+
+def mount(machine: Machine, image_folder: Path) -> None:
+    """Lay the machine's own disk over the shared image."""
+    if machine.root.is_mount():
+        return
+    for name in ("upper", "work", "root"):
+        (machine.folder / name).mkdir(parents=True, exist_ok=True)
+    layers = f"lowerdir={image_folder},upperdir={machine.folder}/upper,workdir={machine.folder}/work"
+    shell.run(["mount", "-t", "overlay", plan.unit_name(machine.lab, machine.name), "-o", layers, str(machine.root)])
+
+
+def write_identity(machine: Machine, lab: plan.LabRecord, record: plan.MachineRecord) -> None:
+    """Host name, host key, addresses and pretended GPUs, before each start."""
+    key = "/etc/ssh/ssh_host_ed25519_key"
+    in_root(machine, ["sh", "-c", f"test -s {key} || ssh-keygen -q -t ed25519 -N '' -C {machine.name} -f {key}"])
+    devices = plan.gpu_devices(record.gpus)
+    nodes = [f"c! /dev/nvidia{index} 0666 root root - {major}:{minor}" for index, (major, minor) in enumerate(devices)]
+    gpus = [{"index": index, "type": "lab-gpu", "device": f"/dev/nvidia{index}"} for index in range(record.gpus)]
+    files = {
+        "etc/hostname": File(f"{machine.name}\n".encode()),
+        "etc/tmpfiles.d/gpuaas-lab-gpus.conf": File("".join(f"{node}\n" for node in nodes).encode()),
+        "etc/gpuaas/facts.d/gpus.json": File((json.dumps({"gpus": gpus}, indent=1) + "\n").encode()),
+    }
+    write_files(machine, files)
+    write_hosts(machine, lab)
+
+
+def write_hosts(machine: Machine, lab: plan.LabRecord) -> None:
+    text = in_root(machine, ["cat", "/etc/hosts"])
+    wanted = plan.hosts_text(text, lab, machine.name)
+    if wanted != text:
+        write_files(machine, {"etc/hosts": File(wanted.encode())})
+
+
+def write_files(machine: Machine, files: Mapping[str, File]) -> None:
+    """Unpack inside the machine's root, so that a link in it can never point the host at a file of its own."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, file in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(file.content), file.mode
+            tar.addfile(entry, io.BytesIO(file.content))
+    in_root(machine, ["tar", "--extract", "--directory=/", "--touch"], stdin=archive.getvalue())
+
+
+def in_root(machine: Machine, argv: Sequence[str], stdin: bytes = b"") -> str:
+    """Run a command on the machine's disk, whether the machine runs or not."""
+    return shell.run(["chroot", str(machine.root), *argv], stdin=stdin, environment=EXEC_ENVIRONMENT)
+
+
+def spawn(machine: Machine, packages: Path) -> None:
+    """Switch it on; returns while it boots. The process joins its own cgroup before it becomes nspawn."""
+    join = "".join(f'echo $$ > "{folder}/cgroup.procs" && ' for folder in machine.cgroup.folders)
+    with (machine.folder / "console.log").open("wb") as console:
+        process = subprocess.Popen(
+            ["sh", "-c", f'{join} exec "$@"', "gpuaas-lab", *_nspawn_command(machine, packages)],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # A clean cgroup version 2 inside, also where the host is hybrid.
+            env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+        )
+    # From here on "no process in the cgroup" means that the machine has ended.
+    shell.wait_until(lambda: machine.is_running() or process.poll() is not None, BOOT_TIMEOUT_S)
+
+
+def wait_for_ssh(machine: Machine, address: str) -> None:
+    if shell.wait_until(lambda: _answers_ssh(address) or not machine.is_running(), BOOT_TIMEOUT_S):
+        if machine.is_running():
+            return
+        raise errors.LabError(f"{machine.name} ended while booting:\n{_console_tail(machine)}")
+    raise errors.LabError(
+        f"{machine.name} does not answer on {address} port 22 after {BOOT_TIMEOUT_S} s:\n{_console_tail(machine)}",
+        f"gpuaas-lab exec --lab {machine.lab} {machine.name} -- systemctl --failed",
+    )
+
+
+def shut_down(machine: Machine) -> None:
+    """Orderly power-off; a machine that does not follow is cut off."""
+    if machine.cgroup.is_frozen():
+        machine.cgroup.set_frozen(False)
+    supervisor = machine.cgroup.supervisor()
+    if supervisor is not None and machine.cgroup.leader() is not None:
+        try:
+            os.kill(supervisor, signal.SIGTERM)
+        except ProcessLookupError:
+            shell.say(f"{machine.name} had just ended")
+        if not shell.wait_until(lambda: not machine.is_running(), SHUTDOWN_TIMEOUT_S):
+            shell.say(f"{machine.name} did not power off within {SHUTDOWN_TIMEOUT_S} s: cutting its power")
+    machine.cgroup.kill()
+
+
+def release(machine: Machine) -> None:
+    """Give back what a stopped machine still holds on the host: run files, mount, cgroups. The disk stays."""
+    if machine.root.is_mount():
+        _remove_run_files(machine)
+    for point in host.mounts_under(machine.root):
+        shell.run(["umount", point])
+    machine.cgroup.remove()
+    (machine.folder / ".#root.lck").unlink(missing_ok=True)
+
+
+def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
+    """The command line that runs `argv` inside a running machine."""
+    leader = machine.cgroup.leader()
+    if leader is None:
+        raise errors.LabError(f"{machine.name} is not running", f"gpuaas-lab start --lab {machine.lab} {machine.name}")
+    return ["nsenter", "--target", str(leader), "--all", "--", *argv]
+
+
+def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
+    unit = plan.unit_name(machine.lab, machine.name)
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={machine.root}",
+        f"--machine={unit}",
+        f"--hostname={machine.name}",
+        "--boot",
+        # The host may run no systemd to register with.
+        "--register=no",
+        "--keep-unit",
+        # Made beforehand: the address is there before boot and a cut is one link command.
+        f"--network-namespace-path=/run/netns/{unit}",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        f"--bind-ro={packages}:/srv/packages",
+        # As on a real machine, root may change its own network and load cgroup device filters.
+        "--capability=CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON",
+        "--system-call-filter=bpf",
+        "systemd.log_target=journal",
+        "systemd.show_status=false",
+    ]
+
+
+def _answers_ssh(address: str) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=1) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _console_tail(machine: Machine) -> str:
+    lines = (machine.folder / "console.log").read_text(errors="replace").splitlines()
+    return "\n".join(f"    {line}" for line in lines[-15:])
+
+
+def _remove_run_files(machine: Machine) -> None:
+    """A killed nspawn leaves its lock and its propagation folder behind."""
+    status = machine.root.stat()
+    (NSPAWN_RUN_FOLDER / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
+    for kind in ("propagate", "unix-export"):
+        folder = NSPAWN_RUN_FOLDER / kind / plan.unit_name(machine.lab, machine.name)
+        if folder.is_dir():
+            host.remove_tree(folder)

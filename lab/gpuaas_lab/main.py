@@ -1,0 +1,258 @@
+"""The command `gpuaas-lab`: parse, call one method of the lab, print. Errors become a message and an exit code."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuaas_lab import enrolment, errors, host, machine, plan
+from gpuaas_lab.lab import Lab, as_json
+
+app = typer.Typer(
+    name="gpuaas-lab",
+    help="Real Debian machines on this host: the local GPU cloud.\n\nExample: gpuaas-lab up --nodes 3",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+LabName = Annotated[str, typer.Option("--lab", envvar="GPUAAS_LAB", help="Name of the lab.")]
+StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE", help="Folder of images and disks.")]
+PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
+Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Pretended GPUs per new machine.")]
+AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
+EnrolFile = Annotated[Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine.")]
+Output = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
+Names = Annotated[list[str], typer.Argument(help="Machine names.", metavar="NAME...")]
+
+DEFAULT_STATE = Path("/var/lib/gpuaas/lab")
+
+
+@app.command("image")
+def build_image(packages: PackageList = None, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Build the machine image, and an offline package repository if a list is given; once, then cached.
+
+    Example: gpuaas-lab image --packages packages.txt
+    """
+    host.require_root()
+    host.require_packages()
+    image_key, packages_key = Lab(state, lab).build(_package_names(packages))
+    print(f"image {image_key}" + (f"\npackages {packages_key}" if packages_key else ""))
+
+
+@app.command()
+def network(lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Make the lab's bridge and print it as JSON, so that a server can listen on the gateway before machines start.
+
+    Example: gpuaas-lab network
+    """
+    host.require_root()
+    host.require_packages()
+    print(json.dumps(vars(Lab(state, lab).ensure_network())))
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=200, help="Machines gpu-1 to gpu-N must exist.")],
+    packages: PackageList = None,
+    gpus: Gpus = 2,
+    agent: AgentFile = None,
+    enrol: EnrolFile = None,
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Make what is missing, start every machine of the lab and wait for its sshd. Repeating it changes nothing.
+
+    Example: gpuaas-lab up --nodes 3 --packages packages.txt
+    """
+    host.require_root()
+    host.require_packages()
+    Lab(state, lab).up(nodes, gpus, _package_names(packages), _enrolment(agent, enrol))
+
+
+@app.command()
+def add(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of the new machines.", metavar="[NAME...]")] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="Or: how many, with the next free names.")] = 0,
+    gpus: Gpus = 2,
+    agent: AgentFile = None,
+    enrol: EnrolFile = None,
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Add machines and start them.
+
+    Example: gpuaas-lab add --count 1
+    """
+    host.require_root()
+    host.require_packages()
+    if bool(names) == bool(count):
+        raise errors.UsageError("give either names or --count", "gpuaas-lab add --count 1")
+    Lab(state, lab).add(names or [], count, gpus, _enrolment(agent, enrol))
+
+
+@app.command()
+def remove(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Destroy machines and their disks.
+
+    Example: gpuaas-lab remove gpu-3
+    """
+    host.require_root()
+    Lab(state, lab).remove(names)
+
+
+@app.command()
+def status(output: Output = "table", lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """List the machines of the lab.
+
+    Example: gpuaas-lab status -o json
+    """
+    rows = as_json(Lab(state, lab).status())
+    if output == "json":
+        print(json.dumps(rows, indent=1))
+    elif output == "table":
+        for cells in [("NAME", "ADDRESS", "STATE", "NETWORK", "GPUS"), *(row.values() for row in rows)]:
+            print("{:<16} {:<15} {:<8} {:<10} {}".format(*cells))
+    else:
+        raise errors.UsageError(f"unknown output '{output}'", "gpuaas-lab status -o json")
+
+
+@app.command()
+def address(name: str, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Print a machine's address.
+
+    Example: gpuaas-lab address gpu-1
+    """
+    print(Lab(state, lab).address(name))
+
+
+@app.command("exec")
+def execute(
+    name: str,
+    command: Annotated[list[str], typer.Argument(help="Command and arguments, after --.", metavar="-- COMMAND...")],
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Run a command as root inside a running machine; its exit code becomes ours.
+
+    Example: gpuaas-lab exec gpu-1 -- systemctl status ssh
+    """
+    host.require_root()
+    argv = Lab(state, lab).exec_command(name, command)
+    terminal = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
+    # Replacing this process hands over terminal, signals and exit code.
+    os.execvpe(argv[0], argv, {**machine.EXEC_ENVIRONMENT, **terminal})  # noqa: S606
+
+
+@app.command()
+def kill(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Cut the power: all processes die at once, the disk stays.
+
+    Example: gpuaas-lab kill gpu-2
+    """
+    host.require_root()
+    Lab(state, lab).kill(names)
+
+
+@app.command()
+def start(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Start stopped machines and wait for their sshd.
+
+    Example: gpuaas-lab start gpu-2
+    """
+    host.require_root()
+    host.require_packages()
+    Lab(state, lab).start(names)
+
+
+@app.command()
+def freeze(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Let machines hang: nothing in them runs, their connections stay open.
+
+    Example: gpuaas-lab freeze gpu-2
+    """
+    host.require_root()
+    Lab(state, lab).set_frozen(names, True)
+
+
+@app.command()
+def thaw(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Let frozen machines go on.
+
+    Example: gpuaas-lab thaw gpu-2
+    """
+    host.require_root()
+    Lab(state, lab).set_frozen(names, False)
+
+
+@app.command()
+def cut(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Pull the network cable.
+
+    Example: gpuaas-lab cut gpu-2
+    """
+    host.require_root()
+    Lab(state, lab).set_cut(names, True)
+
+
+@app.command()
+def heal(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+    """Plug the network cable in again.
+
+    Example: gpuaas-lab heal gpu-2
+    """
+    host.require_root()
+    Lab(state, lab).set_cut(names, False)
+
+
+@app.command()
+def down(
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete the disks of this lab's machines.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="With --purge: also images nobody uses.")] = False,
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Stop all machines and take mounts, network and cgroups away. Disks stay, so `up` continues where this ended.
+
+    Example: gpuaas-lab down --purge
+    """
+    host.require_root()
+    if images and not purge:
+        raise errors.UsageError("--images needs --purge: disks stand on images", "gpuaas-lab down --purge --images")
+    names = Lab(state, lab).down(purge=purge, images=images)
+    kept = "disks deleted" if purge else "disks kept"
+    print(f"lab {lab} is down: {len(names)} machines, {kept}")
+
+
+def main() -> None:
+    try:
+        app()
+    except errors.LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _package_names(path: Path | None) -> list[str] | None:
+    if path is None:
+        return None
+    try:
+        return plan.parse_package_list(path.read_text())
+    except OSError as reason:
+        raise errors.UsageError(f"cannot read the package list {path}: {reason.strerror}") from reason
+
+
+def _enrolment(agent: Path | None, enrol: Path | None) -> enrolment.Enrolment | None:
+    if agent is None and enrol is None:
+        return None
+    if agent is None or enrol is None:
+        raise errors.UsageError("--agent and --enrol go together", "gpuaas-lab up --help")
+    return enrolment.read(agent, enrol)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Decisions of the lab: names, addresses, which machines to make. Pure; called by `lab.py` and `machine.py`."""
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuaas_lab import errors
+
+NODE_PREFIX = "gpu-"
+HOST_NUMBER_FIRST = 11
+HOST_NUMBER_LAST = 250
+SECOND_OCTETS = range(83, 100)
+HOSTS_BEGIN = "# gpuaas-lab begin"
+HOSTS_END = "# gpuaas-lab end"
+
+_LAB_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
+_MACHINE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """What the lab remembers about one machine, for as long as its disk exists."""
+
+    name: str
+    host_number: int
+    gpus: int
+    image: str
+
+
+@dataclass(frozen=True)
+class LabRecord:
+    """The content of lab.json."""
+
+    name: str
+    subnet: str
+    packages: str | None = None
+    machines: Mapping[str, MachineRecord] = field(default_factory=dict)
+
+    def address(self, machine: MachineRecord) -> str:
+        return str(ipaddress.IPv4Network(self.subnet)[machine.host_number])
+
+    @property
+    def gateway(self) -> str:
+        return str(ipaddress.IPv4Network(self.subnet)[1])
+
+
+def check_lab_name(name: str) -> str:
+    # No hyphen: "gpuaas-<lab>-<machine>" then splits in one way only.
+    if not _LAB_NAME.fullmatch(name):
+        raise errors.UsageError(f"lab name '{name}' is not 1-16 lower-case letters and digits, starting with a letter")
+    return name
+
+
+def check_machine_name(name: str) -> str:
+    if not _MACHINE_NAME.fullmatch(name):
+        raise errors.UsageError(f"machine name '{name}' is not a host name of 1-32 lower-case letters, digits, hyphens")
+    return name
+
+
+def bridge_name(lab: str) -> str:
+    return f"gpl{_short_hash(lab)}"
+
+
+def veth_prefix(lab: str) -> str:
+    return f"gpv{_short_hash(lab)}-"
+
+
+def veth_name(lab: str, host_number: int) -> str:
+    return f"{veth_prefix(lab)}{host_number}"
+
+
+def unit_prefix(lab: str) -> str:
+    """Start of the names of a lab's network namespaces and nspawn machines."""
+    return f"gpuaas-{lab}-"
+
+
+def unit_name(lab: str, machine: str) -> str:
+    return f"{unit_prefix(lab)}{machine}"
+
+
+def choose_subnet(lab: str, used: Iterable[str]) -> str:
+    """The first free /24 in a private range, starting at a place that depends on the lab's name."""
+    taken = [network for network in map(ipaddress.ip_network, used) if isinstance(network, ipaddress.IPv4Network)]
+    start = int(_short_hash(lab), 16) % len(SECOND_OCTETS)
+    seconds = [*SECOND_OCTETS[start:], *SECOND_OCTETS[:start]]
+    for third in range(256):
+        for second in seconds:
+            subnet = ipaddress.IPv4Network(f"10.{second}.{third}.0/24")
+            if not any(subnet.overlaps(other) for other in taken):
+                return str(subnet)
+    raise errors.LabError("no free /24 between 10.83.0.0 and 10.99.255.0 on this host", "ip -4 route")
+
+
+def node_names(count: int) -> list[str]:
+    return [f"{NODE_PREFIX}{number}" for number in range(1, count + 1)]
+
+
+def next_node_names(existing: Collection[str], count: int) -> list[str]:
+    """Names for `count` further nodes: the lowest numbers not yet taken."""
+    free = (name for name in node_names(len(existing) + count) if name not in existing)
+    return [name for name, _ in zip(free, range(count), strict=False)]
+
+
+def add_machines(lab: LabRecord, names: Iterable[str], *, gpus: int, image: str) -> LabRecord:
+    """The lab with these machines on record; those already there keep their address, GPUs and image."""
+    machines = dict(lab.machines)
+    for name in names:
+        if name not in machines:
+            number = _host_number(name, {machine.host_number for machine in machines.values()})
+            machines[name] = MachineRecord(check_machine_name(name), number, gpus, image)
+    return LabRecord(lab.name, lab.subnet, lab.packages, machines)
+
+
+def remove_machines(lab: LabRecord, names: Collection[str]) -> LabRecord:
+    kept = {name: machine for name, machine in lab.machines.items() if name not in names}
+    return LabRecord(lab.name, lab.subnet, lab.packages, kept)
+
+
+def set_packages(lab: LabRecord, packages: str) -> LabRecord:
+    return LabRecord(lab.name, lab.subnet, packages, lab.machines)
+
+
+def to_json(lab: LabRecord) -> dict[str, Any]:
+    machines = {
+        machine.name: {"host_number": machine.host_number, "gpus": machine.gpus, "image": machine.image}
+        for machine in lab.machines.values()
+    }
+    return {"name": lab.name, "subnet": lab.subnet, "packages": lab.packages, "machines": machines}
+
+
+def from_json(data: Mapping[str, Any]) -> LabRecord:
+    machines = {
+        name: MachineRecord(name, int(entry["host_number"]), int(entry["gpus"]), str(entry["image"]))
+        for name, entry in data["machines"].items()
+    }
+    return LabRecord(str(data["name"]), str(data["subnet"]), data["packages"], machines)
+
+
+def gpu_devices(count: int) -> list[tuple[int, int]]:
+    """Character device numbers of the pretended GPUs: all distinct, none that a job needs or that touches hardware.
+
+    1:7 is /dev/full and 10:183 the random number generator, which open on most hosts; 60:n is reserved for local
+    use, so no driver ever answers there.
+    """
+    known = [(1, 7), (10, 183)]
+    return [known[index] if index < len(known) else (60, index) for index in range(count)]
+
+
+def hosts_text(existing: str, lab: LabRecord, own_name: str) -> str:
+    """/etc/hosts with the lab's block replaced and every other line kept."""
+    kept = re.sub(rf"(?ms)^{re.escape(HOSTS_BEGIN)}$.*?^{re.escape(HOSTS_END)}$\n?", "", existing)
+    lines = [HOSTS_BEGIN, "127.0.0.1 localhost", f"{lab.gateway} gateway"]
+    ordered = sorted(lab.machines.values(), key=lambda machine: (machine.name != own_name, machine.host_number))
+    lines += [f"{lab.address(machine)} {machine.name}" for machine in ordered]
+    return kept + "\n".join([*lines, HOSTS_END]) + "\n"
+
+
+def parse_package_list(text: str) -> list[str]:
+    """Package names, one per line, `#` starts a comment; sorted, without doubles."""
+    lines = (line.split("#", 1)[0].strip() for line in text.splitlines())
+    names = sorted({line for line in lines if line})
+    wrong = [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)]
+    if wrong:
+        raise errors.UsageError(f"not a Debian package name: '{wrong[0]}' (one name per line, # for comments)")
+    return names
+
+
+def recipe_key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _host_number(name: str, taken: Collection[int]) -> int:
+    number = name.removeprefix(NODE_PREFIX)
+    wished = HOST_NUMBER_FIRST - 1 + int(number) if number.isdigit() else HOST_NUMBER_FIRST
+    numbers: list[int] = [wished, *range(HOST_NUMBER_FIRST, HOST_NUMBER_LAST + 1)]
+    for candidate in numbers:
+        if HOST_NUMBER_FIRST <= candidate <= HOST_NUMBER_LAST and candidate not in taken:
+            return candidate
+    raise errors.LabError(f"the lab is full: {len(taken)} machines", "gpuaas-lab remove NAME")
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:7]

@@ -1,0 +1,100 @@
+"""The offline apt repository: packages and what they need beyond the image, fetched and verified once by host apt.
+
+Called by `lab.py`. A repository is one flat folder; a lab shows its machines a folder of hard links to it.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuaas_lab import apt_sources, errors, host, image, plan, shell
+
+
+def ensure(state: Path, image_key: str, packages: Sequence[str]) -> str:
+    """Fetch the packages unless they are there; return the repository's key."""
+    name = plan.recipe_key(image_key, *packages)
+    if path(state, name).exists():
+        return name
+    with shell.locked(state / "images.lock", "the image"):
+        if not path(state, name).exists():
+            _build(state, name, image_key, packages)
+    return name
+
+
+def path(state: Path, name: str) -> Path:
+    return state / "repos" / name
+
+
+def publish(source: Path | None, shown: Path) -> None:
+    """Make `shown`, which running machines have mounted, hold the packages of `source`; at once, without a restart."""
+    shown.mkdir(parents=True, exist_ok=True)
+    wanted = {entry.name: entry for entry in source.glob("*.deb")} if source else {}
+    for name, entry in wanted.items():
+        if not (shown / name).exists():
+            os.link(entry, shown / name)
+    index = (source / "Packages").read_text() if source else ""
+    if not (shown / "Packages").exists() or (shown / "Packages").read_text() != index:
+        shell.write_atomically(shown / "Packages", index)
+    for entry in shown.glob("*.deb"):
+        if entry.name not in wanted:
+            entry.unlink()
+
+
+def _build(state: Path, name: str, image_key: str, packages: Sequence[str]) -> None:
+    for stale in (state / "repos").glob("building-*"):
+        host.remove_tree(stale)
+    draft = state / "repos" / f"building-{name}"
+    archives = draft / "cache/archives"
+    (archives / "partial").mkdir(parents=True)
+    (draft / "lists/partial").mkdir(parents=True)
+    shell.say(f"fetching {len(packages)} packages and what they need, for use without a network")
+    _download(draft, image.path(state, image_key), packages)
+    whole = draft / "whole"
+    whole.mkdir()
+    debs = sorted(archives.glob("*.deb"))
+    for deb in debs:
+        # Plain names: apt escapes the colon of an epoch, which a flat index would have to escape twice.
+        deb.rename(whole / deb.name.replace("%3a", "_"))
+    (whole / "Packages").write_text("".join(_index_entry(deb) for deb in sorted(whole.glob("*.deb"))))
+    whole.rename(path(state, name))
+    host.remove_tree(draft)
+    shell.say(f"offline repository ready: {len(debs)} packages")
+
+
+def _download(draft: Path, root: Path, packages: Sequence[str]) -> None:
+    sources = host.lab_sources() or image.sources(root)
+    (draft / "sources.list").write_text("".join(f"{source.line()}\n" for source in sources))
+    apt_get = [*shell.DIES_WITH_US, "apt-get", "-q", *_apt_settings(draft, root)]
+    shell.run([*apt_get, "update"])
+    try:
+        shell.run([*apt_get, "--yes", "--no-install-recommends", "--download-only", "install", *packages])
+    except errors.CommandFailed as failure:
+        raise errors.LabError(
+            f"could not fetch packages for Debian {apt_sources.SUITE}: {failure}", "check the names in the package list"
+        ) from failure
+
+
+def _apt_settings(draft: Path, root: Path) -> list[str]:
+    """Let the host's apt, with its proxies and keys, work for the image: its package list, our archives and folders."""
+    settings = {
+        "Dir::State::status": root / "var/lib/dpkg/status",
+        "Dir::State::extended_states": draft / "extended_states",
+        "Dir::State::lists": draft / "lists",
+        "Dir::Cache": draft / "cache",
+        "Dir::Cache::archives": draft / "cache/archives",
+        "Dir::Etc::sourcelist": draft / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Architectures": shell.run(["dpkg", "--print-architecture"]).strip(),
+        # The download user of apt cannot enter a folder that only root may see.
+        "APT::Sandbox::User": "root",
+    }
+    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+
+
+def _index_entry(deb: Path) -> str:
+    digest = hashlib.sha256(deb.read_bytes()).hexdigest()
+    control = shell.run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
+    return f"{control}\nFilename: ./{deb.name}\nSize: {deb.stat().st_size}\nSHA256: {digest}\n\n"

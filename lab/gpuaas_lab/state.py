@@ -1,0 +1,55 @@
+"""Where a lab is remembered on disk: one folder per lab with lab.json. Read and written by `lab.py` only."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuaas_lab import errors, plan, shell
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folders of one lab below the state folder that all labs of the host share."""
+
+    state: Path
+    lab: str
+
+    @property
+    def folder(self) -> Path:
+        return self.state / "labs" / self.lab
+
+    @property
+    def packages(self) -> Path:
+        """What the machines see as /srv/packages."""
+        return self.folder / "packages"
+
+    def machine_folder(self, name: str) -> Path:
+        return self.folder / "machines" / name
+
+    def machine_folders(self) -> list[str]:
+        folder = self.folder / "machines"
+        return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with shell.locked(self.state / "locks" / self.lab, f"lab {self.lab}"):
+            yield
+
+    def load(self) -> plan.LabRecord | None:
+        path = self.folder / "lab.json"
+        try:
+            return plan.from_json(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as reason:
+            raise errors.LabError(f"cannot read {path}: {reason!r}", f"look into it, or delete {path}") from reason
+
+    def save(self, lab: plan.LabRecord) -> None:
+        shell.write_atomically(self.folder / "lab.json", json.dumps(plan.to_json(lab), indent=1) + "\n")
+
+    def other_labs(self) -> list[plan.LabRecord]:
+        names = [entry.name for entry in (self.state / "labs").glob("*") if entry.name != self.lab]
+        records = [Store(self.state, name).load() for name in sorted(names)]
+        return [record for record in records if record is not None]

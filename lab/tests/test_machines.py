@@ -1,0 +1,220 @@
+"""Real machines come up, take faults, keep their disks, and leave nothing behind. Needs root on Linux."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_lab.snapshot import host_snapshot
+
+pytestmark = [
+    pytest.mark.machines,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starting machines needs root"),
+]
+
+LAB = "labtest"
+
+
+def command(*arguments: str) -> list[str]:
+    name, *rest = arguments
+    return [sys.executable, "-m", "gpuaas_lab.main", name, "--lab", LAB, *rest]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+
+
+def lab(*arguments: str) -> str:
+    result = run(*arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def on(machine: str, *argv: str) -> str:
+    return lab("exec", machine, "--", *argv)
+
+
+def write_agent(path: Path, program: str) -> None:
+    """An agent file as the lab expects it: a program and its unit in one archive."""
+    unit = "[Service]\nExecStart=/usr/bin/python3 /opt/gpuaas/agent.pyz\n[Install]\nWantedBy=multi-user.target\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("__main__.py", program)
+        archive.writestr("gpuaas-agent.service", unit)
+
+
+def states() -> dict[str, str]:
+    return {entry["name"]: entry["state"] for entry in json.loads(lab("status", "-o", "json"))}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def before() -> Iterator[set[str]]:
+    """The host without this lab; whatever a test does, the lab is gone afterwards."""
+    lab("image")
+    lab("down", "--purge")
+    yield host_snapshot(LAB)
+    lab("down", "--purge")
+
+
+@pytest.fixture
+def three_machines(before: set[str]) -> None:
+    lab("up", "--nodes", "3")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_three_machines_come_up_with_their_own_names() -> None:
+    names = ["gpu-1", "gpu-2", "gpu-3"]
+    assert states() == dict.fromkeys(names, "running")
+    assert [on(name, "hostname").strip() for name in names] == names
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_second_up_starts_nothing() -> None:
+    boots = on("gpu-1", "cat", "/proc/1/stat")
+    assert "started" not in lab("up", "--nodes", "3")
+    assert on("gpu-1", "cat", "/proc/1/stat").split()[21] == boots.split()[21], "process 1 has the same start time"
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_two_ups_at_once_do_not_race() -> None:
+    lab("down")
+    first, second = (subprocess.Popen(command("up", "--nodes", "3"), stdout=subprocess.DEVNULL) for _ in range(2))
+    assert (first.wait(), second.wait()) == (0, 0)
+    assert set(states().values()) == {"running"}
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_exec_passes_the_exit_code_through() -> None:
+    assert run("exec", "gpu-1", "--", "sh", "-c", "exit 7").returncode == 7
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_machines_reach_each_other_and_have_their_own_host_keys() -> None:
+    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+    keys = {on(name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1] for name in ("gpu-1", "gpu-2", "gpu-3")}
+    assert len(keys) == 3
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_pretended_gpus_are_devices_and_facts() -> None:
+    gpus = json.loads(on("gpu-1", "cat", "/etc/gpuaas/facts.d/gpus.json"))["gpus"]
+    assert [gpu["device"] for gpu in gpus] == ["/dev/nvidia0", "/dev/nvidia1"]
+    for gpu in gpus:
+        on("gpu-1", "test", "-c", gpu["device"])
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_machine_whose_power_was_cut_starts_again_and_runs_services() -> None:
+    lab("kill", "gpu-2")
+    assert states()["gpu-2"] == "stopped"
+    lab("start", "gpu-2")
+    on("gpu-2", "systemd-run", "--wait", "--quiet", "true")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_machine_powered_off_from_inside_is_seen_as_stopped() -> None:
+    run("exec", "gpu-3", "--", "systemctl", "poweroff")
+    wait_until(lambda: states()["gpu-3"] == "stopped")
+    lab("up", "--nodes", "3")
+    assert states()["gpu-3"] == "running"
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_cut_machine_is_unreachable_until_it_is_healed() -> None:
+    lab("cut", "gpu-2")
+    assert run("exec", "gpu-1", "--", "ping", "-c1", "-W1", "gpu-2").returncode != 0
+    lab("heal", "gpu-2")
+    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_up_thaws_and_heals() -> None:
+    lab("freeze", "gpu-1")
+    lab("cut", "gpu-2")
+    assert states()["gpu-1"] == "frozen"
+    lab("up", "--nodes", "3")
+    assert set(states().values()) == {"running"}
+    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_files_and_host_key_survive_down_and_up() -> None:
+    key = on("gpu-1", "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+    on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept")
+    address = lab("address", "gpu-1")
+    lab("down")
+    lab("up", "--nodes", "3")
+    assert on("gpu-1", "cat", "/var/lib/kept") == "kept\n"
+    assert on("gpu-1", "cat", "/etc/ssh/ssh_host_ed25519_key.pub") == key
+    assert lab("address", "gpu-1") == address
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_machine_can_be_added_and_removed() -> None:
+    lab("add", "login")
+    on("gpu-1", "ping", "-c1", "-W5", "login")
+    lab("remove", "login")
+    assert "login" not in states()
+    assert run("exec", "login", "--", "true").returncode == 4
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_an_enrolled_machine_runs_the_agent_and_keeps_its_config(tmp_path: Path) -> None:
+    agent, enrol = tmp_path / "agent.pyz", tmp_path / "enrol.json"
+    write_agent(agent, "import time\ntime.sleep(3600)\n")
+    enrol.write_text(json.dumps({"server": "https://gateway:7443", "ca_sha256": "00", "tokens": {"gpu-1": "first"}}))
+    lab("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
+    wait_until(lambda: run("exec", "gpu-1", "--", "systemctl", "is-active", "gpuaas-agent").returncode == 0)
+    assert on("gpu-1", "stat", "-c", "%a", "/etc/gpuaas/agent.json") == "600\n"
+    assert run("exec", "gpu-2", "--", "test", "-e", "/etc/gpuaas/agent.json").returncode == 1
+
+    write_agent(agent, "import time\ntime.sleep(7200)\n")
+    enrol.write_text(enrol.read_text().replace("first", "second"))
+    lab("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
+    assert json.loads(on("gpu-1", "cat", "/etc/gpuaas/agent.json"))["token"] == "first"
+    assert "7200" in on("gpu-1", "cat", "/opt/gpuaas/agent.pyz")
+
+
+def test_packages_install_without_a_network(before: set[str], tmp_path: Path) -> None:
+    listed = tmp_path / "packages.txt"
+    listed.write_text("tree # small\n")
+    lab("up", "--nodes", "1", "--packages", str(listed))
+    on("gpu-1", "sh", "-c", "apt-get -qq update && apt-get -qq -y install tree && tree --version")
+
+
+def test_down_leaves_nothing_after_every_fault(before: set[str]) -> None:
+    lab("up", "--nodes", "3")
+    lab("freeze", "gpu-1")
+    lab("cut", "gpu-2")
+    lab("kill", "gpu-3")
+    lab("down")
+    assert host_snapshot(LAB) - before == set()
+
+
+def test_down_leaves_nothing_after_the_tool_was_killed_at_any_moment(before: set[str]) -> None:
+    for delay_s in (0.2, 0.3, 0.4, 0.5, 0.7):
+        process = subprocess.Popen(command("up", "--nodes", "3"), stdout=subprocess.DEVNULL)
+        time.sleep(delay_s)  # the moment of the kill, not a wait for something
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        lab("down")
+        assert host_snapshot(LAB) - before == set(), f"killed after {delay_s} s"
+
+
+def test_purge_deletes_the_disks(before: set[str]) -> None:
+    lab("up", "--nodes", "1")
+    lab("down", "--purge")
+    assert states() == {}
+    assert host_snapshot(LAB) - before == set()

@@ -1,0 +1,256 @@
+"""Call any endpoint of the contract, typed. Used by the controller kit, the CLI and the console; `auth` supplies the
+header, `retries` decides what each attempt's end means."""
+
+import asyncio
+import re
+import ssl
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import OPERATION_GET, Operation
+from gpuaas_contract.wire import Item, NoBody, Page
+
+from gpuaas_sdk import retries
+from gpuaas_sdk.auth import Auth
+from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown, Unreachable, UnreadableAnswer
+
+DEADLINE_S = 60.0
+"""A call gives up this long after it started, plus the time it asked the server to wait."""
+ATTEMPT_S = 20.0
+"""One attempt waits this long for bytes; a lost connection is noticed well before the deadline."""
+WATCH_WAIT_S = 25.0
+WATCH_DEADLINE_S = 300.0
+"""A watcher lives through a restart or an upgrade of the server."""
+
+
+class Client:
+    """One connection pool to one server. Close it with `async with` or `aclose()`."""
+
+    def __init__(self, server: str, auth: Auth, *, ca_file: Path | None = None) -> None:
+        if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
+            raise ValueError(f"{server!r} is not a server address; it looks like https://cloud.example:8443")
+        self.server = server.rstrip("/")
+        self._auth = auth
+        verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+        self._http = httpx.AsyncClient(base_url=self.server, verify=verify, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def call(
+        self,
+        endpoint: Endpoint[RequestBody, Answer],
+        body: RequestBody | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        timeout_s: float = DEADLINE_S,
+        **path_params: str,
+    ) -> Answer:
+        """Send until there is an answer. Every repetition carries the same idempotency key, so a change happens once.
+
+        Raises the `ApiError` subclass of the answer's code, or a `NoAnswer` when `timeout_s` passed without one."""
+        request = _Request(
+            endpoint=endpoint,
+            path=_path(endpoint, path_params),
+            query=_query(endpoint, query or {}, dry_run=dry_run),
+            content=_content(endpoint, body),
+            idempotency_key=(idempotency_key or uuid.uuid4().hex) if endpoint.mutates else "",
+            correlation_id=correlation_id or "",
+            wait_s=float((query or {}).get("wait_s", getattr(body, "wait_s", 0.0))),
+        )
+        return await self._until_answered(request, timeout_s)
+
+    async def pages(
+        self,
+        endpoint: Endpoint[NoBody, Page[Item]],
+        *,
+        query: Mapping[str, Any] | None = None,
+        **path_params: str,
+    ) -> AsyncIterator[Item]:
+        """Every item of a list, page after page."""
+        path: dict[str, Any] = dict(path_params)
+        token: str | None = ""
+        while token is not None:
+            asked = {**(query or {}), "page_token": token} if token else query
+            page = await self.call(endpoint, query=asked, **path)
+            for item in page.items:
+                yield item
+            token = page.next_page_token or None
+
+    async def watch_operation(self, project_id: str, operation_id: str) -> AsyncIterator[Operation]:
+        """The operation now and after every change, until it ended."""
+        revision = -1
+        while True:
+            operation = await self.call(
+                OPERATION_GET,
+                query={"wait_s": WATCH_WAIT_S, "revision": revision} if revision >= 0 else None,
+                timeout_s=WATCH_DEADLINE_S,
+                project_id=project_id,
+                operation_id=operation_id,
+            )
+            if operation.revision != revision:
+                revision = operation.revision
+                yield operation
+            if operation.status in ENDED_OPERATION:
+                return
+
+    async def _until_answered(self, request: "_Request[RequestBody, Answer]", timeout_s: float) -> Answer:
+        deadline = time.monotonic() + timeout_s + request.wait_s
+        may_have_reached, token_renewed, attempt = False, False, 0
+        while True:
+            try:
+                header = await self._authorization(request.endpoint, deadline)
+            except NoAnswer as error:
+                if not may_have_reached:
+                    raise
+                last = retries.Again(error.message, may_have_reached=True)
+                raise self._gave_up(request, last, timeout_s, may_have_reached=True) from error
+            end = await self._attempt(request, header, deadline)
+            if isinstance(end, ApiError):
+                if token_renewed or not (retries.is_stale_token(end) and self._auth.invalidate(header)):
+                    raise end
+                token_renewed = True
+                continue
+            if not isinstance(end, retries.Again):
+                return self._read(request, end)
+            may_have_reached |= end.may_have_reached
+            pause_s = max(end.after_s or 0.0, retries.back_off_s(attempt))
+            if time.monotonic() + pause_s >= deadline:
+                raise self._gave_up(request, end, timeout_s, may_have_reached=may_have_reached)
+            await asyncio.sleep(pause_s)
+            attempt += 1
+
+    async def _authorization(self, endpoint: Endpoint[Any, Any], deadline: float) -> str:
+        if endpoint.audience == "public":
+            return ""
+        try:
+            async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
+                return await self._auth.header(self)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"No token from {self.server} in time for {endpoint.name}",
+                fix="Check that the server runs and that its address is right.",
+            ) from error
+
+    async def _attempt(
+        self, request: "_Request[RequestBody, Answer]", header: str, deadline: float
+    ) -> httpx.Response | retries.Again | ApiError:
+        left_s = max(0.1, deadline - time.monotonic())
+        try:
+            async with asyncio.timeout(min(left_s, ATTEMPT_S + request.wait_s)):
+                response = await self._http.request(
+                    request.endpoint.method,
+                    request.path,
+                    params=request.query,
+                    content=request.content,
+                    headers=request.headers(header),
+                    timeout=httpx.Timeout(None, connect=5.0),
+                )
+        except (httpx.TransportError, TimeoutError) as error:
+            if retries.is_distrust(error):
+                raise Unreachable(
+                    f"The certificate of {self.server} is not trusted: {error}",
+                    fix="Name the platform's own authority with --ca-file FILE.",
+                ) from error
+            return retries.of_exception(error)
+        return retries.of_response(response) or response
+
+    def _read(self, request: "_Request[RequestBody, Answer]", response: httpx.Response) -> Answer:
+        try:
+            return msgspec.json.decode(response.content, type=request.endpoint.response)
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(
+                f"{self.server} answered {request.endpoint.name} in another form than the contract's: {error}",
+                fix="Check that the address is a GPUaaS server and that the SDK is not older than it.",
+            ) from error
+
+    def _gave_up(
+        self,
+        request: "_Request[RequestBody, Answer]",
+        last: retries.Again,
+        timeout_s: float,
+        *,
+        may_have_reached: bool,
+    ) -> OutcomeUnknown | Unreachable:
+        what = f"No answer from {self.server} to {request.endpoint.name} within {timeout_s:g} s: {last.why}"
+        if request.endpoint.mutates and may_have_reached:
+            key = request.idempotency_key
+            return OutcomeUnknown(what, idempotency_key=key, fix=f"Ask again with the same idempotency key: {key}")
+        return Unreachable(what, fix="Check that the server runs and that its address is right.")
+
+
+@dataclass(frozen=True)
+class _Request(Generic[RequestBody, Answer]):
+    """One call, ready to be sent any number of times."""
+
+    endpoint: Endpoint[RequestBody, Answer]
+    path: str
+    query: dict[str, str]
+    content: bytes | None
+    idempotency_key: str
+    correlation_id: str
+    wait_s: float
+
+    def headers(self, authorization: str) -> dict[str, str]:
+        found = {
+            "Authorization": authorization,
+            "X-Idempotency-Key": self.idempotency_key,
+            "X-Correlation-ID": self.correlation_id,
+            "Content-Type": "application/json" if self.content is not None else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:
+    wanted = set(re.findall(r"{(\w+)}", endpoint.path))
+    _check_names(endpoint, "path parameters", missing=wanted - given.keys(), unknown=given.keys() - wanted)
+    empty = sorted(name for name, value in given.items() if not value)
+    if empty:
+        raise TypeError(f"{endpoint.name}: empty path parameters: {', '.join(empty)}")
+    return endpoint.path.format_map({name: quote(value, safe="") for name, value in given.items()})
+
+
+def _query(endpoint: Endpoint[Any, Any], given: Mapping[str, Any], *, dry_run: bool) -> dict[str, str]:
+    known = {field.name for field in msgspec.structs.fields(endpoint.query)}
+    _check_names(endpoint, "query parameters", missing=set(), unknown=given.keys() - known)
+    if dry_run and not endpoint.mutates:
+        raise TypeError(f"{endpoint.name} changes nothing, so it has no dry run")
+    found = {**given, **({"dry_run": True} if dry_run else {})}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+
+
+def _check_names(endpoint: Endpoint[Any, Any], what: str, *, missing: set[str], unknown: set[str]) -> None:
+    if missing:
+        raise TypeError(f"{endpoint.name}: missing {what}: {', '.join(sorted(missing))}")
+    if unknown:
+        raise TypeError(f"{endpoint.name}: unknown {what}: {', '.join(sorted(unknown))}")
+
+
+def _content(endpoint: Endpoint[Any, Any], body: object | None) -> bytes | None:
+    if body is None and endpoint.request is NoBody:
+        return None
+    if not isinstance(body, endpoint.request):
+        raise TypeError(f"{endpoint.name}: the body must be a {endpoint.request.__name__}, not {type(body).__name__}")
+    return msgspec.json.encode(body)

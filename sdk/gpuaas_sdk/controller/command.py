@@ -1,0 +1,175 @@
+"""The command line of an app: `run` its controller, or print its `manifest` and `packages`. `App.main` calls it."""
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import structlog
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.errors import ApiError, CredentialsInvalid
+from gpuaas_contract.identity import ME
+
+from gpuaas_sdk.auth import ServiceAccount
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller.runner import Runner
+from gpuaas_sdk.outcomes import NoAnswer
+
+EXIT_USAGE = 64
+EXIT_REFUSED = 77
+START_ATTEMPT_S = 3.0
+START_PAUSE_S = 1.0
+
+log = structlog.get_logger()
+
+MakeRunner = Callable[[Client, str, str], Runner]
+"""Client, project id and the controller's name in, a runner of the app out."""
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    key_id: str
+    client_secret: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(key_id={self.key_id!r}, client_secret=…)"
+
+
+class UsageError(Exception):
+    """What, why and the next command, in one line."""
+
+
+def main(
+    manifest: Manifest, packages: Sequence[str], make_runner: MakeRunner, argv: Sequence[str] | None = None
+) -> int:
+    try:
+        options = _parse(manifest.slug, argv)
+        if options.command == "manifest":
+            text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode()
+        elif options.command == "packages":
+            text = "\n".join(packages)
+        else:
+            return _run(manifest.slug, options, make_runner)
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner) -> int:
+    client = _client(options, _credentials(options.credentials))
+    _log_as_json()
+    structlog.contextvars.bind_contextvars(app=app_slug)
+    return asyncio.run(_serve(client, make_runner(client, options.project, options.name)))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See: {self.prog} --help")
+
+
+def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    everything = _Parser(description=f"The app {app_slug}: its controller and what it declares.")
+    commands = everything.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    commands.add_parser("manifest", help="print the manifest as JSON, ready to register")
+    commands.add_parser("packages", help="print the Debian packages the app's machines need, one per line")
+    parser = commands.add_parser(
+        "run",
+        help="run the controller",
+        description=f"Run the operations of {app_slug} instances in one project.",
+        epilog="Example: %(prog)s --server http://127.0.0.1:7070 --project proj_1 --credentials key.json. "
+        "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS stand in for the flags.",
+    )
+    parser.add_argument("--server", metavar="URL", default=os.environ.get("GPUAAS_SERVER", ""))
+    parser.add_argument("--project", metavar="ID", default=os.environ.get("GPUAAS_PROJECT", ""))
+    parser.add_argument(
+        "--credentials",
+        metavar="FILE",
+        default=os.environ.get("GPUAAS_CREDENTIALS", ""),
+        help="JSON file with key_id and client_secret of a service account",
+    )
+    parser.add_argument("--name", default=f"{app_slug}@{socket.gethostname()}", help="default: %(default)s")
+    parser.add_argument("--ca-file", metavar="FILE", type=Path, help="authority to trust beside a https server")
+    options = everything.parse_args(argv)
+    if options.command != "run":
+        return options
+    for flag in ("server", "project", "credentials"):
+        if not getattr(options, flag):
+            parser.error(f"--{flag} is missing and GPUAAS_{flag.upper()} is not set")
+    return options
+
+
+def _credentials(file: str) -> Credentials:
+    make_one = "Make a key: gpuaas service-account create NAME --key-file FILE"
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=Credentials)
+    except OSError as error:
+        raise UsageError(f"Credentials file {file} cannot be read: {error.strerror}. {make_one}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"Credentials file {file} is not valid: {error}. {make_one}") from error
+
+
+def _client(options: argparse.Namespace, credentials: Credentials) -> Client:
+    auth = ServiceAccount(credentials.key_id, credentials.client_secret)
+    try:
+        return Client(options.server, auth, ca_file=options.ca_file)
+    except ssl.SSLError as error:
+        raise UsageError(f"--ca-file {options.ca_file} holds no certificate: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--ca-file {options.ca_file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--server: {error}") from error
+
+
+def _log_as_json() -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+async def _serve(client: Client, runner: Runner) -> int:
+    async with client:
+        working = asyncio.create_task(_work(client, runner))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        await asyncio.wait({working})
+    if working.cancelled():
+        log.info("stopped")
+        return 0
+    if isinstance(error := working.exception(), CredentialsInvalid):
+        log.error("the platform refuses these credentials", why=error.message, fix="Make a new key for the account.")
+        return EXIT_REFUSED
+    working.result()
+    return 0
+
+
+async def _work(client: Client, runner: Runner) -> None:
+    await _until_reachable(client)
+    log.info("ready to claim", server=client.server)
+    await runner.run()
+
+
+async def _until_reachable(client: Client) -> None:
+    while True:
+        try:
+            await client.call(ME, timeout_s=START_ATTEMPT_S)
+            return
+        except CredentialsInvalid:
+            raise
+        except (ApiError, NoAnswer) as error:
+            log.warning("waiting for the platform", server=client.server, why=error.message, fix=error.fix)
+            await asyncio.sleep(START_PAUSE_S)

@@ -1,0 +1,81 @@
+"""The right to work on one operation. `runner` keeps it alive beside the handler; every report goes through it, so
+that nothing is said after it was lost."""
+
+import asyncio
+import time
+from typing import Any
+
+import structlog
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import ApiError, LeaseLost
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
+
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.outcomes import NoAnswer
+
+log = structlog.get_logger()
+
+
+class Lease:
+    def __init__(self, client: Client, record: Operation, *, epoch: int, lease_s: int) -> None:
+        self.epoch = epoch
+        self._client = client
+        self._record = record
+        self._lease_s = lease_s
+        self._renewed_at = time.monotonic()
+        self._lost_by = ""
+        self._lost = asyncio.Event()
+
+    async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody, **path_params: str) -> Answer:
+        """Call an endpoint of the operation's project that wants the epoch, as long as the lease holds."""
+        if self._lost.is_set():
+            raise LeaseLost(self._lost_by)
+        path: dict[str, Any] = {"project_id": self._record.project_id, **path_params}
+        try:
+            return await self._client.call(endpoint, body, correlation_id=self._record.correlation_id, **path)
+        except LeaseLost as error:
+            self._lose(error.message)
+            raise
+
+    async def report(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody, **path_params: str) -> Answer:
+        path: dict[str, Any] = {"operation_id": self._record.operation_id, **path_params}
+        return await self.call(endpoint, body, **path)
+
+    async def keep(self) -> str:
+        """Renew until the lease is lost; the answer says how. Starts at once: the claim's answer may have been slow."""
+        while not self._lost.is_set():
+            if self._left_s() <= 0:
+                self._lose(f"no heartbeat was answered for {self._lease_s} s")
+                break
+            await self._renew()
+            try:
+                await asyncio.wait_for(self._lost.wait(), max(0.0, min(self._lease_s / 3, self._left_s())))
+            except TimeoutError:
+                continue
+        return self._lost_by
+
+    async def _renew(self) -> None:
+        # The platform counts from when it handled the heartbeat; counting from when it was sent is never longer.
+        sent_at = time.monotonic()
+        try:
+            await self._client.call(
+                HEARTBEAT,
+                Heartbeat(epoch=self.epoch, lease_s=self._lease_s),
+                correlation_id=self._record.correlation_id,
+                timeout_s=self._left_s(),
+                project_id=self._record.project_id,
+                operation_id=self._record.operation_id,
+            )
+            self._renewed_at = sent_at
+        except LeaseLost as error:
+            self._lose(error.message)
+        except (ApiError, NoAnswer) as error:
+            log.warning("heartbeat failed", why=error.message, lease_left_s=round(self._left_s(), 1))
+
+    def _left_s(self) -> float:
+        return self._renewed_at + self._lease_s - time.monotonic()
+
+    def _lose(self, how: str) -> None:
+        self._lost_by = how
+        self._lost.set()

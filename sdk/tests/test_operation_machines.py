@@ -1,0 +1,116 @@
+"""Machines a handler gets: shared connections, renewed certificates, refused grants."""
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
+from gpuaas_sdk.controller import App, Member, Operation
+from gpuaas_sdk.controller.machines import Machines
+from gpuaas_sdk.testing import FakeMachines, FakePlatform
+
+Working = Callable[..., AbstractAsyncContextManager[None]]
+
+
+async def grant(allocation_id: str, public_key: str) -> MachineAccess:
+    return MachineAccess(
+        grant_id="g",
+        certificate="c",
+        serial=1,
+        principal=allocation_id,
+        host=allocation_id,
+        port=22,
+        user="root",
+        host_public_key="h",
+        expires_at=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=600),
+    )
+
+
+async def test_two_members_on_one_machine_share_its_connection(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        async def touch(member: Member) -> None:
+            machine = await op.machine(member)
+            assert (machine.hostname, machine.address) == ("n1", "n1")
+            await machine.put(f"/etc/{member.component_key}", "x")
+
+        await op.each(op.targets, touch)
+
+    instance = platform.add_instance({"head": ["n1"], "worker": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded"
+    assert set(machines.host("n1").files) == {"/etc/head", "/etc/worker"}
+    assert (len(machines.connected), machines.open_connections) == (1, 0)
+    grants = [body for name, body in platform.calls if name == MACHINE_ACCESS.name]
+    assert [(body.operation_id, body.epoch) for body in grants] == [(ended.operation_id, 1)]
+    assert grants[0].public_key.startswith("ssh-ed25519 ")
+    assert "PRIVATE KEY" in machines.connected[0].private_key
+
+
+async def test_an_old_certificate_is_renewed_and_a_running_command_keeps_its_connection() -> None:
+    now, fake, started, go_on = 0.0, FakeMachines(), asyncio.Event(), asyncio.Event()
+    owner = Machines(grant, fake.connect, clock=lambda: now)
+    machine = await owner.machine("a", "a")
+    inner = fake.host("a").get
+
+    async def slow_get(path: str) -> bytes | None:
+        started.set()
+        await go_on.wait()
+        return await inner(path)
+
+    fake.host("a").get = slow_get  # type: ignore[method-assign]
+    reading = asyncio.create_task(machine.get("/etc/x"))
+    await started.wait()
+    now = 481.0
+    await machine.run("true")
+    assert (len(fake.connected), fake.open_connections) == (2, 2)
+    go_on.set()
+    await reading
+    assert fake.open_connections == 1
+    await owner.close()
+    assert fake.open_connections == 0
+
+
+async def test_a_machine_that_went_away_is_reached_again_by_the_next_try(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working
+) -> None:
+    async def restart(op: Operation, member: Member) -> None:
+        machine = await op.machine(member)
+        host = machines.host(member.address)
+        host.reachable = bool(host.files)
+        host.files["/tried"] = b""
+        try:
+            await machine.run("systemctl", "restart", "x")
+        finally:
+            host.reachable = True
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        await op.step("restart", restart, op, op.targets[0])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded"
+    assert len(machines.connected) == 2
+
+
+async def test_a_refused_grant_fails_the_operation_with_the_reason(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        head = op.targets[0]
+        elsewhere = type(head)(**{**{n: getattr(head, n) for n in head.__struct_fields__}, "allocation_id": "alloc_x"})
+        await op.machine(elsewhere)
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.error is not None
+    assert (ended.error.code, ended.error.failure_class) == ("app_failed", "repairable")
+    assert "alloc_x" in ended.error.message

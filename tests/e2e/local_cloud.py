@@ -1,0 +1,114 @@
+"""A local cloud of its own for the end-to-end tests: `gpuaas up` in a private home, then the public API through the SDK.
+
+The service account's credentials are the ones the app controller uses; the tests hold no other key to the platform."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuaas_contract import capacity, identity, instances, operations
+from gpuaas_sdk.auth import ServiceAccount
+from gpuaas_sdk.client import Client
+
+BIN = Path(sys.executable).parent
+LAB = "e2e"
+PORT = 7190
+
+
+@dataclass
+class LocalCloud:
+    home: Path
+
+    def gpuaas(self, *arguments: str, check: bool = True, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+        """Run the command as a person would; its output goes into the test's report when something fails."""
+        done = subprocess.run(
+            [BIN / "gpuaas", *arguments], env=self._environment(), capture_output=True, text=True, timeout=timeout_s
+        )
+        sys.stdout.write(f"$ gpuaas {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
+        if check:
+            assert done.returncode == 0, f"gpuaas {' '.join(arguments)} ended with {done.returncode}\n{done.stderr}"
+        return done
+
+    def up(self, nodes: int) -> None:
+        self.gpuaas("up", "--lab", LAB, "--port", str(PORT), "--nodes", str(nodes), "--no-deploy")
+
+    def lab(self, *arguments: str) -> str:
+        command = [BIN / "gpuaas-lab", arguments[0], "--lab", LAB, *arguments[1:]]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def kill(self, process: str) -> None:
+        """kill -9 of `server` or of the app's `controller`; `up` starts it again."""
+        os.kill(self.pid(process), signal.SIGKILL)
+
+    def pid(self, process: str) -> int:
+        path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]
+        found = json.loads((self.home / "local" / path).read_text())
+        return int(found["pid"])
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        key = json.loads((self.home / "local/slurm/credentials.json").read_text())
+        account = ServiceAccount(key["key_id"], key["client_secret"])
+        async with Client(f"http://127.0.0.1:{PORT}", account) as client:
+            yield client
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
+        return {**kept, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
+
+
+@dataclass
+class Project:
+    """What a service account can do in its project."""
+
+    client: Client
+    project_id: str
+
+    @classmethod
+    async def of(cls, client: Client) -> "Project":
+        me = await client.call(identity.ME)
+        return cls(client, me.bindings[0].scope)
+
+    async def allocations(self) -> dict[str, capacity.Allocation]:
+        """Active allocations by node name."""
+        found = [item async for item in self.client.pages(capacity.ALLOCATION_LIST, project_id=self.project_id)]
+        return {item.node_name: item for item in found if item.status == "active"}
+
+    async def members(self, instance_id: str) -> list[instances.Member]:
+        pages = self.client.pages(instances.MEMBER_LIST, project_id=self.project_id, instance_id=instance_id)
+        return [item async for item in pages]
+
+    async def operation(self, operation_id: str) -> operations.Operation:
+        return await self.client.call(
+            operations.OPERATION_GET, project_id=self.project_id, operation_id=operation_id
+        )
+
+    async def operate(self, instance_id: str, **body: object) -> operations.Operation:
+        request = instances.MemberOperationRequest(**body)  # type: ignore[arg-type]
+        return await self.client.call(
+            instances.MEMBER_OPERATION_CREATE, request, project_id=self.project_id, instance_id=instance_id
+        )
+
+    async def until(
+        self, operation_id: str, condition: Callable[[operations.Operation], bool], timeout_s: float = 300
+    ) -> operations.Operation:
+        """Watch the operation until the condition holds or it ends."""
+        async with asyncio.timeout(timeout_s):
+            async for seen in self.client.watch_operation(self.project_id, operation_id):
+                if condition(seen):
+                    return seen
+        return await self.operation(operation_id)
+
+    async def ended(self, operation_id: str, timeout_s: float = 600) -> operations.Operation:
+        return await self.until(operation_id, lambda _: False, timeout_s)
+
+
+def running_step(name: str) -> Callable[[operations.Operation], bool]:
+    return lambda operation: any(step.name == name and step.state == "running" for step in operation.steps)

@@ -1,0 +1,80 @@
+"""What a machine is made of, so that before and after can be compared: files, accounts, packages, units, processes.
+
+Left out, because any package installation anywhere changes them and they configure nothing: the package managers' own
+records, caches and logs, the account tools' backups, and the journal."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_LAB = Path(sys.executable).with_name("gpuaas-lab")
+_SCAN = r"""
+import hashlib, json, os, pwd, grp, subprocess, sys
+
+SKIP = ("/proc", "/sys", "/dev", "/run", "/tmp", "/srv/packages", "/var/cache", "/var/log/journal", "/var/log/apt",
+        "/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp")
+SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.log", "/etc/passwd-", "/etc/shadow-",
+              "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock", "/var/log/lastlog",
+              "/var/log/wtmp", "/var/log/btmp", "/var/log/faillog"}
+
+def files():
+    found = {}
+    for parent, folders, names in os.walk("/"):
+        folders[:] = [name for name in folders if not os.path.join(parent, name).startswith(SKIP) and name != "__pycache__"]
+        for name in [*folders, *names]:
+            path = os.path.join(parent, name)
+            if path in SKIP_FILES or path.startswith(SKIP):
+                continue
+            stat = os.lstat(path)
+            entry = [oct(stat.st_mode), stat.st_uid, stat.st_gid]
+            if os.path.islink(path):
+                entry.append(os.readlink(path))
+            elif os.path.isfile(path):
+                entry.append(hashlib.sha256(open(path, "rb").read()).hexdigest()[:16])
+            found[path] = entry
+    return found
+
+def lines(*command):
+    return sorted(line for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines() if line)
+
+def processes():
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found.add(open(f"/proc/{pid}/comm").read().strip())
+        except OSError:
+            continue
+    return sorted(found - {"python3", "nsenter", "sshd", "sshd-session", "sudo", "dpkg-query", "systemctl", "agetty", "systemd-timedat", "systemd-hostnam", "systemd-logind", "(sd-pam)", "gpgconf", "kworker"})
+
+json.dump({
+    "files": files(),
+    "users": sorted(f"{user.pw_name}:{user.pw_dir}:{user.pw_shell}" for user in pwd.getpwall()),
+    "groups": sorted(f"{group.gr_name}:{','.join(group.gr_mem)}" for group in grp.getgrall()),
+    "packages": lines("dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n"),
+    "units": lines("systemctl", "list-unit-files", "--no-legend", "--plain"),
+    "processes": processes(),
+}, sys.stdout)
+"""
+
+
+def capture(lab: str, machine: str) -> dict[str, Any]:
+    command = [_LAB, "exec", "--lab", lab, machine, "--", "python3", "-c", _SCAN]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    state: dict[str, Any] = json.loads(said)
+    return state
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Every trace, in words; empty when the machine is as it was."""
+    changes = []
+    for path in sorted(before["files"].keys() | after["files"].keys()):
+        was, now = before["files"].get(path), after["files"].get(path)
+        if was != now:
+            changes.append(f"file {path}: {was} -> {now}")
+    for kind in ("users", "groups", "packages", "units", "processes"):
+        was_set, now_set = set(before[kind]), set(after[kind])
+        changes += [f"{kind}: gone {item}" for item in sorted(was_set - now_set)]
+        changes += [f"{kind}: new {item}" for item in sorted(now_set - was_set)]
+    return changes
