@@ -1,4 +1,4 @@
-"""A local cloud of its own for the end-to-end tests: `gpuaas up` in a private home, then the public API through the SDK.
+"""A local cloud for the end-to-end tests: `gpuaas up` in a private home, then the public API through the SDK.
 
 The service account's credentials are the ones the app controller uses; the tests hold no other key to the platform."""
 
@@ -40,7 +40,7 @@ class LocalCloud:
         self.gpuaas("up", "--lab", LAB, "--port", str(PORT), "--nodes", str(nodes), "--no-deploy")
 
     def lab(self, *arguments: str) -> str:
-        command = [BIN / "gpuaas-lab", arguments[0], "--lab", LAB, *arguments[1:]]
+        command = [str(BIN / "gpuaas-lab"), arguments[0], "--lab", LAB, *arguments[1:]]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def kill(self, process: str) -> None:
@@ -86,9 +86,7 @@ class Project:
         return [item async for item in pages]
 
     async def operation(self, operation_id: str) -> operations.Operation:
-        return await self.client.call(
-            operations.OPERATION_GET, project_id=self.project_id, operation_id=operation_id
-        )
+        return await self.client.call(operations.OPERATION_GET, project_id=self.project_id, operation_id=operation_id)
 
     async def operate(self, instance_id: str, **body: object) -> operations.Operation:
         request = instances.MemberOperationRequest(**body)  # type: ignore[arg-type]

@@ -1,0 +1,28 @@
+"""One local cloud for all end-to-end tests, taken down at the end with proof that nothing of it is left on the host."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_lab.snapshot import host_snapshot
+from local_cloud import LAB, LocalCloud
+
+NODES = 4
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Iterator[LocalCloud]:
+    if os.geteuid() != 0:
+        pytest.skip("real machines need root")
+    with tempfile.TemporaryDirectory(prefix="gpuaas-e2e-") as folder:
+        cloud = LocalCloud(Path(folder))
+        cloud.gpuaas("down", "--lab", LAB, "--purge")
+        before = host_snapshot(LAB)
+        try:
+            cloud.up(NODES)
+            yield cloud
+        finally:
+            cloud.gpuaas("down", "--lab", LAB, "--purge")
+        assert host_snapshot(LAB) == before
