@@ -3,7 +3,6 @@
 One connection per machine, opened on first use, reused, and opened again after it was lost."""
 
 import asyncio
-import os
 import shlex
 import time
 from collections.abc import AsyncIterator
@@ -197,7 +196,9 @@ class SshMachine:
         connection = await self._connected()
         try:
             async with asyncio.timeout(timeout_s):
-                return await connection.run(command, input=content, encoding=None, check=False)
+                if content:
+                    return await connection.run(command, input=content, encoding=None, check=False)
+                return await connection.run(command, stdin=asyncssh.DEVNULL, encoding=None, check=False)
         except TimeoutError as error:
             await self._lost(connection)
             raise self._unreachable(f"no reply within {timeout_s:g} s") from error
@@ -256,7 +257,7 @@ def _wrapped(argv: tuple[str, ...], login_user: str, as_user: str | None, timeou
 
 def _client_key(target: MachineTarget) -> asyncssh.SSHKey | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]:
     key = asyncssh.import_private_key(target.private_key)
-    if target.certificate is None:
+    if not target.certificate:
         return key
     return key, asyncssh.import_certificate(target.certificate)
 
@@ -264,7 +265,7 @@ def _client_key(target: MachineTarget) -> asyncssh.SSHKey | tuple[asyncssh.SSHKe
 def _known_hosts(target: MachineTarget) -> asyncssh.SSHKnownHosts:
     name = target.host if target.port == asyncssh.DEFAULT_PORT else f"[{target.host}]:{target.port}"
     algorithm_and_key = " ".join(target.host_public_key.split()[:2])
-    return asyncssh.import_known_hosts(f"{name} {algorithm_and_key}{os.linesep}")
+    return asyncssh.import_known_hosts(f"{name} {algorithm_and_key}\n")
 
 
 def _as_bytes(output: bytes | str | None) -> bytes:
