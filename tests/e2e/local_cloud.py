@@ -49,12 +49,12 @@ class LocalCloud:
 
     def pid(self, process: str) -> int:
         path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]
-        found = json.loads((self.home / "local" / path).read_text())
+        found = json.loads((self.home / LAB / path).read_text())
         return int(found["pid"])
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        key = json.loads((self.home / "local/slurm/credentials.json").read_text())
+        key = json.loads((self.home / LAB / "slurm/credentials.json").read_text())
         account = ServiceAccount(key["key_id"], key["client_secret"])
         async with Client(f"http://127.0.0.1:{PORT}", account) as client:
             yield client

@@ -14,7 +14,7 @@ _SCAN = r"""
 import hashlib, json, os, pwd, grp, subprocess, sys
 
 SKIP = ("/proc", "/sys", "/dev", "/run", "/tmp", "/srv/packages", "/var/cache", "/var/log/journal", "/var/log/apt",
-        "/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp")
+        "/var/lib/apt", "/var/lib/dpkg", "/var/lib/ucf", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp")
 SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.log", "/etc/passwd-", "/etc/shadow-",
               "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock", "/var/log/lastlog",
               "/var/log/wtmp", "/var/log/btmp", "/var/log/faillog"}

@@ -142,7 +142,7 @@ def test_a_failed_deploy_tells_the_whole_story_and_can_be_decommissioned(cloud: 
         operation_id = instance["last_operation_id"]
         operation = json.loads(cloud.gpuaas("get", "operation", operation_id, "-o", "json").stdout)
         told = cloud.gpuaas("describe", "operation", operation_id).stdout
-        members = json.loads(cloud.gpuaas("get", "members", "--instance", "doomed", "-o", "json").stdout)
+        members = json.loads(cloud.gpuaas("get", "members", "--instance", "doomed", "-o", "json").stdout)["items"]
         lost = next(found for found in members if found["node_name"] == "gpu-2")
         assert lost["status"] == "failed"
         assert lost["adapter_detail"]["machine"]

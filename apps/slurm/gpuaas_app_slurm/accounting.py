@@ -1,0 +1,81 @@
+"""Accounting on the controller machine: MariaDB, slurmdbd, the cluster, its account and its users.  Called by `slurm`
+before slurmctld's first start, because a cluster that ran without accounting cannot simply be given one."""
+
+from collections.abc import Mapping
+
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import Machine
+
+from gpuaas_app_slurm import nodes, state
+
+ACCOUNT = "default"
+DATABASE = "slurm_acct_db"
+START_TIMEOUT_S = 120.0
+
+CREATE_DATABASE = f"""
+CREATE DATABASE IF NOT EXISTS {DATABASE};
+CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED VIA unix_socket;
+GRANT ALL ON {DATABASE}.* TO 'slurm'@'localhost';
+"""
+DROP_DATABASE = f"DROP DATABASE IF EXISTS {DATABASE}; DROP USER IF EXISTS 'slurm'@'localhost';"
+
+# Add what is missing only: sacctmgr ends with an error when there is nothing to add.
+ASSOCIATIONS = r"""
+cluster=$1 account=$2; shift 2
+have() { [ -n "$(sacctmgr -nP "$@")" ]; }
+have show cluster "$cluster" format=Cluster || sacctmgr -i -Q add cluster "$cluster" >/dev/null
+have show account "$account" cluster="$cluster" withassoc format=Account ||
+  sacctmgr -i -Q add account "$account" cluster="$cluster" Description=default Organization=default >/dev/null
+for user in "$@"; do
+  getent passwd "$user" >/dev/null || { echo "no Unix user $user" >&2; exit 1; }
+  have show association where cluster="$cluster" account="$account" user="$user" format=User ||
+    sacctmgr -i -Q add user "$user" cluster="$cluster" account="$account" DefaultAccount="$account" >/dev/null
+done
+"""
+USERS = r"""
+while [ $# -gt 0 ]; do
+  name=$1 id=$2; shift 2
+  getent group "$name" >/dev/null || groupadd -g "$id" "$name"
+  getent passwd "$name" >/dev/null || useradd -m -u "$id" -g "$name" -s /bin/bash "$name"
+  [ "$(id -u "$name")" = "$id" ] || {
+    echo "user $name exists here with number $(id -u "$name"), but needs $id on every machine" >&2; exit 1; }
+done
+"""
+
+
+async def add_unix_users(machine: Machine, user_ids: Mapping[str, int]) -> None:
+    await machine.script(USERS, *(word for name, number in user_ids.items() for word in (name, str(number))))
+
+
+async def start(controller: Machine, cluster_name: str, users: tuple[str, ...], say: nodes.Say) -> None:
+    await say("starting MariaDB")
+    await controller.run("systemctl", "enable", "-q", "--now", "mariadb", timeout_s=START_TIMEOUT_S)
+    await controller.run("mariadb", input=CREATE_DATABASE)
+    await say("starting slurmdbd")
+    await controller.run("systemctl", "enable", "-q", "slurmdbd")
+    await controller.run("systemctl", "restart", "slurmdbd")
+    await _wait_for_slurmdbd(controller, say)
+    await controller.script(ASSOCIATIONS, cluster_name, ACCOUNT, *users)
+
+
+async def ready(controller: Machine, cluster_name: str) -> state.Check:
+    ran = await _clusters(controller)
+    return state.accounting_ready(ran, cluster_name)
+
+
+async def _wait_for_slurmdbd(controller: Machine, say: nodes.Say) -> None:
+    async def answers() -> state.Check:
+        ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", check=False)
+        return state.Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
+
+    check = await nodes.until(answers, timeout_s=START_TIMEOUT_S, every_s=0.1, say=say)
+    if not check.ok:
+        raise Permanent(
+            f"slurmdbd on {controller.hostname} did not answer within {START_TIMEOUT_S:.0f} s",
+            fix=f"ssh {controller.address} journalctl -u slurmdbd -u mariadb --no-pager -n 50",
+        )
+
+
+async def _clusters(controller: Machine) -> str:
+    ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", "format=Cluster", check=False)
+    return ran.stdout

@@ -1,0 +1,172 @@
+"""Debian packages on one machine: installed only where missing, recorded before, purged exactly.  Used by
+`slurm` and `teardown`."""
+
+import re
+
+import msgspec
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import CommandFailed, Machine
+
+from gpuaas_app_slurm import receipt as receipts
+
+CONTROLLER = (
+    "slurmctld",
+    "slurmdbd",
+    "slurm-client",
+    "slurm-wlm-mysql-plugin",
+    "mariadb-server",
+    "mariadb-client",
+    "libpmix2t64",
+)
+WORKER = ("slurmd", "slurm-client", "libpmix2t64")
+BY_ROLE = {"controller": CONTROLLER, "worker": WORKER}
+
+VERSION_MIN = (23, 11)
+"""The first Slurm that authenticates with a key of its own (auth/slurm)."""
+
+INSTALL_TIMEOUT_S = 900.0
+
+APT = (
+    "env",
+    "DEBIAN_FRONTEND=noninteractive",
+    "LC_ALL=C",
+    "apt-get",
+    "-q",
+    "-y",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+)
+
+MISSING = r"""
+for name in "$@"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
+done
+"""
+# An installation that a controller began before it died may still run, and holds the lock until it is done.
+REPAIR = r"""
+until said=$(dpkg --configure -a 2>&1); do
+  case $said in *lock*) sleep 1 ;; *) echo "$said" >&2; exit 1 ;; esac
+done
+"""
+# A postinst that starts its daemon would start it without our configuration.
+INSTALL = r"""
+made=no
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+  made=yes
+elif grep -qx '# gpuaas' /usr/sbin/policy-rc.d; then
+  made=yes
+fi
+if [ $made = yes ]; then
+  printf '#!/bin/sh\n# gpuaas\nexit 101\n' > /usr/sbin/policy-rc.d
+  chmod 755 /usr/sbin/policy-rc.d
+  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+fi
+"$@"
+"""
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    """What apt would do: packages new to the machine, and the version of each package it would unpack."""
+
+    new: tuple[str, ...]
+    versions: dict[str, str]
+
+
+async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...]) -> None:
+    """Bring in what the roles need. One apt transaction; none at all where everything is there."""
+    wanted = wanted_for(roles)
+    missing = (await machine.script(MISSING, *wanted)).stdout.split()
+    if not missing:
+        return
+    await machine.script(REPAIR, timeout_s=INSTALL_TIMEOUT_S)
+    await machine.run(*APT, "-o", "Acquire::http::Timeout=20", "update", check=False, timeout_s=300)
+    simulation = await _simulate(machine, wanted)
+    refuse_old_slurm(machine.hostname, simulation)
+    new = [name for name in simulation.new if name not in receipt.packages]
+    if new:
+        receipt.packages.extend(new)
+        await receipts.write(machine, receipt)
+    command = (*APT, "-o", "Dpkg::Options::=--force-unsafe-io", "install", "--no-install-recommends", *wanted)
+    await machine.script(INSTALL, *command, timeout_s=INSTALL_TIMEOUT_S)
+
+
+def wanted_for(roles: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for role in roles for name in BY_ROLE[role]))
+
+
+def parse_simulation(text: str) -> Simulation:
+    """`Inst name (version …)` is new; `Inst name [old] (version …)` is an upgrade."""
+    found = re.findall(r"^Inst (\S+) (\[\S+\] )?\((\S+)", text, re.MULTILINE)
+    return Simulation(
+        new=tuple(name for name, old, _ in found if not old),
+        versions={name: version for name, _, version in found},
+    )
+
+
+def refuse_old_slurm(hostname: str, simulation: Simulation) -> None:
+    for name in ("slurmctld", "slurmd"):
+        version = simulation.versions.get(name)
+        if version is not None and _major_minor(version) < VERSION_MIN:
+            wanted = ".".join(map(str, VERSION_MIN))
+            raise Permanent(
+                f"machine {hostname} would get Slurm {version}; this app needs {wanted} or newer",
+                fix=f"apt-cache policy {name}",
+            )
+
+
+async def installed_version(machine: Machine, name: str) -> str:
+    ran = await machine.run("dpkg-query", "-W", "-f", "${Version}", name, check=False)
+    return ran.stdout.strip() if ran.exit_status == 0 else ""
+
+
+async def purge(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Purge what we brought in, and answer what had to stay because something newer depends on it."""
+    present = await _on_record(machine, names)
+    removable = await _without_dependants(machine, present)
+    if removable:
+        await machine.run(*APT, "purge", *removable, timeout_s=INSTALL_TIMEOUT_S)
+    return tuple(name for name in present if name not in removable)
+
+
+def foreign_removals(simulation: str, ours: tuple[str, ...]) -> tuple[str, ...]:
+    removed = re.findall(r"^(?:Remv|Purg) (\S+)", simulation, re.MULTILINE)
+    return tuple(name for name in dict.fromkeys(removed) if name not in ours)
+
+
+async def _simulate(machine: Machine, wanted: tuple[str, ...]) -> Simulation:
+    try:
+        ran = await machine.run(*APT, "install", "-s", "--no-install-recommends", *wanted)
+    except CommandFailed as error:
+        raise Permanent(
+            f"machine {machine.hostname}: its package sources cannot provide Slurm: {error}",
+            fix="apt-get update && apt-cache policy slurmd slurmctld mariadb-server",
+        ) from error
+    return parse_simulation(ran.stdout)
+
+
+async def _on_record(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of `names`, those dpkg still knows, be it only by configuration files."""
+    if not names:
+        return ()
+    ran = await machine.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names, check=False)
+    pairs = [line.split() for line in ran.stdout.splitlines()]
+    return tuple(pair[0] for pair in pairs if len(pair) == 2 and pair[1] != "not-installed")
+
+
+async def _without_dependants(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    simulation = (await machine.run(*APT, "purge", "-s", *names)).stdout
+    if not foreign_removals(simulation, names):
+        return names
+    # Somebody installed software that needs our libraries: only the daemons go, where even they are free to go.
+    daemons = tuple(name for name in names if name in wanted_for(tuple(BY_ROLE)))
+    simulation = (await machine.run(*APT, "purge", "-s", *daemons)).stdout if daemons else ""
+    return () if foreign_removals(simulation, names) else daemons
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    numbers = re.findall(r"\d+", version.split(":", 1)[-1])
+    return int(numbers[0]), int(numbers[1])

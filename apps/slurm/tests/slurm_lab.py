@@ -1,0 +1,142 @@
+"""Real machines and a platform in memory for the app's tests: the handlers run as they do in production."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+from gpuaas_app_slurm.controller import app
+from gpuaas_sdk.controller import Instance, Member, RunnerSettings
+from gpuaas_sdk.machine import MachineTarget, SshMachine, connect
+from gpuaas_sdk.testing import FakePlatform
+
+PACKAGES = Path(__file__).parents[1] / "lab-packages.txt"
+NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+
+# What package tools and daemons of the base system rewrite whenever they feel like it is left out.
+SNAPSHOT = r"""
+find / -xdev \( -path /proc -o -path /sys -o -path /run/systemd -o -path /var/cache/apt -o -path /var/lib/apt \
+  -o -path /var/lib/dpkg -o -path /tmp -o -path /var/log/apt -o -path /var/log/journal -o -path /root \) -prune \
+  -o -printf 'file %p %y %m %u:%g %l\n' |
+  grep -v -E '^file (/var/log/(dpkg|alternatives).log|/etc/ld.so.cache|/var/cache/ldconfig/aux-cache) '
+find /run /dev -xdev \( -path /run/systemd -o -path /run/log -o -path /run/user -o -path /run/udev \
+  -o -path /dev/pts \) -prune -o -printf 'file %p %y %m %u:%g\n'
+find /etc /usr/local /opt -xdev -type f ! -name ld.so.cache ! -name '*-' -exec sha256sum {} +
+sed 's/^/user /' /etc/passwd; sed 's/^/group /' /etc/group
+dpkg-query -W -f 'package ${Package} ${db:Status-Abbrev}\n'
+apt-mark showmanual | sed 's/^/manual /'
+systemctl list-unit-files --no-legend --no-pager | sed 's/^/unit file /'
+systemctl list-units --all --no-legend --plain --no-pager |
+  awk '{print "unit", $1, $2, $3}' | grep -v -E ' (session-|user@|user-|run-|ssh)'
+ps -eo user,comm --no-headers | grep -E 'slurm|maria|munge|researcher' | sed 's/^/process /' || true
+"""
+
+
+PREINSTALL = r"""
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; chmod +x /usr/sbin/policy-rc.d
+apt-get -qq update
+DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+rm /usr/sbin/policy-rc.d
+"""
+
+
+class Lab:
+    """Four bare machines, reached as root with a key of this test run."""
+
+    def __init__(self, state: str) -> None:
+        self.environment = os.environ | {"GPUAAS_LAB": "slurmapp", "GPUAAS_LAB_STATE": state}
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.addresses: dict[str, str] = {}
+        self.host_keys: dict[str, str] = {}
+
+    def command(self, *argv: str) -> str:
+        lab = (sys.executable, "-m", "gpuaas_lab.main")
+        done = subprocess.run((*lab, *argv), env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{argv}: {done.stderr[-2000:]}"
+        return done.stdout
+
+    def up(self) -> None:
+        self.command("up", "--nodes", str(len(NAMES)), "--packages", str(PACKAGES))
+        for row in json.loads(self.command("status", "-o", "json")):
+            name = row["name"]
+            self.addresses[name] = row["address"]
+            public = self.key.export_public_key().decode().strip()
+            text = 'mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh/*ed25519_key.pub'
+            self.host_keys[name] = self.command("exec", name, "--", "sh", "-c", text, "sh", public).strip()
+
+    def target(self, name: str) -> MachineTarget:
+        return MachineTarget(
+            host=self.addresses[name],
+            port=22,
+            user="root",
+            host_public_key=self.host_keys[name],
+            private_key=self.key.export_private_key("openssh").decode(),
+        )
+
+    @contextlib.asynccontextmanager
+    async def connect(self, target: MachineTarget) -> AsyncIterator[SshMachine]:
+        """The platform in memory names machines; here the name becomes a real one."""
+        async with connect(self.target(target.host)) as machine:
+            yield machine
+
+    async def run(self, name: str, *argv: str, as_user: str | None = None) -> str:
+        async with connect(self.target(name)) as machine:
+            return (await machine.run(*argv, as_user=as_user)).stdout
+
+    async def preinstall(self, name: str, packages: Sequence[str]) -> None:
+        """As if the machine's image had them: installed, never started."""
+        async with connect(self.target(name)) as machine:
+            await machine.script(PREINSTALL, *packages)
+
+    async def snapshot(self, name: str) -> set[str]:
+        async with connect(self.target(name)) as machine:
+            return set((await machine.script(SNAPSHOT)).stdout.splitlines())
+
+
+class Cloud:
+    """The platform in memory with the app's controller at work on it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.platform = FakePlatform("slurm")
+
+    @contextlib.asynccontextmanager
+    async def controller(self) -> AsyncIterator[None]:
+        async with self.platform.serve() as client:
+            settings = RunnerSettings(claim_wait_s=1)
+            runner = app.runner(client, self.platform.project_id, "test", settings=settings, connect=self.lab.connect)
+            running = asyncio.create_task(runner.run())
+            try:
+                yield
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    def instance(self, controller: str, workers: Sequence[str], **inputs: Any) -> Instance:
+        form = {
+            "cluster_name": "lab",
+            "controller_allocation_id": f"alloc_{controller}",
+            "worker_allocation_ids": [f"alloc_{name}" for name in workers],
+        }
+        members = {"controller": [controller], "worker": list(workers)}
+        return self.platform.add_instance(members, topology="split", inputs=form | inputs)
+
+    async def perform(self, instance: Instance, kind: Any, names: Sequence[str] = (), **words: Any) -> Any:
+        operation = self.ask(instance, kind, names, **words)
+        return await self.platform.ended(operation.operation_id, timeout_s=300)
+
+    def ask(self, instance: Instance, kind: Any, names: Sequence[str] = (), **words: Any) -> Any:
+        targets = [self.worker(instance, name) for name in names] if names else None
+        key = "worker" if names else ""
+        return self.platform.request(instance, kind, targets, component_key=key, **words)
+
+    def worker(self, instance: Instance, name: str) -> Member:
+        members = self.platform.members(instance)
+        return next(one for one in members if one.node_name == name and one.component_key == "worker")

@@ -1,0 +1,277 @@
+"""The app's handlers against real machines: systemd, apt, MariaDB, Slurm. Nothing is pretended but the platform."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gpuaas_app_slurm import packages, plan
+from gpuaas_sdk.controller import Instance
+from slurm_lab import Cloud, Lab
+
+pytestmark = pytest.mark.machines
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    machines = Lab(os.environ.get("GPUAAS_LAB_STATE", "/var/lib/gpuaas/lab"))
+    machines.command("down", "--purge")
+    try:
+        machines.up()
+        yield machines
+    finally:
+        machines.command("down", "--purge")
+
+
+@pytest.fixture
+def cloud(lab: Lab) -> Cloud:
+    return Cloud(lab)
+
+
+async def test_a_cluster_lives_its_whole_life(lab: Lab, cloud: Cloud) -> None:
+    before = {name: await lab.snapshot(name) for name in lab.addresses}
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        _everyone_is_ready(cloud, instance)
+        assert "COMPLETED" in await _first_batch_job(lab)
+
+        await _a_fourth_machine_joins(cloud, instance)
+        await _drain_waits_for_the_job_and_resume_lifts_it(lab, cloud, instance)
+        await _a_foreign_drain_stays_foreign(lab, cloud, instance)
+        await _a_removed_worker_leaves_its_machine_clean(lab, cloud, instance, before["gpu-4"])
+        await _decommission_protects_jobs_until_forced(lab, cloud, instance)
+    for name, files in before.items():
+        assert await lab.snapshot(name) ^ files == set(), name
+
+
+def _everyone_is_ready(cloud: Cloud, instance: Instance) -> None:
+    members = cloud.platform.members(instance)
+    assert {member.status for member in members} == {"ready"}
+    worker = cloud.worker(instance, "gpu-2")
+    assert worker.adapter_detail["gpus"] == 2
+    assert worker.adapter_detail["slurm_state"] == "IDLE"
+    assert worker.observed_version
+    bundle = cloud.platform.access_bundle(instance)
+    assert "srun -N2 hostname" in [command.line for command in bundle.commands]
+
+
+async def _first_batch_job(lab: Lab) -> str:
+    output = await lab.run("gpu-1", "sbatch", "--wait", "--wrap", "hostname", as_user="researcher")
+    job = output.split()[-1]
+    return await _until(lab, "COMPLETED", "sacct", "-nXP", "-j", job, "-o", "State")
+
+
+async def _a_fourth_machine_joins(cloud: Cloud, instance: Instance) -> None:
+    cloud.platform.records.add_member(instance, "worker", "gpu-4")
+    added = await cloud.perform(instance, "add", ["gpu-4"])
+    assert added.status == "succeeded", added.error
+    assert cloud.worker(instance, "gpu-4").status == "ready"
+    again = await cloud.perform(instance, "add", ["gpu-4"])
+    assert again.status == "succeeded", again.error
+
+
+async def _drain_waits_for_the_job_and_resume_lifts_it(lab: Lab, cloud: Cloud, instance: Instance) -> None:
+    job = (await _submit(lab, "-w", "gpu-3", "--time=5", "--wrap", "sleep 300")).split()[-1]
+    await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
+    asked = cloud.ask(instance, "drain", ["gpu-3"], reason="new cables")
+    waiting = await cloud.platform.until(
+        asked.operation_id, lambda found: any(f"{job} (researcher, ends by" in step.message for step in found.steps)
+    )
+    assert waiting.status == "running"
+    assert cloud.worker(instance, "gpu-3").status == "draining"
+    await lab.run("gpu-1", "scancel", job)
+    drained = await cloud.platform.ended(asked.operation_id)
+    assert drained.status == "succeeded", drained.error
+    member = cloud.worker(instance, "gpu-3")
+    assert member.status == "drained"
+    assert member.adapter_detail["reason"] == f"gpuaas:{asked.operation_id}: new cables"
+    resumed = await cloud.perform(instance, "resume", ["gpu-3"])
+    assert resumed.status == "succeeded", resumed.error
+    assert cloud.worker(instance, "gpu-3").status == "ready"
+
+
+async def _a_foreign_drain_stays_foreign(lab: Lab, cloud: Cloud, instance: Instance) -> None:
+    await lab.run("gpu-1", "scontrol", "update", "nodename=gpu-3", "state=drain", "reason=bad DIMM")
+    drained = await cloud.perform(instance, "drain", ["gpu-3"], reason="ours")
+    assert drained.status == "succeeded", drained.error
+    detail = cloud.worker(instance, "gpu-3").adapter_detail
+    assert (detail["drained_by"], detail["reason"]) == ("ExternallyDrained", "bad DIMM")
+    refused = await cloud.perform(instance, "resume", ["gpu-3"])
+    assert refused.status == "failed"
+    assert "bad DIMM" in refused.error.message
+    assert refused.error.fix == "scontrol update nodename=gpu-3 state=resume"
+    assert cloud.worker(instance, "gpu-3").status == "drained"
+
+
+async def _a_removed_worker_leaves_its_machine_clean(
+    lab: Lab, cloud: Cloud, instance: Instance, before: set[str]
+) -> None:
+    removed = await cloud.perform(instance, "remove", ["gpu-4"])
+    assert removed.status == "succeeded", removed.error
+    assert removed.targets[0].evidence.state == "idle"
+    assert await lab.snapshot("gpu-4") ^ before == set()
+    nodes = json.loads(await lab.run("gpu-1", "scontrol", "show", "nodes", "--json"))["nodes"]
+    assert {node["name"] for node in nodes} == {"gpu-2", "gpu-3"}
+
+
+async def _decommission_protects_jobs_until_forced(lab: Lab, cloud: Cloud, instance: Instance) -> None:
+    await _submit(lab, "-w", "gpu-2", "--wrap", "sleep 300")
+    refused = await cloud.perform(instance, "decommission")
+    assert refused.status == "failed"
+    assert "running or queued" in refused.error.message
+    assert "force" in refused.error.fix
+    forced = await cloud.perform(instance, "decommission", force=True)
+    assert forced.status == "succeeded", forced.error
+    assert cloud.platform.members(instance) == []
+
+
+async def _submit(lab: Lab, *words: str) -> str:
+    output: str = await lab.run("gpu-1", "sbatch", "--mem=16", *words, as_user="researcher")
+    return output
+
+
+async def _until(lab: Lab, wanted: str, *argv: str) -> str:
+    output = ""
+    async with asyncio.timeout(30):
+        while wanted not in output:
+            output = await lab.run("gpu-1", *argv)
+            await asyncio.sleep(0.2)
+    return output
+
+
+async def test_controller_and_worker_share_one_machine(lab: Lab, cloud: Cloud) -> None:
+    before = await lab.snapshot("gpu-1")
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-1", "gpu-2"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        assert cloud.worker(instance, "gpu-1").adapter_detail["gpus"] == 2
+        removed = await cloud.perform(instance, "remove", ["gpu-1"])
+        assert removed.status == "succeeded", removed.error
+        assert "UP" in await lab.run("gpu-1", "scontrol", "ping")
+        gone = await cloud.perform(instance, "decommission")
+        assert gone.status == "succeeded", gone.error
+    assert await lab.snapshot("gpu-1") ^ before == set()
+
+
+async def test_a_controller_that_dies_in_every_step_still_deploys_and_takes_down(lab: Lab, cloud: Cloud) -> None:
+    before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2")}
+    instance = cloud.instance("gpu-1", ["gpu-2"])
+    for kind in ("deploy", "decommission"):
+        ended = await _perform_with_a_crash_in_every_step(cloud, instance, kind)
+        assert ended.status == "succeeded", ended.error
+    for name, files in before.items():
+        assert await lab.snapshot(name) ^ files == set(), name
+
+
+async def _perform_with_a_crash_in_every_step(cloud: Cloud, instance: Instance, kind: str) -> Any:
+    """Stop the controller each time a step is seen running for the first time; the next one finds the lease lapsed."""
+    operation = cloud.ask(instance, kind)
+    crashed: set[tuple[str, str]] = set()
+
+    def fresh(found: Any) -> set[tuple[str, str]]:
+        running = {(step.name, step.member_id) for step in found.steps if step.state == "running"}
+        return running - crashed
+
+    while True:
+        async with cloud.controller():
+            seen = await cloud.platform.until(
+                operation.operation_id,
+                lambda found: found.status in ("succeeded", "failed") or bool(fresh(found)),
+                timeout_s=300,
+            )
+            if seen.status in ("succeeded", "failed"):
+                assert crashed
+                return seen
+            crashed |= fresh(seen)
+        cloud.platform.expire_lease(operation.operation_id)
+
+
+async def test_a_worker_that_cannot_be_reached_fails_alone(
+    lab: Lab, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "REACH_S", 2.0)
+    monkeypatch.setattr(plan, "REACH_LEAVING_S", 2.0)
+    lab.command("cut", "gpu-3")
+    try:
+        async with cloud.controller():
+            instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
+            deployed = await cloud.perform(instance, "deploy")
+            assert deployed.status == "failed"
+            assert "gpu-3" in deployed.error.message
+            assert cloud.worker(instance, "gpu-2").status == "ready"
+            lost = cloud.worker(instance, "gpu-3")
+            assert lost.status == "failed"
+            assert lost.adapter_detail["phase"] == "reach the machine"
+            gone = await cloud.perform(instance, "decommission")
+            assert gone.status == "succeeded", gone.error
+            assert "left_behind" in cloud.platform.member(lost.member_id).adapter_detail
+            assert cloud.platform.member(lost.member_id).status == "tombstoned"
+    finally:
+        lab.command("heal", "gpu-3")
+
+
+async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "REACH_LEAVING_S", 2.0)
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        lab.command("cut", "gpu-3")
+        try:
+            refused = await cloud.perform(instance, "remove", ["gpu-3"])
+            assert refused.status == "failed"
+            assert "force" in refused.error.message
+            forced = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
+            assert forced.status == "succeeded", forced.error
+            assert forced.targets[0].evidence.state == "unreachable"
+            assert "gpu-3" not in await lab.run("gpu-1", "sinfo", "-N", "-h", "-o", "%N")
+        finally:
+            lab.command("heal", "gpu-3")
+        gone = await cloud.perform(instance, "decommission")
+        assert gone.status == "succeeded", gone.error
+
+
+async def test_packages_that_were_there_before_stay(lab: Lab, cloud: Cloud) -> None:
+    await asyncio.gather(lab.preinstall("gpu-1", packages.CONTROLLER), lab.preinstall("gpu-2", packages.WORKER))
+    before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2")}
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        gone = await cloud.perform(instance, "decommission")
+        assert gone.status == "succeeded", gone.error
+    for name, files in before.items():
+        assert await lab.snapshot(name) ^ files == set(), name
+
+
+async def test_a_cluster_returns_by_itself_after_a_power_cut(lab: Lab, cloud: Cloud) -> None:
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        lab.command("kill", "gpu-1", "gpu-2")
+        lab.command("start", "gpu-2", "gpu-1")
+        # Slurm saves its state every few seconds, so a job that had just ended may still count as running: `mixed`.
+        await _until(lab, "fit", "sh", "-c", "sinfo -N -h -o %T | grep -qxE 'idle|mixed' && echo fit || true")
+        assert "COMPLETED" in await _first_batch_job(lab)
+
+
+async def test_a_machine_of_another_instance_is_refused(lab: Lab, cloud: Cloud) -> None:
+    async with cloud.controller():
+        first = cloud.instance("gpu-1", ["gpu-2"])
+        assert (await cloud.perform(first, "deploy")).status == "succeeded"
+        second = cloud.instance("gpu-3", ["gpu-2"])
+        refused = await cloud.perform(second, "deploy")
+        assert refused.status == "failed"
+        assert refused.error.failure_class == "needs_operator"
+        assert "another Slurm instance" in refused.error.message
+        gone = await cloud.perform(second, "decommission")
+        assert gone.status == "succeeded", gone.error
+        assert await _until(lab, "idle", "sinfo", "-N", "-h", "-n", "gpu-2", "-o", "%T")

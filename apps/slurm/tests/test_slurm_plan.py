@@ -1,0 +1,151 @@
+"""Decisions of the app: facts in, facts out."""
+
+import msgspec
+import pytest
+from gpuaas_app_slurm import facts, packages, plan, receipt
+from gpuaas_sdk.failures import NeedsOperator, Permanent
+
+BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
+PURE = BARE + "cgroup_v1=0\ncgroup_controllers=cpuset cpu io memory pids\n"
+HYBRID = BARE + "cgroup_v1=9\ncgroup_controllers=\n"
+SLURMD = "slurmd=NodeName=gpu-2 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15900\n"
+
+
+class Placed(msgspec.Struct, frozen=True):
+    component_key: str
+    allocation_id: str
+
+
+def test_facts_count_gpus_in_the_order_of_their_numbers() -> None:
+    assert facts.parse(PURE).gpu_devices == ("/dev/nvidia2", "/dev/nvidia10")
+
+
+def test_only_a_pure_cgroup_v2_tree_with_its_controllers_is_used() -> None:
+    assert facts.parse(PURE).cgroup == "v2"
+    assert facts.parse(HYBRID).cgroup == "disabled"
+    assert facts.parse(BARE + "cgroup_v1=0\ncgroup_controllers=\n").cgroup == "disabled"
+
+
+def test_node_options_are_slurmd_s_own_counts_with_a_memory_margin() -> None:
+    machine = facts.parse(HYBRID + SLURMD)
+    assert facts.node_options(machine) == (
+        "CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15388 Gres=gpu:2"
+    )
+
+
+def test_node_options_need_slurmd() -> None:
+    with pytest.raises(Permanent, match="slurmd -C"):
+        facts.node_options(facts.parse(HYBRID))
+
+
+def test_one_hybrid_machine_turns_cgroups_off_for_the_cluster() -> None:
+    assert plan.cgroup_for((facts.parse(PURE), facts.parse(HYBRID))) == "disabled"
+    assert plan.cgroup_for((facts.parse(PURE),)) == "v2"
+
+
+def test_a_hybrid_machine_cannot_join_a_cluster_with_cgroups() -> None:
+    with pytest.raises(Permanent, match="pure cgroup v2"):
+        plan.refuse_other_cgroup(facts.parse(HYBRID), "v2")
+    plan.refuse_other_cgroup(facts.parse(PURE), "disabled")
+
+
+def test_default_memory_lets_every_core_of_the_leanest_node_be_used() -> None:
+    lean = facts.parse("hostname=a\ncpus=16\nmemory_mb=16000\n")
+    rich = facts.parse("hostname=b\ncpus=4\nmemory_mb=16000\n")
+    assert plan.memory_per_cpu_mb((lean, rich)) == (16000 - 512) // 16
+
+
+def test_two_machines_of_one_name_are_refused() -> None:
+    with pytest.raises(Permanent, match="gpu-2"):
+        plan.refuse_same_names((facts.parse(BARE), facts.parse(BARE)))
+
+
+def test_roles_on_a_shared_machine_come_controller_first() -> None:
+    members = (Placed("worker", "a"), Placed("controller", "a"), Placed("worker", "b"))
+    assert plan.roles_on(members, "a") == ("controller", "worker")
+    assert plan.roles_on(members, "b") == ("worker",)
+
+
+def test_a_package_other_than_the_running_daemon_is_warned_of() -> None:
+    same = {"package_version": "24.11.5-4", "daemon_version": "24.11.5"}
+    other = {"package_version": "26.05.5-1", "daemon_version": "24.11.5"}
+    assert plan.version_warning(same) == ""
+    assert "restart" in plan.version_warning(other)
+
+
+def _note(*roles: str) -> receipt.Receipt:
+    units = [
+        receipt.UnitBefore("slurmd.service", "not-found", "inactive"),
+        receipt.UnitBefore("mariadb.service", "enabled", "active"),
+        receipt.UnitBefore("network-online.target", "static", "inactive"),
+    ]
+    return receipt.Receipt(
+        "inst_1", list(roles), ["slurmd"], ["/etc/slurm"], ["/var/log/slurm"], ["slurm"], ["slurm"], units
+    )
+
+
+def test_the_last_role_takes_everything_on_the_receipt_along() -> None:
+    undo = plan.undo(_note("worker"), "worker")
+    assert undo.last
+    assert (undo.packages, undo.paths, undo.users) == (("slurmd",), ("/etc/slurm",), ("slurm",))
+    assert undo.empty_folders == ("/var/log/slurm",)
+
+
+def test_a_role_that_leaves_first_takes_only_its_own() -> None:
+    undo = plan.undo(_note("controller", "worker"), "worker")
+    assert not undo.last
+    assert undo.stop_units == ("slurmd",)
+    assert undo.packages == ()
+    assert undo.paths == ("/etc/systemd/system/slurmd.service.d/gpuaas.conf",)
+
+
+def test_a_database_server_that_was_there_before_keeps_running_without_our_database() -> None:
+    undo = plan.undo(_note("controller"), "controller")
+    assert undo.drop_database
+    assert "mariadb" not in undo.stop_units
+
+
+def test_units_that_did_not_exist_are_not_restored() -> None:
+    names = [unit.name for unit in plan.undo(_note("worker"), "worker").restore_units]
+    assert names == ["mariadb.service", "network-online.target"]
+
+
+def test_a_receipt_survives_being_written_and_read() -> None:
+    note = _note("worker")
+    assert msgspec.json.decode(msgspec.json.encode(note), type=receipt.Receipt) == note
+
+
+def test_what_was_absent_at_first_sight_is_ours_to_delete() -> None:
+    seen = "absent /etc/slurm\nempty /var/log/slurm\nno-user slurm\nno-group munge\npresent /etc/mysql\n"
+    seen += "unit slurmd.service not-found inactive\ncontent /etc/slurm/plugstack.conf YQ==\n"
+    note = receipt.first_receipt("inst_1", "gpu-2", seen)
+    assert (note.paths, note.folders_to_empty) == (["/etc/slurm"], ["/var/log/slurm"])
+    assert (note.users, note.groups) == (["slurm"], ["munge"])
+    assert note.units == [receipt.UnitBefore("slurmd.service", "not-found", "inactive")]
+    assert note.contents == {"/etc/slurm/plugstack.conf": "YQ=="}
+
+
+def test_a_machine_with_somebody_else_s_slurm_is_refused() -> None:
+    with pytest.raises(NeedsOperator, match=r"slurm\.conf"):
+        receipt.first_receipt("inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
+
+
+def test_a_simulation_tells_new_packages_from_upgraded_ones() -> None:
+    text = (
+        "Reading package lists...\nInst libc6 [2.40-1] (2.41-12 Debian:13 [amd64])\n"
+        "Inst slurmd (24.11.5-4 Debian:13/stable [amd64])\nConf slurmd (24.11.5-4 Debian:13/stable [amd64])\n"
+    )
+    simulation = packages.parse_simulation(text)
+    assert simulation.new == ("slurmd",)
+    assert simulation.versions == {"libc6": "2.41-12", "slurmd": "24.11.5-4"}
+
+
+def test_a_slurm_without_its_own_authentication_is_refused() -> None:
+    with pytest.raises(Permanent, match=r"22\.05"):
+        packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "22.05.8-4"}))
+    packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "24.11.5-4"}))
+
+
+def test_packages_of_others_that_a_purge_would_drag_along_are_seen() -> None:
+    text = "Purg slurmd [24.11]\nPurg libpmix2t64 [5.0]\nRemv openmpi-bin [5.0]\n"
+    assert packages.foreign_removals(text, ("slurmd", "libpmix2t64")) == ("openmpi-bin",)

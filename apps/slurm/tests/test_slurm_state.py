@@ -1,0 +1,108 @@
+"""State checks against answers recorded from real daemons (samples/)."""
+
+from pathlib import Path
+
+from gpuaas_app_slurm import state
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def _nodes(sample: str) -> dict[str, state.Node]:
+    return {node.name: node for node in state.parse_nodes((SAMPLES / sample).read_text())}
+
+
+def _jobs() -> dict[int, state.Job]:
+    return {job.job_id: job for job in state.parse_jobs((SAMPLES / "jobs.json").read_text())}
+
+
+def test_an_idle_node_is_idle_and_shows_its_hardware() -> None:
+    node = _nodes("nodes.json")["gpu-4"]
+    assert state.node_idle("gpu-4", node).ok
+    assert (node.cpus, node.gpus, node.slurm_state) == (2, 2, "IDLE")
+    assert node.memory_mb > 0
+    assert node.version.startswith("24.11")
+
+
+def test_a_node_slurm_does_not_know_is_not_idle() -> None:
+    assert state.node_idle("gpu-9", None).reason == "Slurm does not know node gpu-9"
+
+
+def test_a_draining_node_names_its_jobs_and_their_end() -> None:
+    node, jobs = _nodes("nodes.json")["gpu-2"], _jobs()
+    running = tuple(job for job in jobs.values() if job.state == "RUNNING")
+    check = state.node_drained("gpu-2", node, running)
+    assert not check.ok
+    assert check.reason.startswith("2 jobs still on gpu-2: ")
+    assert "2 (researcher, ends by " in check.reason
+    assert "3 (researcher)" in check.reason
+
+
+def test_a_node_that_runs_work_is_not_drained_even_if_the_job_list_is_empty() -> None:
+    node = _nodes("nodes.json")["gpu-2"]
+    assert not state.node_drained("gpu-2", node, ()).ok
+
+
+def test_a_drained_node_is_drained_and_keeps_its_reason() -> None:
+    node = _nodes("nodes.json")["gpu-3"]
+    assert state.node_drained("gpu-3", node, ()).ok
+    assert (node.reason, node.reason_by) == ("bad DIMM", "root")
+    assert state.drained_by_others(node)
+    assert not state.drained_by_us(node)
+
+
+def test_our_own_drain_is_known_by_its_reason() -> None:
+    assert state.drained_by_us(_nodes("nodes.json")["gpu-2"])
+
+
+def test_a_node_that_does_not_answer_is_never_drained() -> None:
+    silent = state.Node("gpu-4", frozenset({"IDLE", "DRAIN", "NOT_RESPONDING"}), reason="gpuaas:op_7: x")
+    check = state.node_drained("gpu-4", silent, ())
+    assert not check.ok
+    assert "unknown" in check.reason
+
+
+def test_a_dead_node_says_that_it_is_down_and_why() -> None:
+    check = state.node_idle("gpu-4", _nodes("nodes_down.json")["gpu-4"])
+    assert not check.ok
+    assert check.reason == "node gpu-4 is down and does not answer: Not responding"
+
+
+def test_an_undrained_node_is_not_drained() -> None:
+    assert not state.node_drained("gpu-4", _nodes("nodes.json")["gpu-4"], ()).ok
+
+
+def test_queued_jobs_keep_a_cluster_from_being_quiet() -> None:
+    check = state.cluster_quiet(tuple(_jobs().values()))
+    assert not check.ok
+    assert "3 jobs running or queued" in check.reason
+    assert "4 (researcher, PENDING)" in check.reason
+    assert state.cluster_quiet(()).ok
+
+
+def test_a_controller_answers_only_when_the_ping_says_up() -> None:
+    assert state.controller_answers((SAMPLES / "ping_up.txt").read_text()).ok
+    down = "Slurmctld(primary) at gpu-1 is DOWN\n*** RESTORE SLURMCTLD DAEMON TO SERVICE ***\n"
+    assert not state.controller_answers(down).ok
+    assert "said nothing" in state.controller_answers("").reason
+
+
+def test_accounting_is_ready_when_slurmdbd_knows_the_cluster() -> None:
+    assert state.accounting_ready("lab\n", "lab").ok
+    assert not state.accounting_ready("other\n", "lab").ok
+
+
+def test_the_first_job_must_have_run_on_every_node() -> None:
+    assert state.canary_ran("gpu-3\ngpu-2\n", ("gpu-2", "gpu-3")).ok
+    assert "gpu-3" in state.canary_ran("gpu-2\n", ("gpu-2", "gpu-3")).reason
+
+
+def test_typed_gpus_are_counted_too() -> None:
+    raw = '{"nodes": [{"name": "n", "state": ["IDLE"], "gres": "gpu:a100:4(S:0-1),gpu:t4:2,shard:8"}]}'
+    assert state.parse_nodes(raw)[0].gpus == 6
+
+
+def test_the_running_version_is_what_the_controller_says() -> None:
+    assert (
+        state.running_version("SLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION           = 24.11.5\n") == "24.11.5"
+    )
+    assert state.running_version("nothing") == ""

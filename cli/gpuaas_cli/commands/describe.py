@@ -1,0 +1,92 @@
+"""`gpuaas describe`: gather what belongs to a thing; `story` words it."""
+
+import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from gpuaas_contract.operations import OPERATION_LIST, Operation
+
+from gpuaas_cli import failures, lookup, output, running, session, story
+from gpuaas_cli.flags import Flags
+
+app = running.command_group()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
+
+
+@app.callback()
+def describe() -> None:
+    """The whole story of one thing, on one page."""
+
+
+@running.command(app)
+def instance(context: typer.Context, name: Name) -> int:
+    """An instance: status, members, operations, and what failed.
+
+    Example: gpuaas describe instance slurm
+    """
+    return _show(context, _instance, name)
+
+
+@running.command(app)
+def operation(context: typer.Context, name: Name) -> int:
+    """An operation: its steps, members, error and fix.
+
+    Example: gpuaas describe operation op_01k9z0c5p3v2m8q7r6t5w4x3y2
+    """
+    return _show(context, _operation, name)
+
+
+@running.command(app)
+def member(
+    context: typer.Context, name: Name, instance: Annotated[str, typer.Option(help="Look in this instance only.")] = ""
+) -> int:
+    """A member, by id or node: status, what the app says of it, its last steps.
+
+    Example: gpuaas describe member gpu-2
+    """
+
+    async def gather(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
+        found = await lookup.member(opened, named, instance)
+        operations = await _operations(opened, found.instance_id)
+        data = {"member": found, "operations": [one for one in operations if _concerns(one, found.member_id)]}
+        return story.of_member(found, operations, _now()), data
+
+    return _show(context, gather, name)
+
+
+async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
+    found = await lookup.instance(opened, named)
+    members = await lookup.all_members(opened, found.instance_id)
+    operations = await _operations(opened, found.instance_id)
+    data = {"instance": found, "members": members, "operations": operations}
+    return story.of_instance(found, members, operations, _now()), data
+
+
+async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
+    found = await lookup.operation(opened, named)
+    members = await lookup.all_members(opened, found.instance_id)
+    return story.of_operation(found, members, _now()), {"operation": found, "members": members}
+
+
+async def _operations(opened: session.Session, instance_id: str) -> list[Operation]:
+    return await opened.every(OPERATION_LIST, query={"instance_id": instance_id})
+
+
+def _show(context: typer.Context, gather: Any, name: str) -> int:
+    flags: Flags = running.flags_of(context)
+    lines, data = session.run(flags, lambda opened: gather(opened, name))
+    if flags.output in ("json", "yaml"):
+        print(output.encoded(flags.output, msgspec.to_builtins(data)))
+    else:
+        print("\n".join(lines))
+    return failures.OK
+
+
+def _concerns(operation: Operation, member_id: str) -> bool:
+    return any(target.member_id == member_id for target in operation.targets)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,30 @@
+"""`gpuaas org`."""
+
+from typing import Annotated
+
+import typer
+from gpuaas_contract.identity import ORG_CREATE, CreateOrg
+
+from gpuaas_cli import failures, kinds, output, running, session
+
+app = running.command_group()
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+@app.callback()
+def org() -> None:
+    """Organisations own projects."""
+
+
+@running.command(app)
+def create(context: typer.Context, name: Name, dry_run: Annotated[bool, typer.Option("--dry-run")] = False) -> int:
+    """Create an organisation.
+
+    Example: gpuaas org create acme
+    """
+    flags = running.flags_of(context)
+    made = session.run(flags, lambda opened: opened.call(ORG_CREATE, CreateOrg(name=name), dry_run=dry_run))
+    kind = kinds.get("orgs")
+    output.show_one(flags, made, kind.columns, kind.name)
+    return failures.OK

@@ -1,0 +1,73 @@
+"""How a command ends when it does not end well: an exit code, one line of what happened, one line of what to do next.
+`main` catches, this module words it."""
+
+import json
+
+from gpuaas_contract.errors import ApiError
+from gpuaas_sdk.outcomes import NoAnswer
+
+OK = 0
+FAILED = 1
+SERVER = 2
+AUTH = 3
+NOT_FOUND = 4
+CONFLICT = 5
+USAGE = 64
+DETACHED = 130
+
+
+class Failure(Exception):
+    """A command cannot go on. Raised by the CLI itself; refusals of the server come as `ApiError`."""
+
+    def __init__(
+        self, message: str, *, fix: str = "", code: str = "failed", exit_code: int = FAILED, correlation_id: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.code = code
+        self.exit_code = exit_code
+        self.correlation_id = correlation_id
+
+
+def usage(message: str, fix: str) -> Failure:
+    return Failure(message, fix=fix, code="usage", exit_code=USAGE)
+
+
+def not_found(message: str, fix: str) -> Failure:
+    return Failure(message, fix=fix, code="not_found", exit_code=NOT_FOUND)
+
+
+def as_failure(error: Failure | ApiError | NoAnswer) -> Failure:
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, NoAnswer):
+        return Failure(error.message, fix=error.fix, code="no_answer", exit_code=SERVER)
+    return Failure(
+        error.message,
+        fix=error.fix,
+        code=error.code,
+        exit_code=_exit_code(error.status),
+        correlation_id=error.correlation_id,
+    )
+
+
+def text(failure: Failure, *, as_json: bool) -> str:
+    if as_json:
+        names = ("code", "message", "correlation_id", "fix")
+        return json.dumps({"error": {name: getattr(failure, name) for name in names}})
+    facts = f"code={failure.code}"
+    if failure.correlation_id:
+        facts += f", correlation_id={failure.correlation_id}"
+    first = f"ERROR: {failure.message.rstrip('.')} ({facts})"
+    return f"{first}\n  next: {failure.fix}" if failure.fix else first
+
+
+def _exit_code(status: int) -> int:
+    if status in (401, 403):
+        return AUTH
+    if status in (409, 412):
+        return CONFLICT
+    if status == 404:
+        return NOT_FOUND
+    return SERVER if status >= 500 else FAILED

@@ -1,0 +1,146 @@
+"""Watch an operation until it ends, on a terminal or into a log. Ctrl-C leaves it running and says how to come back."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import msgspec
+from gpuaas_contract.errors import NotFound, PermissionDenied
+from gpuaas_contract.instances import MEMBER_LIST
+from gpuaas_contract.operations import Operation
+
+from gpuaas_cli import failures, output, steps
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.session import Session
+
+QUIET_S = 10.0
+"""After this long without a controller a watcher is told what is being waited for."""
+
+
+class View(Protocol):
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
+
+
+async def started(session: Session, operation: Operation, *, detach: bool) -> int:
+    """What every command does once its operation is accepted."""
+    if not detach:
+        return await to_the_end(session, operation.operation_id)
+    show(session.flags, operation)
+    output.talk(f"{steps.title(operation)} goes on without you. Follow it: gpuaas op follow {operation.operation_id}")
+    return failures.OK
+
+
+async def to_the_end(session: Session, operation_id: str, *, quiet: bool = False) -> int:
+    """Exit code of the operation's outcome. A terminal state of any kind ends the watch."""
+    try:
+        operation = await _watch(session, operation_id, quiet=quiet)
+    except asyncio.CancelledError:
+        output.talk(
+            f"\nDetached. The operation goes on; nothing was cancelled.\n  follow it: gpuaas op follow {operation_id}"
+        )
+        raise
+    if session.flags.structured:
+        show(session.flags, operation)
+    if operation.status == "succeeded":
+        _say(session.flags, steps.outcome(operation))
+        return failures.OK
+    output.talk(failure_text(operation, as_json=session.flags.output == "json"))
+    return failures.FAILED
+
+
+def show(flags: Flags, operation: Operation) -> None:
+    if flags.output in ("json", "yaml"):
+        print(output.encoded(flags.output, msgspec.to_builtins(operation)), flush=True)
+    else:
+        print(operation.operation_id, flush=True)
+
+
+def failure_text(operation: Operation, *, as_json: bool = False) -> str:
+    error = operation.error
+    failure = failures.Failure(
+        f"{steps.outcome(operation)}: {output.clean(error.message)}" if error else steps.outcome(operation),
+        code=error.code if error else operation.status,
+        fix=(error.fix if error else "") or f"gpuaas describe operation {operation.operation_id}",
+        correlation_id=operation.correlation_id,
+    )
+    text = failures.text(failure, as_json=as_json)
+    return text if as_json else f"{text}\n  look: gpuaas describe operation {operation.operation_id}"
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
+    names: dict[str, str] = {}
+    latest: Operation | None = None
+    with _view(session.flags, quiet=quiet) as view:
+        async for latest in session.client.watch_operation(await session.project_id(), operation_id):
+            if {step.member_id for step in latest.steps} - {"", *names}:
+                names = await _names(session, latest.instance_id)
+            view.update(latest, names)
+    if latest is None:
+        raise LookupError(operation_id)
+    return latest
+
+
+async def _names(session: Session, instance_id: str) -> dict[str, str]:
+    """Whoever may see the operation but not its members reads ids instead of node names."""
+    with contextlib.suppress(NotFound, PermissionDenied):
+        return steps.names_of(await session.every(MEMBER_LIST, instance_id=instance_id))
+    return {}
+
+
+def _view(flags: Flags, *, quiet: bool) -> View:
+    if quiet:
+        return _Silence()
+    if not on_terminal():
+        return _Lines(flags)
+    from gpuaas_cli import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
+
+    return live.LiveView()
+
+
+def _say(flags: Flags, text: str) -> None:
+    """Progress is the data of a table-form command, and talk beside a structured one."""
+    print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)
+
+
+class _Silence:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
+        return None
+
+
+class _Lines(_Silence):
+    """One plain line per change."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._seen: steps.Seen = {}
+        self._patience: asyncio.TimerHandle | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_waiting()
+
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
+        self._stop_waiting()
+        if operation.status == "accepted":
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
+        for line in steps.news(operation, self._seen, names):
+            _say(self._flags, line)
+
+    def _stop_waiting(self) -> None:
+        if self._patience:
+            self._patience.cancel()

@@ -1,0 +1,111 @@
+"""Pure: turn `--set key=value` into the inputs of a deploy, typed by the app's form."""
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpuaas_contract.catalog import Manifest
+
+from gpuaas_cli import failures
+
+PICKER = "x-gpuaas-picker"
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+FindAllocation = Callable[[str], str]
+"""Name of a node or an allocation id in, allocation id out."""
+
+
+def build(manifest: Manifest, sets: Sequence[str], find_allocation: FindAllocation) -> dict[str, Any]:
+    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    found: dict[str, Any] = {}
+    for pair in sets:
+        name, mark, text = pair.partition("=")
+        if not mark:
+            raise failures.usage(f"--set takes key=value, not {pair!r}", f"gpuaas deploy {manifest.slug} --help")
+        if name not in fields:
+            raise _unknown(manifest, name, fields)
+        found[name] = _value(name, text, fields[name])
+        if picks_allocation(fields[name]):
+            found[name] = _allocations(found[name], find_allocation)
+    return found
+
+
+def picks_allocation(field: Mapping[str, Any]) -> bool:
+    items = field.get("items")
+    return "allocation" in (field.get(PICKER), items.get(PICKER) if isinstance(items, Mapping) else None)
+
+
+def topology(manifest: Manifest, asked: str) -> str:
+    """The one that was asked for, or the only one there is."""
+    known = list(manifest.topologies)
+    if asked in known:
+        return asked
+    if not asked and len(known) == 1:
+        return known[0]
+    what = f"has no topology {asked!r}" if asked else "has several topologies"
+    raise failures.usage(
+        f"{manifest.display_name} {what}; choose from {', '.join(known)}", f"--topology {known[0] if known else 'T'}"
+    )
+
+
+def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> dict[str, Any]:
+    """Inputs that put an app on the given allocations: a field for one takes the first, a field for many takes all.
+    Other fields the form requires take the default or the first example it gives."""
+    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    found: dict[str, Any] = {}
+    for name in manifest.topologies[chosen].values():
+        found[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    for name in manifest.deploy_form.get("required", []):
+        field = fields.get(name, {})
+        offered = [field["default"]] if "default" in field else field.get("examples", [])
+        if name not in found and offered:
+            found[name] = offered[0]
+    return found
+
+
+def _value(name: str, text: str, field: Mapping[str, Any]) -> Any:
+    kind = field.get("type")
+    if kind == "string":
+        return text
+    if kind == "array":
+        items = field.get("items") or {}
+        if text.lstrip().startswith("["):
+            return _json(name, text)
+        return [_value(name, part.strip(), items) for part in text.split(",") if part.strip()]
+    if kind == "boolean":
+        if text.lower() not in _TRUE | _FALSE:
+            raise failures.usage(f"{name} takes true or false, not {text!r}", f"--set {name}=true")
+        return text.lower() in _TRUE
+    if kind in ("integer", "number", "object"):
+        return _json(name, text)
+    return _json_or_text(text)
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"--set '{name}=JSON'") from error
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _allocations(value: Any, find_allocation: FindAllocation) -> Any:
+    if isinstance(value, list):
+        return [find_allocation(one) if isinstance(one, str) else one for one in value]
+    return find_allocation(value) if isinstance(value, str) else value
+
+
+def _unknown(manifest: Manifest, name: str, fields: Mapping[str, Any]) -> failures.Failure:
+    close = difflib.get_close_matches(name, fields, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return failures.usage(
+        f"{manifest.display_name} has no input {name!r}{hint}", f"It knows: {', '.join(fields) or 'none'}"
+    )

@@ -1,0 +1,1 @@
+"""A whole cloud on this host: `gpuaas up` and `gpuaas down`."""

@@ -1,0 +1,216 @@
+"""The app of the local cloud: into the catalog, its controller into the background, an instance up, and a proof."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from gpuaas_contract.capacity import ALLOCATION_LIST
+from gpuaas_contract.catalog import (
+    ENTITLEMENT_SET,
+    PROJECT_APP_LIST,
+    VERSION_PUBLISH,
+    VERSION_REGISTER,
+    Manifest,
+    SetEntitlement,
+)
+from gpuaas_contract.errors import Conflict, CredentialsInvalid
+from gpuaas_contract.identity import (
+    SERVICE_ACCOUNT_CREATE,
+    SERVICE_ACCOUNT_KEY_CREATE,
+    SERVICE_ACCOUNT_LIST,
+    SERVICE_ACCOUNT_TOKEN,
+    CreateServiceAccount,
+    ServiceAccountLogin,
+)
+from gpuaas_contract.instances import ACCESS_BUNDLE_GET, INSTANCE_CREATE, INSTANCE_LIST, DeployInstance
+
+from gpuaas_cli import failures, follow, home, lookup, machine_login, output
+from gpuaas_cli.local import plan, server
+from gpuaas_cli.local.machines import require_program
+from gpuaas_cli.local.processes import Process
+from gpuaas_cli.local.report import Report, captured
+from gpuaas_cli.session import Session
+
+PROOF_S = 60.0
+PROOF_PAUSE_S = 2.0
+WATCHDOG_S = 1.0
+
+
+def write_files(where: plan.Places, slug: str) -> Manifest:
+    """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
+    program = require_program(f"gpuaas-{slug}")
+    where.app(slug).mkdir(mode=0o700, parents=True, exist_ok=True)
+    where.packages(slug).write_text(captured([program, "packages"]))
+    where.manifest(slug).write_text(captured([program, "manifest"]))
+    return msgspec.json.decode(where.manifest(slug).read_bytes(), type=Manifest)
+
+
+async def offer(session: Session, manifest: Manifest, report: Report) -> None:
+    """Register, publish and entitle, unless the project may deploy exactly this already."""
+    if any(one.manifest == manifest for one in await session.every(PROJECT_APP_LIST)):
+        return
+    try:
+        await session.call(VERSION_REGISTER, manifest)
+    except Conflict:
+        report.note(f"{manifest.slug} {manifest.version} is registered with another manifest; that one is used.")
+    await session.call(VERSION_PUBLISH, app_slug=manifest.slug, version=manifest.version)
+    await session.call(ENTITLEMENT_SET, SetEntitlement(enabled=True), app_slug=manifest.slug)
+
+
+class LocalApp:
+    def __init__(
+        self, session: Session, where: plan.Places, wish: plan.Wish, report: Report, manifest: Manifest
+    ) -> None:
+        self._session = session
+        self._where = where
+        self._wish = wish
+        self._report = report
+        self._manifest = manifest
+        self._controller = Process(where.app(wish.app), "controller")
+
+    async def bring_up(self, allocation_ids: Sequence[str]) -> int:
+        slug = self._wish.app
+        with self._report.step(f"registering {slug}", f"{slug} {self._manifest.version} in the catalog"):
+            await offer(self._session, self._manifest, self._report)
+        with self._report.step(f"starting the {slug} controller", f"{slug} controller runs"):
+            await self._start_controller()
+        if not self._wish.deploy:
+            self._report.note(f"Your machines are up ({self._report.total()}). Next: gpuaas deploy {slug} --help")
+            return failures.OK
+        exit_code = await self._instance(allocation_ids)
+        if exit_code == failures.OK:
+            await self._prove()
+        return exit_code
+
+    async def _start_controller(self) -> None:
+        await self._credentials()
+        program = require_program(f"gpuaas-{self._wish.app}")
+        command = plan.controller_command(program, self._where, self._wish, await self._session.project_id())
+        record = self._controller.running()
+        if record is None or record.command != command:
+            self._controller.stop()
+            self._controller.start(command)
+
+    async def _credentials(self) -> None:
+        """A key that works stays; a missing or refused one is made anew."""
+        file = self._where.credentials(self._wish.app)
+        if await self._key_works(file):
+            return
+        name = f"{self._wish.app}-controller"
+        accounts = [one for one in await self._session.every(SERVICE_ACCOUNT_LIST) if one.name == name]
+        account = (
+            accounts[0]
+            if accounts
+            else await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
+        )
+        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+        content = msgspec.json.encode({"key_id": key.key_id, "client_secret": key.client_secret})
+        home.write_private(file, content)
+
+    async def _key_works(self, file: Path) -> bool:
+        login = _read_key(file)
+        if login is None:
+            return False
+        try:
+            await self._session.call(SERVICE_ACCOUNT_TOKEN, login)
+        except CredentialsInvalid:
+            return False
+        return True
+
+    async def _instance(self, allocation_ids: Sequence[str]) -> int:
+        name = self._wish.app
+        while True:
+            step, found = plan.instance_step(await self._session.every(INSTANCE_LIST), name)
+            if step == "use":
+                return failures.OK
+            if step == "give_up" and found is not None:
+                raise failures.Failure(
+                    f"The instance {name} is failed: {found.status_reason or 'see its story'}",
+                    fix=f"gpuaas describe instance {name}; then gpuaas decommission {name} and gpuaas up",
+                    code="instance_failed",
+                    correlation_id=found.correlation_id,
+                )
+            if step == "follow" and found is not None:
+                operation_id = found.last_operation_id
+            else:
+                operation_id = await self._deploy(allocation_ids)
+            exit_code = await self._follow(operation_id)
+            if exit_code != failures.OK or step == "deploy":
+                return exit_code
+
+    async def _deploy(self, allocation_ids: Sequence[str]) -> str:
+        slug = self._wish.app
+        topology, inputs = plan.deployment(self._manifest, allocation_ids)
+        body = DeployInstance(
+            name=slug, app_slug=slug, topology=topology, version=self._manifest.version, inputs=inputs
+        )
+        return (await self._session.call(INSTANCE_CREATE, body)).operation.operation_id
+
+    async def _follow(self, operation_id: str) -> int:
+        """Nobody else would work on the operation, so a dead controller ends the wait."""
+        following = asyncio.ensure_future(follow.to_the_end(self._session, operation_id))
+        try:
+            while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
+                if self._controller.running() is None:
+                    raise server.died(self._controller)
+            return following.result()
+        finally:
+            if not following.done():
+                following.cancel()
+                await asyncio.wait({following})
+
+    async def _prove(self) -> None:
+        """Run the first command people are told to type, where and as whom they are told to type it."""
+        name = self._wish.app
+        machine_login.require_ssh()
+        command = machine_login.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
+        proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
+        with proving, machine_login.prepared() as folder:
+            ready = await machine_login.ask(self._session, command.allocation_id, folder)
+            said = await _until_it_works(ready, machine_login.as_user(command), name)
+        user = f" as {command.user}" if command.user else ""
+        print("\n".join(framed(f"{ready.access.host}{user}: {command.line}", said)), flush=True)
+        self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
+        members = await lookup.all_members(self._session, name)
+        allocations = await self._session.every(ALLOCATION_LIST)
+        for line in plan.next_commands(self._wish, self._manifest, members, allocations):
+            self._report.note(f"  {line}")
+
+
+def framed(title: str, text: str) -> list[str]:
+    lines = output.clean(text.rstrip("\n")).splitlines()
+    return [f"┌ {title}", *(f"│ {line}" for line in lines), "└"]
+
+
+def _read_key(file: Path) -> ServiceAccountLogin | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=ServiceAccountLogin)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+async def _until_it_works(ready: machine_login.Ready, command: list[str], name: str) -> str:
+    """Daemons need a moment after a restart; the last refusal is told if it never works."""
+    ends_at = time.monotonic() + PROOF_S
+    while True:
+        said = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
+        if isinstance(said, str):
+            return said
+        if time.monotonic() + PROOF_PAUSE_S >= ends_at:
+            raise failures.Failure(
+                f"{name} does not answer within {PROOF_S:g} s: {' '.join(said.stderr.split()) or 'it says nothing'}",
+                fix=f"gpuaas describe instance {name}",
+                code="proof_failed",
+            )
+        await asyncio.sleep(PROOF_PAUSE_S)
+
+
+def _try(ready: machine_login.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
+    try:
+        ended = machine_login.captured(ready, command, timeout_s=timeout_s)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no end within {timeout_s:.0f} s")
+    return ended.stdout if ended.returncode == 0 else ended

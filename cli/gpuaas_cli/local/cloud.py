@@ -1,0 +1,203 @@
+"""`gpuaas up` and `gpuaas down`, step by step. Each step looks first and does only what is missing."""
+
+import asyncio
+import contextlib
+import datetime
+import fcntl
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuaas_contract.capacity import (
+    ALLOCATION_CREATE,
+    ALLOCATION_LIST,
+    ENROLMENT_CREATE,
+    NODE_LIST,
+    Allocation,
+    CreateAllocation,
+    CreateEnrolmentToken,
+)
+from gpuaas_contract.identity import ORG_CREATE, ORG_LIST, PROJECT_CREATE, PROJECT_LIST, CreateOrg, CreateProject
+
+from gpuaas_cli import failures, home, output, programs
+from gpuaas_cli.commands.allocation import settled
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.local import apps, machines, plan, processes, server
+from gpuaas_cli.local.report import Report, captured
+from gpuaas_cli.session import Session, open_session
+
+ORG = "local"
+PROJECT = "default"
+NODES_READY_S = 120.0
+POLL_S = 0.5
+
+
+def up(home_folder: Path, wish: plan.Wish) -> int:
+    with locked(home_folder, wish.lab):
+        return asyncio.run(_up(home_folder, plan.places(home_folder, wish.lab), wish, Report()))
+
+
+def down(home_folder: Path, lab_name: str, *, purge: bool) -> int:
+    with locked(home_folder, lab_name):
+        _down(home_folder, plan.places(home_folder, lab_name), lab_name, Report(), purge=purge)
+    return failures.OK
+
+
+@contextlib.contextmanager
+def locked(home_folder: Path, lab_name: str) -> Iterator[None]:
+    """The lock dies with its holder, so none is ever stale."""
+    home_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (home_folder / f"{lab_name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise failures.Failure(
+                "Another gpuaas up or down is at work here",
+                fix="Wait until it is done, then try again.",
+                code="locked",
+                exit_code=failures.CONFLICT,
+            ) from error
+        yield
+
+
+async def _up(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Report) -> int:
+    where.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if wish.control_plane_only:
+        return await _control_plane(home_folder, where, wish, report)
+    lab = machines.Lab(report, wish.lab, machines.require_privileges())
+    manifest = apps.write_files(where, wish.app)
+    with report.step("building the machine image (minutes the first time)", "image ready"):
+        lab.build_image(where.packages(wish.app))
+    _marker(where).touch()
+    gateway = lab.gateway()
+    with report.step("starting the server", f"server ready on {wish.server}"):
+        started_at = await server.ensure(home_folder, where, wish, gateway)
+    async with open_session(Flags(context=wish.lab)) as first:
+        project_id = await _project(home_folder, first)
+    async with open_session(Flags(context=wish.lab, project=project_id)) as session:
+        await _machines(session, where, wish, lab, report, gateway, started_at)
+        with report.step("claiming the machines", f"{wish.nodes} allocations active"):
+            allocations = await _allocations(session, wish)
+        app = apps.LocalApp(session, where, wish, report, manifest)
+        return await app.bring_up([one.allocation_id for one in allocations])
+
+
+async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Report) -> int:
+    with report.step("starting the server", f"server ready on {wish.server}"):
+        await server.ensure(home_folder, where, wish, "")
+    async with open_session(Flags(context=wish.lab)) as session:
+        await _project(home_folder, session)
+    if programs.find(f"gpuaas-{wish.app}"):
+        manifest = apps.write_files(where, wish.app)
+        async with open_session(Flags(context=wish.lab)) as session:
+            with report.step(f"registering {wish.app}", f"{wish.app} {manifest.version} in the catalog"):
+                await apps.offer(session, manifest, report)
+    report.note(f"The control plane is up ({report.total()}). You are signed in as {server.ADMIN}.")
+    report.note("Try: gpuaas get apps · gpuaas node token NAME · gpuaas down")
+    return failures.OK
+
+
+async def _project(home_folder: Path, session: Session) -> str:
+    orgs = [org for org in await session.every(ORG_LIST) if org.name == ORG]
+    org = orgs[0] if orgs else await session.call(ORG_CREATE, CreateOrg(name=ORG))
+    projects = [one for one in await session.every(PROJECT_LIST) if (one.org_id, one.name) == (org.org_id, PROJECT)]
+    if projects:
+        project = projects[0]
+    else:
+        project = await session.call(PROJECT_CREATE, CreateProject(name=PROJECT), org_id=org.org_id)
+    home.use_project(home_folder, session.target, project.project_id)
+    return project.project_id
+
+
+async def _machines(
+    session: Session,
+    where: plan.Places,
+    wish: plan.Wish,
+    lab: machines.Lab,
+    report: Report,
+    gateway: str,
+    started_at: datetime.datetime,
+) -> None:
+    wanted = plan.node_names(wish.nodes)
+    captured([sys.executable, "-m", "gpuaas_agent.build", str(where.agent)])
+    new = plan.to_enrol(wanted, await session.every(NODE_LIST))
+    tokens = [await session.call(ENROLMENT_CREATE, CreateEnrolmentToken(name=name)) for name in new]
+    machines.write_enrolment(
+        where.enrolment,
+        f"https://{gateway}:{plan.GATEWAY_PORT}",
+        tokens[0].ca_sha256 if tokens else "",
+        {token.name: token.token for token in tokens},
+    )
+    try:
+        with report.step(f"starting {wish.nodes} machines", f"{wish.nodes} machines up"):
+            lab.up(wish.nodes, where.packages(wish.app), where.agent, where.enrolment)
+    finally:
+        where.enrolment.unlink(missing_ok=True)
+    with report.step("waiting for the nodes", f"{wish.nodes} nodes ready"):
+        await _until_nodes_ready(session, wanted, started_at, wish)
+
+
+async def _until_nodes_ready(
+    session: Session, wanted: list[str], seen_since: datetime.datetime, wish: plan.Wish
+) -> None:
+    ends_at = time.monotonic() + NODES_READY_S
+    while missing := plan.not_ready(wanted, await session.every(NODE_LIST), seen_since):
+        if time.monotonic() >= ends_at:
+            raise failures.Failure(
+                f"Not heard of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
+                "server keeps asking for that one until it is purged",
+                fix=f"gpuaas lab exec {missing[0]} --lab {wish.lab} -- journalctl -u gpuaas-agent -n 20",
+                code="timeout",
+                exit_code=failures.SERVER,
+            )
+        await asyncio.sleep(POLL_S)
+
+
+async def _allocations(session: Session, wish: plan.Wish) -> list[Allocation]:
+    wanted = plan.node_names(wish.nodes)
+    for name in plan.to_allocate(wanted, await session.every(ALLOCATION_LIST)):
+        await session.call(ALLOCATION_CREATE, CreateAllocation(node_name=name))
+    held = plan.allocations_of(wanted, await session.every(ALLOCATION_LIST))
+    found = [await settled(session, one.allocation_id) for one in held]
+    for one in found:
+        if one.status != "active":
+            raise failures.Failure(
+                f"The allocation of {one.node_name} is {one.status}: {one.status_reason}",
+                fix=f"gpuaas allocation release {one.allocation_id}, then gpuaas up",
+                code="allocation_failed",
+            )
+    return found
+
+
+def _down(home_folder: Path, where: plan.Places, lab_name: str, report: Report, *, purge: bool) -> None:
+    for file in sorted(where.folder.glob("*/controller.pid")):
+        _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller", report)
+    _stop(processes.Process(where.folder, "server"), "server", report)
+    if _marker(where).exists():
+        lab = machines.Lab(report, lab_name, machines.require_privileges())
+        with report.step("stopping the machines", "machines stopped" + (" and deleted" if purge else "")):
+            lab.down(purge=purge)
+        _marker(where).unlink()
+    if purge:
+        shutil.rmtree(where.folder, ignore_errors=not where.folder.exists())
+        home.forget_context(home_folder, lab_name)
+        report.note("Data deleted.")
+    elif where.data.exists():
+        report.note(f"Data stays in {where.folder}. Start again: gpuaas up · delete: gpuaas down --purge")
+    else:
+        output.talk("Nothing runs here.")
+
+
+def _stop(process: processes.Process, what: str, report: Report) -> None:
+    if process.running() is None:
+        process.stop()
+        return
+    with report.step(f"stopping the {what}", f"{what} stopped"):
+        process.stop()
+
+
+def _marker(where: plan.Places) -> Path:
+    """Machines were made here, so `down` needs the rights to stop them."""
+    return where.folder / "machines"

@@ -1,0 +1,156 @@
+"""Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuaas_contract.capacity import Allocation, Node
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.instances import Instance, Member
+
+from gpuaas_cli import inputs
+
+GATEWAY_PORT = 7443
+PREFERRED_TOPOLOGY = "split"
+_LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What `gpuaas up` was asked for."""
+
+    nodes: int = 3
+    app: str = "slurm"
+    lab: str = "local"
+    port: int = 7070
+    deploy: bool = True
+    control_plane_only: bool = False
+
+    @property
+    def server(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the local cloud keeps its things."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def agent(self) -> Path:
+        return self.folder / "agent.pyz"
+
+    @property
+    def enrolment(self) -> Path:
+        return self.folder / "enrol.json"
+
+    def app(self, slug: str) -> Path:
+        return self.folder / slug
+
+    def packages(self, slug: str) -> Path:
+        return self.app(slug) / "packages.txt"
+
+    def manifest(self, slug: str) -> Path:
+        return self.app(slug) / "manifest.json"
+
+    def credentials(self, slug: str) -> Path:
+        return self.app(slug) / "credentials.json"
+
+
+def places(home: Path, lab: str) -> Places:
+    return Places(home / lab)
+
+
+Privileges = Literal["root", "sudo", "none"]
+
+
+def lab_prefix(privileges: Privileges) -> list[str]:
+    return ["sudo", "-n"] if privileges == "sudo" else []
+
+
+def server_command(program: str, where: Places, wish: Wish, gateway: str) -> list[str]:
+    """Without a gateway there are no machines, so loopback is enough."""
+    found = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{wish.port}"]
+    return [*found, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else found
+
+
+def controller_command(program: str, where: Places, wish: Wish, project_id: str) -> list[str]:
+    credentials = str(where.credentials(wish.app))
+    return [program, "run", "--server", wish.server, "--project", project_id, "--credentials", credentials]
+
+
+def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
+    """Before the server's first start: it would otherwise make the admin itself and print the password to its log."""
+    return data_is_empty or not has_token
+
+
+def node_names(count: int) -> list[str]:
+    return [f"gpu-{number}" for number in range(1, count + 1)]
+
+
+def to_enrol(wanted: Sequence[str], nodes: Sequence[Node]) -> list[str]:
+    known = {node.name for node in nodes}
+    return [name for name in wanted if name not in known]
+
+
+def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime.datetime) -> list[str]:
+    """Nodes the platform has not heard of since its start; before that, "ready" is only a memory."""
+    ready = {node.name for node in nodes if node.status == "ready" and node.last_seen_at >= seen_since}
+    return [name for name in wanted if name not in ready]
+
+
+def to_allocate(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[str]:
+    held = {one.node_name for one in allocations if one.status in _LIVE_ALLOCATION}
+    return [name for name in wanted if name not in held]
+
+
+def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[Allocation]:
+    """The live allocation of each node, in the order of the nodes."""
+    by_node = {one.node_name: one for one in allocations if one.status in _LIVE_ALLOCATION}
+    return [by_node[name] for name in wanted if name in by_node]
+
+
+def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Topology and inputs that spread an app over all machines."""
+    known = list(manifest.topologies)
+    topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in known else known[0]
+    return topology, inputs.placed(manifest, topology, allocation_ids)
+
+
+InstanceStep = Literal["deploy", "follow", "use", "give_up"]
+
+
+def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceStep, Instance | None]:
+    """What to do about the instance: there is at most one live one of a name."""
+    live = [one for one in instances if one.name == name and one.status != "deleted"]
+    if not live:
+        return "deploy", None
+    found = live[0]
+    if found.status in ("requested", "deploying", "deleting"):
+        return "follow", found
+    return ("give_up" if found.status == "failed" else "use"), found
+
+
+def next_commands(
+    wish: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
+) -> list[str]:
+    """What to try next; only lines that work as they stand."""
+    name = wish.app
+    roles = {
+        verb: [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
+    }
+    drainable = [one for one in members if one.component_key in roles["drain"] and one.status == "ready"]
+    free = [one for one in allocations if one.status == "active" and not one.used_by_instance_ids]
+    found = [f"gpuaas ssh {name}", f"gpuaas access {name}", f"gpuaas get members --instance {name}"]
+    if drainable:
+        found.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
+    if free and roles["add"]:
+        found.append(f"gpuaas member add {name} --role {roles['add'][0]} --allocation {free[0].node_name}")
+    return [*found, "gpuaas down" if wish.lab == "local" else f"gpuaas down --lab {wish.lab}"]

@@ -1,0 +1,83 @@
+"""Say what `gpuaas up` does while it does it: a line per step with its time, and what the programs it runs say."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from gpuaas_cli import failures, output
+
+_CLEAR = "\r\x1b[K"
+
+
+class Report:
+    """All of it is talk, so all of it goes to stderr."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._terminal = terminal
+        self._colour = terminal and not os.environ.get("NO_COLOR")
+
+    @contextlib.contextmanager
+    def step(self, doing: str, done: str) -> Iterator[None]:
+        """`doing` shows on a terminal while it runs; `done` stays, with the time it took."""
+        started = time.monotonic()
+        self._hint(doing)
+        try:
+            yield
+        except BaseException:
+            self._line("✗", "31", doing)
+            raise
+        self._line("✓", "32", f"{done} ({_took(time.monotonic() - started)})")
+
+    def note(self, text: str) -> None:
+        output.talk(f"{self._clear()}  {text}")
+
+    def total(self) -> str:
+        return _took(time.monotonic() - self._started)
+
+    def stream(self, command: Sequence[str]) -> str:
+        """Run a program, pass on what it says, and return what it printed. It may run for minutes."""
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        ) as process:
+            lines: list[str] = []
+            for line in process.stdout or ():
+                lines.append(line.rstrip("\n"))
+                self.note(output.clean(lines[-1]))
+        if process.returncode != 0:
+            raise _program_failed(command, process.returncode, lines)
+        return "\n".join(lines)
+
+    def _hint(self, text: str) -> None:
+        if self._terminal:
+            print(f"… {text}", end="", file=sys.stderr, flush=True)
+
+    def _line(self, mark: str, colour: str, text: str) -> None:
+        shown = f"\x1b[{colour}m{mark}\x1b[0m" if self._colour else mark
+        output.talk(f"{self._clear()}{shown} {text}")
+
+    def _clear(self) -> str:
+        return _CLEAR if self._terminal else ""
+
+
+def captured(command: Sequence[str]) -> str:
+    """Run a program for its answer; nothing of it is shown unless it fails."""
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise _program_failed(command, ended.returncode, (ended.stderr or ended.stdout).splitlines())
+    return ended.stdout
+
+
+def _program_failed(command: Sequence[str], exit_code: int, lines: Sequence[str]) -> failures.Failure:
+    # Names of files stay, values that follow flags may be long: the first words tell which program it was.
+    what = " ".join(os.path.basename(word) for word in command[:3] if not word.startswith("-"))
+    said = output.clean(lines[-1]) if lines else "it said nothing"
+    return failures.Failure(f"{what} ended with {exit_code}: {said}", fix=" ".join(command), code="program_failed")
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

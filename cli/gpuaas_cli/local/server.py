@@ -1,0 +1,116 @@
+"""The control plane of the local cloud: start it in the background, wait for it, sign in to it."""
+
+import asyncio
+import datetime
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import msgspec
+from gpuaas_contract.errors import TokenExpired, TokenInvalid, TokenMissing
+from gpuaas_contract.identity import ME
+
+from gpuaas_cli import failures, home, session
+from gpuaas_cli.local import plan
+from gpuaas_cli.local.machines import require_program
+from gpuaas_cli.local.processes import Process
+from gpuaas_cli.local.report import captured
+
+READY_S = 60.0
+POLL_S = 0.1
+ADMIN = "admin"
+
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Loopback is never reached through a proxy."""
+
+
+async def ensure(home_folder: Path, where: plan.Places, wish: plan.Wish, gateway: str) -> datetime.datetime:
+    """The server runs with this command line and the context of the lab holds a good token. Answers its start time."""
+    program = require_program("gpuaas-platform")
+    process = Process(where.folder, "server")
+    command = plan.server_command(program, where, wish, gateway)
+    record = process.running()
+    password = ""
+    if record is None or record.command != command:
+        process.stop()
+        _require_free_port(wish.port)
+        known = home.load(home_folder).contexts.get(wish.lab)
+        empty = not where.data.is_dir() or not any(where.data.iterdir())
+        if plan.must_make_admin(has_token=bool(known and known.token), data_is_empty=empty):
+            password = _new_password(program, where)
+        record = process.start(command)
+    await _until_ready(process, wish)
+    if password or not await _token_works(home_folder, wish):
+        await _sign_in(home_folder, wish, password or _new_password(program, where))
+    return record.started_at
+
+
+def _new_password(program: str, where: plan.Places) -> str:
+    """Passes through this process only: never shown, never in a log."""
+    return captured([program, "admin", "--data", str(where.data), "--name", ADMIN]).strip()
+
+
+async def _sign_in(home_folder: Path, wish: plan.Wish, password: str) -> None:
+    target = home.Target(wish.lab, wish.server, "", "", "")
+    home.set_context(home_folder, wish.lab, await session.sign_in(target, ADMIN, password))
+
+
+async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
+    known = home.load(home_folder).contexts.get(wish.lab)
+    if known is None or not known.token:
+        return False
+    async with session.make_client(home.Target(wish.lab, wish.server, known.token, "", "")) as client:
+        try:
+            await client.call(ME, timeout_s=session.READ_S)
+        except (TokenInvalid, TokenExpired, TokenMissing):
+            return False
+    # The port may be another one than last time; the data, and so the token, are the same.
+    home.set_context(home_folder, wish.lab, msgspec.structs.replace(known, server=wish.server))
+    return True
+
+
+async def _until_ready(process: Process, wish: plan.Wish) -> None:
+    ends_at = time.monotonic() + READY_S
+    while not await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
+        if process.running() is None:
+            raise died(process)
+        if time.monotonic() >= ends_at:
+            raise failures.Failure(
+                f"The server runs but is not ready after {READY_S:g} s",
+                fix=f"tail {process.log}",
+                code="timeout",
+                exit_code=failures.SERVER,
+            )
+        await asyncio.sleep(POLL_S)
+
+
+def died(process: Process) -> failures.Failure:
+    said = "\n".join(f"    {line}" for line in process.last_lines())
+    return failures.Failure(
+        f"The {process.name} ended by itself; its last words:\n{said}\n ", fix=f"less {process.log}", code="died"
+    )
+
+
+def _answers(url: str) -> bool:
+    try:
+        with _direct.open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _require_free_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise failures.Failure(
+                f"Port {port} is taken by another program ({os.strerror(error.errno or 0)})",
+                fix=f"gpuaas up --port {port + 1}",
+                code="port_taken",
+                exit_code=failures.CONFLICT,
+            ) from error

@@ -1,0 +1,112 @@
+"""Find things by what people call them: an instance by name, an allocation by its node, a member by its node."""
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
+
+from gpuaas_contract.capacity import ALLOCATION_LIST, Allocation
+from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIST, Org, Project, ServiceAccount
+from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_LIST, Instance, Member
+from gpuaas_contract.lifecycles import GONE_MEMBER
+from gpuaas_contract.operations import OPERATION_GET, Operation
+
+from gpuaas_cli import failures
+from gpuaas_cli.session import Session
+
+Found = TypeVar("Found")
+
+
+async def instance(session: Session, named: str) -> Instance:
+    """By name or id; the server knows both."""
+    return await session.call(INSTANCE_GET, instance_id=named)
+
+
+async def operation(session: Session, operation_id: str) -> Operation:
+    return await session.call(OPERATION_GET, operation_id=operation_id)
+
+
+async def org(session: Session, named: str) -> Org:
+    orgs = await session.every(ORG_LIST)
+    found = [org for org in orgs if named in (org.org_id, org.name)]
+    return _only(found, f"organisation {named}", "gpuaas get orgs", (org.name for org in orgs), named)
+
+
+async def project(session: Session, named: str) -> Project:
+    projects = await session.every(PROJECT_LIST)
+    found = [project for project in projects if named in (project.project_id, project.name)]
+    return _only(found, f"project {named}", "gpuaas get projects -o wide", (one.name for one in projects), named)
+
+
+async def service_account(session: Session, named: str) -> ServiceAccount:
+    accounts = await session.every(SERVICE_ACCOUNT_LIST)
+    found = [account for account in accounts if named in (account.service_account_id, account.name)]
+    names = (account.name for account in accounts)
+    return _only(found, f"service account {named}", "gpuaas get service-accounts", names, named)
+
+
+async def active_allocation(session: Session, named: str) -> Allocation:
+    """By id, or by the name of the node it holds."""
+    return pick_allocation(await session.every(ALLOCATION_LIST), named)
+
+
+def pick_allocation(allocations: Sequence[Allocation], named: str) -> Allocation:
+    by_id = [found for found in allocations if found.allocation_id == named]
+    by_node = [found for found in allocations if found.node_name == named and found.status == "active"]
+    nodes = (found.node_name for found in allocations if found.status == "active")
+    return _only(by_id or by_node, f"active allocation {named}", "gpuaas get allocations", nodes, named)
+
+
+async def member(session: Session, named: str, instance_named: str = "") -> Member:
+    """By id or node, in one instance or in all."""
+    members = await all_members(session, instance_named)
+    by_id = [found for found in members if found.member_id == named]
+    if by_id:
+        return by_id[0]
+    live = live_on(members, named)
+    if len(live) > 1:
+        choices = ", ".join(f"{found.component_key} {found.member_id}" for found in live)
+        raise failures.usage(f"{named} carries several members: {choices}", "Name one of them by its id")
+    return _only(live, f"member {named}", "gpuaas get members", (found.node_name for found in members), named)
+
+
+async def all_members(session: Session, instance_named: str = "") -> list[Member]:
+    if instance_named:
+        return in_order(await session.every(MEMBER_LIST, instance_id=instance_named))
+    found: list[Member] = []
+    for one in await session.every(INSTANCE_LIST):
+        found += await session.every(MEMBER_LIST, instance_id=one.instance_id)
+    return in_order(found)
+
+
+def in_order(members: Iterable[Member]) -> list[Member]:
+    """As people count: by role, then gpu-2 before gpu-10."""
+    return sorted(members, key=lambda one: (one.instance_id, one.component_key, len(one.node_name), one.node_name))
+
+
+def live_on(members: Iterable[Member], node_name: str) -> list[Member]:
+    return [found for found in members if found.node_name == node_name and found.status not in GONE_MEMBER]
+
+
+def pick_members(members: Sequence[Member], named: Sequence[str], roles: Collection[str] = ()) -> list[Member]:
+    """Members by id or node. A node may carry one member of each role; `roles` says which of them can be meant."""
+    chosen: dict[str, Member] = {}
+    for name in named:
+        found = [one for one in members if one.member_id == name] or live_on(members, name)
+        if len(found) > 1 and roles:
+            found = [one for one in found if one.component_key in roles]
+        if len(found) > 1:
+            several = ", ".join(one.component_key for one in found)
+            raise failures.usage(f"{name} carries several members ({several})", "Say which with --role ROLE")
+        one = _only(found, f"member {name}", "gpuaas get members", (other.node_name for other in members), name)
+        chosen[one.member_id] = one
+    return list(chosen.values())
+
+
+def _only(found: Sequence[Found], what: str, fix: str, known: Iterable[str], named: str) -> Found:
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise failures.usage(f"There are several: {what}; name one by its id", fix)
+    close = difflib.get_close_matches(named, set(known), n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise failures.not_found(f"There is no {what}{hint}", fix)

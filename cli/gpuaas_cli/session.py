@@ -1,0 +1,119 @@
+"""A signed-in client for one command: finds server, token and project, and closes when the command is done."""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.identity import LOGIN, PROJECT_LIST, Login, Project
+from gpuaas_contract.wire import Item, NoBody, Page
+from gpuaas_sdk.auth import BearerToken, NoAuth
+from gpuaas_sdk.client import Client
+
+from gpuaas_cli import failures, home
+from gpuaas_cli.flags import Flags
+
+READ_S = 6.0
+"""A person waits this long for a server that does not answer; a restart takes less."""
+CHANGE_S = 20.0
+
+Result = TypeVar("Result")
+
+
+class Session:
+    def __init__(self, client: Client, flags: Flags, target: home.Target) -> None:
+        self.client = client
+        self.flags = flags
+        self.target = target
+        self._project_id = ""
+
+    async def project_id(self) -> str:
+        """The project by flag, environment or context; the only one there is when nobody said."""
+        if not self._project_id:
+            named = self.target.project
+            self._project_id = named if named.startswith("proj_") else (await self._find_project(named)).project_id
+        return self._project_id
+
+    async def call(
+        self,
+        endpoint: Endpoint[RequestBody, Answer],
+        body: RequestBody | None = None,
+        *,
+        query: dict[str, Any] | None = None,
+        dry_run: bool = False,
+        **path: str,
+    ) -> Answer:
+        """Call an endpoint; a path that needs a project gets this session's."""
+        if "{project_id}" in endpoint.path:
+            path.setdefault("project_id", await self.project_id())
+        timeout_s = CHANGE_S if endpoint.mutates else READ_S
+        given: dict[str, Any] = dict(path)
+        return await self.client.call(endpoint, body, query=query, dry_run=dry_run, timeout_s=timeout_s, **given)
+
+    async def every(
+        self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str
+    ) -> list[Item]:
+        found: list[Item] = []
+        token: str | None = ""
+        while token is not None:
+            asked = {**(query or {}), "page_size": 500, **({"page_token": token} if token else {})}
+            given: dict[str, Any] = dict(path)
+            page = await self.call(endpoint, query=asked, **given)
+            found += page.items
+            token = page.next_page_token
+        return found
+
+    async def _find_project(self, named: str) -> Project:
+        projects = await self.every(PROJECT_LIST)
+        matching = [project for project in projects if project.name == named] if named else projects
+        if len(matching) == 1:
+            return matching[0]
+        if named and not matching:
+            raise failures.not_found(f"There is no project {named}, or you may not see it", "gpuaas get projects")
+        if not matching:
+            raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
+        raise failures.usage("Several projects fit; say which one by its id", "gpuaas get projects -o wide")
+
+
+@contextlib.asynccontextmanager
+async def open_session(flags: Flags) -> AsyncIterator[Session]:
+    target = home.resolve(flags, os.environ, home.load(home.folder(os.environ)))
+    if not target.server:
+        raise failures.usage("No server is known", "gpuaas login --server URL, or gpuaas up for a local cloud")
+    async with make_client(target) as client:
+        yield Session(client, flags, target)
+
+
+def make_client(target: home.Target) -> Client:
+    auth = BearerToken(target.token) if target.token else NoAuth()
+    try:
+        return Client(target.server, auth, ca_file=Path(target.ca_file) if target.ca_file else None)
+    except ssl.SSLError as error:
+        raise failures.usage(f"--ca-file {target.ca_file} holds no certificate", "gpuaas --help") from error
+    except OSError as error:
+        raise failures.usage(f"--ca-file {target.ca_file}: {error.strerror}", "gpuaas --help") from error
+    except ValueError as error:
+        raise failures.usage(str(error), "gpuaas login --server http://127.0.0.1:7070") from error
+
+
+def run(flags: Flags, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
+    async def whole() -> Result:
+        async with open_session(flags) as session:
+            return await work(session)
+
+    return asyncio.run(whole())
+
+
+async def sign_in(target: home.Target, name: str, password: str) -> home.Context:
+    """A context with a fresh token; when there is but one project it is chosen."""
+    async with make_client(target) as client:
+        token = await client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
+    signed_in = home.Target(target.context, target.server, token.access_token, "", target.ca_file)
+    async with make_client(signed_in) as client:
+        projects = (await client.call(PROJECT_LIST, timeout_s=READ_S)).items
+    project_id = projects[0].project_id if len(projects) == 1 else ""
+    return home.Context(server=target.server, token=token.access_token, project_id=project_id, ca_file=target.ca_file)

@@ -1,0 +1,74 @@
+"""Pure: turn an operation into what a watcher reads. `follow` prints these lines, `live` draws the same facts."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+from gpuaas_contract.instances import Member
+from gpuaas_contract.operations import Operation, Step
+
+from gpuaas_cli.output import clean, duration
+
+Key = tuple[str, str]
+Seen = dict[Key, tuple[str, str]]
+"""Step -> state and message that were shown last."""
+
+
+def key(step: Step) -> Key:
+    return step.name, step.member_id
+
+
+def names_of(members: Sequence[Member]) -> dict[str, str]:
+    """What people call each member: its node; with the role where a node carries several."""
+    nodes = [member.node_name for member in members]
+    return {
+        member.member_id: f"{member.node_name}/{member.component_key}"
+        if nodes.count(member.node_name) > 1
+        else member.node_name
+        for member in members
+    }
+
+
+def news(operation: Operation, seen: Seen, names: Mapping[str, str]) -> list[str]:
+    """One line per step that changed since `seen`, oldest first; `seen` is brought up to date."""
+    lines: list[tuple[float, str]] = []
+    for step in operation.steps:
+        state = (step.state, step.message)
+        if seen.get(key(step)) == state:
+            continue
+        seen[key(step)] = state
+        moment = (step.ended_at or step.started_at) - operation.created_at
+        lines.append((moment.total_seconds(), line(step, moment.total_seconds(), names)))
+    return [text for _, text in sorted(lines, key=lambda pair: pair[0])]
+
+
+def line(step: Step, elapsed_s: float, names: Mapping[str, str]) -> str:
+    who = names.get(step.member_id, step.member_id) or "-"
+    said = f"  {clean(step.message)}" if step.message else ""
+    return f"{duration(elapsed_s):>7}  {who}  {step.name}  {step.state}{said}"
+
+
+def outcome(operation: Operation) -> str:
+    took = duration(elapsed_s(operation, operation.ended_at or operation.created_at))
+    word = "in" if operation.status == "succeeded" else "after"
+    return f"{title(operation)} {operation.status} {word} {took}"
+
+
+def title(operation: Operation) -> str:
+    """`deploy slurm`, `drain 2 workers of slurm`."""
+    if operation.kind in ("deploy", "decommission"):
+        return f"{operation.kind} {operation.instance_name}"
+    count = len(operation.targets)
+    what = operation.component_key or "member"
+    return f"{operation.kind} {count} {what}{'s' if count != 1 else ''} of {operation.instance_name}"
+
+
+def waiting(operation: Operation) -> str:
+    return f"waiting for the {operation.app_slug} controller to take the operation"
+
+
+def elapsed_s(operation: Operation, now: datetime.datetime) -> float:
+    return (now - operation.created_at).total_seconds()
+
+
+def step_s(step: Step, now: datetime.datetime) -> float:
+    return ((step.ended_at or now) - step.started_at).total_seconds()

@@ -1,0 +1,76 @@
+"""Pure: everything that carries one correlation id, as one list in time order. `commands.describe` gathers it."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuaas_contract.events import AuditRow, Event
+from gpuaas_contract.instances import Member
+from gpuaas_contract.operations import Operation, Step
+
+from gpuaas_cli import kinds, steps
+
+
+@dataclass(frozen=True)
+class Entry:
+    at: datetime.datetime
+    source: str
+    what: str
+    detail: str
+
+
+def entries(
+    operations: Sequence[Operation], members: Sequence[Member], events: Sequence[Event], audit: Sequence[AuditRow]
+) -> list[Entry]:
+    names = steps.names_of(members)
+    found: list[Entry] = []
+    for operation in operations:
+        found += _of_operation(operation, names)
+    found += [_of_member(member) for member in members]
+    # Steps are on the operation already, with their durations.
+    found += [_of_event(event) for event in events if event.type != "apps.operation.step"]
+    found += [_of_audit(row) for row in audit]
+    return sorted(found, key=lambda entry: entry.at)
+
+
+def _of_operation(operation: Operation, names: dict[str, str]) -> list[Entry]:
+    found = [Entry(operation.created_at, "operation", "accepted", f"{operation.operation_id} {steps.title(operation)}")]
+    for step in operation.steps:
+        found += _of_step(step, names)
+    if operation.ended_at:
+        error = f": {operation.error.code}: {operation.error.message}" if operation.error else ""
+        found.append(
+            Entry(
+                operation.ended_at,
+                "operation",
+                operation.status,
+                f"{operation.operation_id} {steps.title(operation)}{error}",
+            )
+        )
+    return found
+
+
+def _of_step(step: Step, names: dict[str, str]) -> list[Entry]:
+    who = names.get(step.member_id, step.member_id)
+    label = f"{who} {step.name}".strip()
+    found = [Entry(step.started_at, "step", "started", label)]
+    if step.ended_at:
+        said = f": {step.message}" if step.message else ""
+        found.append(Entry(step.ended_at, "step", step.state, f"{label}{said}"))
+    return found
+
+
+def _of_member(member: Member) -> Entry:
+    said = f": {member.status_reason}" if member.status_reason else ""
+    detail = f"{member.member_id} {member.component_key} on {member.node_name}{said}"
+    if member.adapter_detail:
+        detail += f" [{kinds.payload_text(member.adapter_detail)}]"
+    return Entry(member.updated_at, "member", member.status, detail)
+
+
+def _of_event(event: Event) -> Entry:
+    return Entry(event.occurred_at, "event", event.type, kinds.payload_text(event.payload))
+
+
+def _of_audit(row: AuditRow) -> Entry:
+    return Entry(row.occurred_at, "audit", row.action, f"{row.actor_type} {row.actor_id} {row.result} {row.target}")

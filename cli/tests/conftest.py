@@ -1,0 +1,260 @@
+"""A real server process, the real `gpuaas` executable, nodes that answer over the node API, and a real controller."""
+
+import base64
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+TESTS = Path(__file__).parent
+PROGRAMS = Path(sys.executable).parent
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The executable with a home of its own."""
+
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *words: str, given: str = "", expect: int | None = 0, **environment: str) -> Ended:
+        ended = subprocess.run(
+            [str(PROGRAMS / "gpuaas"), *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            env=self.full_environment(**environment),
+            timeout=90,
+            check=False,
+        )
+        if expect is not None:
+            assert ended.returncode == expect, f"{words}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def full_environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        return {**kept, "GPUAAS_HOME": str(self.home), "COLUMNS": "100", **self.environment, **more}
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    password: str
+
+
+@pytest.fixture(scope="session")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    data = ["--data", str(folder / "data")]
+    admin = subprocess.run(
+        [str(PROGRAMS / "gpuaas-platform"), "admin", *data], capture_output=True, text=True, check=True
+    )
+    port = free_port()
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [str(PROGRAMS / "gpuaas-platform"), "server", *data, "--listen", f"127.0.0.1:{port}"],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(lambda: _answers(f"http://127.0.0.1:{port}/readyz"), "the server is ready")
+        yield Server(f"http://127.0.0.1:{port}", admin.stdout.strip())
+    finally:
+        end(process)
+
+
+@pytest.fixture(scope="session")
+def cli(server: Server, bytecode: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """Signed in, with an organisation and a project."""
+    found = Cli(tmp_path_factory.mktemp("home"), bytecode)
+    found("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
+    found("org", "create", "acme")
+    found("project", "create", "research", "--org", "acme")
+    return found
+
+
+@pytest.fixture
+def stranger(bytecode: dict[str, str], tmp_path: Path) -> Cli:
+    """Knows nothing yet."""
+    return Cli(tmp_path / "home", bytecode)
+
+
+@pytest.fixture(scope="session")
+def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """Five nodes with allocations and a controller of the demo app at work."""
+    stop = threading.Event()
+    nodes = [
+        Node(server.url, f"gpu-{number}", cli("node", "token", f"gpu-{number}").out.strip()) for number in range(1, 6)
+    ]
+    threads = [threading.Thread(target=node.work, args=(stop,), daemon=True) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for node in nodes:
+        cli("allocation", "create", "--node", node.name, "--wait")
+    cli("app", "register", str(TESTS / "demo_manifest.yaml"))
+    cli("app", "publish", "demo", "1.0.0")
+    cli("app", "entitle", "demo")
+    key = tmp_path_factory.mktemp("keys") / "demo.json"
+    cli("service-account", "create", "demo-controller", "--key-file", str(key))
+    project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
+    log = (key.parent / "controller.log").open("w")
+    where = ["--server", server.url, "--project", project_id, "--credentials", str(key)]
+    controller = subprocess.Popen([sys.executable, str(TESTS / "demo_app.py"), "run", *where], stdout=log, stderr=log)
+    try:
+        yield cli
+    finally:
+        end(controller)
+        log.close()
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=20)
+
+
+class Node:
+    """What an agent does on the wire, without a machine: enrol, beat, take tasks and call them done."""
+
+    def __init__(self, server: str, name: str, token: str) -> None:
+        self.name = name
+        self._server = server
+        self._key = Ed25519PrivateKey.generate()
+        self._facts = {"hostname": name, "cpus": 8, "memory_mb": 64000, "addresses": ["192.0.2.10"], "gpus": []}
+        public = self._key.public_key()
+        pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        ssh = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        body = {
+            "token": token,
+            "name": name,
+            "public_key_pem": pem.decode(),
+            "ssh_host_public_key": ssh.decode(),
+            "facts": self._facts,
+        }
+        self._node_id = self._send("POST", "/node/v1/enrol", body)["node_id"]
+        self._token = self._login()
+
+    def work(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            status = {"agent_version": "0.1.0", "boot_id": "boot", "facts": self._facts}
+            try:
+                self._send("PUT", "/node/v1/status", status)
+                task = self._send("GET", "/node/v1/tasks?wait_s=2")["task"]
+                if task:
+                    task_id = json.loads(task["payload"])["task_id"]
+                    self._send("POST", f"/node/v1/tasks/{task_id}/result", {"status": "succeeded"})
+            except (urllib.error.URLError, ConnectionError):
+                stop.wait(0.2)
+
+    def _login(self) -> str:
+        moment, nonce = int(time.time()), secrets.token_hex(8)
+        said = f"gpuaas-node-token\n{self._node_id}\n{moment}\n{nonce}"
+        signature = base64.b64encode(self._key.sign(said.encode())).decode()
+        body = {"node_id": self._node_id, "timestamp_s": moment, "nonce": nonce, "signature": signature}
+        return str(self._send("POST", "/node/v1/token", body)["access_token"])
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Content-Type": "application/json", "X-Idempotency-Key": secrets.token_hex(8)}
+        if hasattr(self, "_token"):
+            headers["Authorization"] = f"Bearer {self._token}"
+        content = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(self._server + path, data=content, method=method, headers=headers)
+        with _DIRECT.open(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    ends_at = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends_at, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(name="until")
+def until_fixture() -> Callable[..., None]:
+    return until
+
+
+@pytest.fixture(name="free_port")
+def free_port_fixture() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compare with a file; GPUAAS_WRITE_GOLDEN=1 writes it anew after a change on purpose."""
+
+    def compare(name: str, text: str) -> None:
+        path = TESTS / "golden" / name
+        if os.environ.get("GPUAAS_WRITE_GOLDEN"):
+            path.write_text(text)
+        assert path.read_text() == text
+
+    return compare
+
+
+@pytest.fixture
+def steady() -> Callable[[str], str]:
+    """Text without what differs from run to run: ids, moments, ages, durations, and padding that follows them."""
+
+    def without_chance(text: str) -> str:
+        text = re.sub(r"_[0-9a-hjkmnp-tv-z]{26}\b", "_ID", text)
+        text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
+        text = re.sub(r"\b\d+(\.\d+)?(s|m\d\ds|m|h)\b", "AGE", text)
+        return re.sub(r"(?<=\S) {2,}", "  ", text)
+
+    return without_chance
+
+
+def end(process: "subprocess.Popen[Any]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with _DIRECT.open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False

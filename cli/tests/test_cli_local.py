@@ -1,0 +1,88 @@
+"""`gpuaas up` and `gpuaas down` without machines: real processes, a home of their own."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuaas_cli import failures
+from gpuaas_cli.local import machines
+
+Cli = Any
+
+
+@pytest.fixture
+def control_plane(stranger: Cli, free_port: int) -> Iterator[Cli]:
+    words = ("up", "--control-plane-only", "--port", str(free_port))
+    first = stranger(*words)
+    assert f"✓ server ready on http://127.0.0.1:{free_port}" in first.err
+    yield stranger
+    stranger("down", "--purge")
+
+
+def test_up_signs_in_and_no_secret_is_left_behind(control_plane: Cli) -> None:
+    assert control_plane("get", "projects", "-o", "name").out == "default\n"
+    log = (control_plane.home / "local" / "server.log").read_text()
+    assert "gpuaas_admin_" not in log
+    assert "gpuaas_admin_" not in (control_plane.home / "config.json").read_text()
+
+
+def test_a_second_up_keeps_the_server_that_runs(control_plane: Cli, free_port: int) -> None:
+    before = _pid(control_plane)
+    control_plane("up", "--control-plane-only", "--port", str(free_port))
+    assert _pid(control_plane) == before
+
+
+def test_up_after_down_has_the_same_data(control_plane: Cli, free_port: int) -> None:
+    project_id = control_plane("get", "projects", "-o", "json").json["items"][0]["project_id"]
+    assert "server stopped" in control_plane("down").err
+    control_plane("whoami", expect=2)
+    assert "Start again: gpuaas up" in control_plane("down").err
+    control_plane("up", "--control-plane-only", "--port", str(free_port))
+    assert control_plane("get", "projects", "-o", "json").json["items"][0]["project_id"] == project_id
+
+
+def test_up_after_a_crash_starts_the_server_again(control_plane: Cli, free_port: int) -> None:
+    os.kill(_pid(control_plane), signal.SIGKILL)
+    control_plane("up", "--control-plane-only", "--port", str(free_port))
+    control_plane("whoami")
+
+
+def test_a_lost_token_is_replaced(control_plane: Cli, free_port: int) -> None:
+    control_plane("logout")
+    control_plane("whoami", expect=3)
+    control_plane("up", "--control-plane-only", "--port", str(free_port))
+    control_plane("whoami")
+
+
+def test_down_purge_leaves_nothing(control_plane: Cli) -> None:
+    control_plane("down", "--purge")
+    assert not (control_plane.home / "local").exists()
+    assert json.loads((control_plane.home / "config.json").read_text())["contexts"] == {}
+
+
+def test_down_where_nothing_runs_is_fine(stranger: Cli) -> None:
+    assert stranger("down").err == "Nothing runs here.\n"
+
+
+def test_a_port_in_use_is_named_with_the_way_out(server: Any, stranger: Cli) -> None:
+    port = server.url.rpartition(":")[2]
+    ended = stranger("up", "--control-plane-only", "--port", port, expect=5)
+    assert f"Port {port} is taken" in ended.err
+    assert f"next: gpuaas up --port {int(port) + 1}" in ended.err
+
+
+def test_without_rights_up_says_what_works_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(failures.Failure) as refused:
+        machines.require_privileges()
+    assert "Machines need root or passwordless sudo" in refused.value.message
+    assert (refused.value.fix, refused.value.exit_code) == ("gpuaas up --control-plane-only", 1)
+
+
+def _pid(cli: Cli) -> int:
+    return int(json.loads((cli.home / "local" / "server.pid").read_text())["pid"])

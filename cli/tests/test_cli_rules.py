@@ -1,0 +1,234 @@
+"""What the CLI decides without asking anybody."""
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from gpuaas_cli import failures, home, inputs, lookup, output, steps
+from gpuaas_cli.flags import FlagError, Flags, check, take
+from gpuaas_cli.home import Config, Context
+from gpuaas_cli.local import plan, processes
+from gpuaas_contract.capacity import Allocation, Facts, Node
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
+from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.operations import Operation, Step
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+MANIFEST = msgspec.convert(yaml.safe_load(Path(__file__).with_name("demo_manifest.yaml").read_text()), Manifest)
+CONFIG = Config(current="one", contexts={"one": Context(server="http://one", token="t1", project_id="proj_1")})
+
+
+def make(struct: Any, /, **given: Any) -> Any:
+    """A struct whose other fields are empty."""
+    empty: Mapping[str, Any] = {"int": 0, "bool": False, "dict": {}, "list": [], "datetime": NOW, "NoneType": None}
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        if field.name in given:
+            values[field.name] = given[field.name]
+        elif field.required:
+            found = [value for name, value in empty.items() if name in str(field.type)]
+            values[field.name] = found[-1] if found else ""
+    return struct(**values)
+
+
+def allocation(node_name: str, status: str = "active") -> Allocation:
+    found: Allocation = make(Allocation, allocation_id=f"alloc_{node_name}", node_name=node_name, status=status)
+    return found
+
+
+def node(name: str, *, status: str = "ready", seen_at: datetime.datetime = NOW) -> Node:
+    facts = Facts(hostname=name, cpus=1, memory_mb=1)
+    found: Node = make(Node, name=name, status=status, last_seen_at=seen_at, facts=facts)
+    return found
+
+
+def instance(name: str, status: str) -> Instance:
+    found: Instance = make(Instance, name=name, status=status, last_operation_id="op_1")
+    return found
+
+
+def test_flags_may_stand_anywhere_but_not_after_two_dashes() -> None:
+    flags, words = take(["--project", "p", "get", "-o", "json", "nodes", "--context=c", "--", "-o", "yaml"])
+    assert (flags.project, flags.output, flags.context) == ("p", "json", "c")
+    assert words == ["get", "nodes", "--", "-o", "yaml"]
+
+
+def test_a_flag_without_its_value_is_refused() -> None:
+    with pytest.raises(FlagError, match="-o needs a value"):
+        take(["get", "nodes", "-o"])
+    with pytest.raises(FlagError, match="not 'xml'"):
+        check(Flags(output="xml"))
+
+
+def test_flags_beat_the_environment_which_beats_the_file() -> None:
+    environment = {"GPUAAS_PROJECT": "by-environment"}
+    assert home.resolve(Flags(), {}, CONFIG).project == "proj_1"
+    assert home.resolve(Flags(), environment, CONFIG).project == "by-environment"
+    assert home.resolve(Flags(project="by-flag"), environment, CONFIG).project == "by-flag"
+
+
+def test_a_token_stays_with_its_server() -> None:
+    assert home.resolve(Flags(server="http://one/"), {}, CONFIG).token == "t1"
+    assert home.resolve(Flags(server="http://two"), {}, CONFIG).token == ""
+    assert home.resolve(Flags(), {"GPUAAS_SERVER": "http://two"}, CONFIG).token == ""
+
+
+def test_an_unknown_context_is_refused_by_name() -> None:
+    with pytest.raises(failures.Failure, match="no context 'three'; there is one"):
+        home.resolve(Flags(context="three"), {}, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(TokenExpired(), 3), (NotFound(), 4), (OperationInProgress(), 5), (ValidationFailed(), 1), (ApiError(), 2)],
+)
+def test_every_refusal_has_its_exit_code(error: ApiError, code: int) -> None:
+    assert failures.as_failure(error).exit_code == code
+
+
+def test_an_error_ends_with_the_next_command() -> None:
+    error = NotFound("There is no operation op_1.")
+    error.correlation_id = "cor_1"
+    text = failures.text(failures.as_failure(error), as_json=False)
+    assert text.splitlines()[0] == "ERROR: There is no operation op_1 (code=not_found, correlation_id=cor_1)"
+    assert text.splitlines()[1].startswith("  next: ")
+
+
+def test_only_the_last_cell_of_a_table_has_spaces() -> None:
+    columns = (output.Column("A", lambda row: row[0]), output.Column("B", lambda row: row[1]))
+    assert output.table([("x y", "p q"), ("", "")], columns) == ["A    B", "x_y  p q", "-    -"]
+
+
+def test_ids_that_do_not_fit_the_window_are_shortened_but_not_the_first() -> None:
+    whole = "op_01m7gd33a3y8w7c1z35h55an7a"
+    columns = (output.Column("A", lambda row: row), output.Column("B", lambda row: row))
+    assert output.table([whole], columns, width=40)[1] == f"{whole}  op_…55an7a"
+    assert output.table([whole], columns, width=80)[1] == f"{whole}  {whole}"
+
+
+def test_text_from_machines_cannot_command_the_terminal() -> None:
+    assert "\x1b" not in output.clean("\x1b[2Jgone\x07")
+
+
+def test_values_are_typed_by_the_form() -> None:
+    sets = ["head_allocation=gpu-1", 'worker_allocations=["gpu-2"]', "replicas=3"]
+    found = inputs.build(MANIFEST, sets, lambda named: f"alloc_{named}")
+    assert found == {"head_allocation": "alloc_gpu-1", "worker_allocations": ["alloc_gpu-2"], "replicas": 3}
+    assert inputs.build(MANIFEST, ["worker_allocations=a, b"], str.upper) == {"worker_allocations": ["A", "B"]}
+
+
+def test_the_only_topology_needs_no_name() -> None:
+    assert inputs.topology(MANIFEST, "") == "split"
+    with pytest.raises(failures.Failure, match="choose from split"):
+        inputs.topology(MANIFEST, "ring")
+
+
+def test_an_app_is_spread_over_all_machines() -> None:
+    topology, found = plan.deployment(MANIFEST, ["a1", "a2", "a3"])
+    assert topology == "split"
+    assert found == {"head_allocation": "a1", "worker_allocations": ["a1", "a2", "a3"]}
+
+
+def test_required_inputs_take_the_default_or_the_first_example() -> None:
+    form = {
+        "required": ["name", "size", "head_allocation"],
+        "properties": {**MANIFEST.deploy_form["properties"], "name": {"examples": ["lab"]}, "size": {"default": 2}},
+    }
+    _, found = plan.deployment(msgspec.structs.replace(MANIFEST, deploy_form=form), ["a1"])
+    assert (found["name"], found["size"]) == ("lab", 2)
+
+
+def test_only_nodes_heard_of_since_the_start_count_as_ready() -> None:
+    before = NOW - datetime.timedelta(seconds=1)
+    nodes = [node("gpu-1"), node("gpu-2", seen_at=before), node("gpu-3", status="lost")]
+    assert plan.not_ready(["gpu-1", "gpu-2", "gpu-3", "gpu-4"], nodes, NOW) == ["gpu-2", "gpu-3", "gpu-4"]
+
+
+def test_only_machines_without_a_node_get_a_token() -> None:
+    assert plan.to_enrol(plan.node_names(3), [node("gpu-2", status="lost")]) == ["gpu-1", "gpu-3"]
+
+
+def test_only_nodes_without_a_live_allocation_get_one() -> None:
+    held = [allocation("gpu-1"), allocation("gpu-2", "released"), allocation("gpu-3", "provisioning")]
+    assert plan.to_allocate(plan.node_names(3), held) == ["gpu-2"]
+    assert [one.node_name for one in plan.allocations_of(plan.node_names(3), held)] == ["gpu-1", "gpu-3"]
+
+
+@pytest.mark.parametrize(
+    ("status", "step"),
+    [("running", "use"), ("degraded", "use"), ("failed", "give_up"), ("deploying", "follow"), ("deleting", "follow")],
+)
+def test_what_up_does_follows_from_the_instance(status: str, step: str) -> None:
+    assert plan.instance_step([instance("slurm", "deleted"), instance("slurm", status)], "slurm")[0] == step
+
+
+def test_a_deleted_instance_makes_room_for_a_new_one() -> None:
+    assert plan.instance_step([instance("slurm", "deleted"), instance("other", "running")], "slurm")[0] == "deploy"
+
+
+def test_the_admin_is_made_before_a_server_could_print_the_password() -> None:
+    assert plan.must_make_admin(has_token=True, data_is_empty=True)
+    assert plan.must_make_admin(has_token=False, data_is_empty=False)
+    assert not plan.must_make_admin(has_token=True, data_is_empty=False)
+
+
+def test_without_machines_the_server_listens_on_loopback_only() -> None:
+    wish, where = plan.Wish(port=1), plan.places(Path("/home"), "local")
+    assert plan.server_command("p", where, wish, "") == [
+        "p",
+        "server",
+        "--data",
+        "/home/local/data",
+        "--listen",
+        "127.0.0.1:1",
+    ]
+    assert plan.server_command("p", where, wish, "10.0.0.1")[-1] == "10.0.0.1:7443"
+
+
+def test_a_node_with_several_members_needs_a_role() -> None:
+    members = [make(Member, member_id=f"mem_{role}", node_name="gpu-1", component_key=role) for role in ("a", "b")]
+    with pytest.raises(failures.Failure, match=r"several members \(a, b\)"):
+        lookup.pick_members(members, ["gpu-1"])
+    assert [one.member_id for one in lookup.pick_members(members, ["gpu-1"], {"b"})] == ["mem_b"]
+
+
+def test_a_step_is_told_once_per_change() -> None:
+    operation: Operation = make(Operation, created_at=NOW, status="running", kind="deploy")
+    running = Step(name="install", state="running", started_at=NOW + datetime.timedelta(seconds=2), member_id="m")
+    seen: steps.Seen = {}
+    first = msgspec.structs.replace(operation, steps=[running])
+    assert steps.news(first, seen, {"m": "gpu-2"}) == ["   2.0s  gpu-2  install  running"]
+    assert steps.news(first, seen, {"m": "gpu-2"}) == []
+    ended = msgspec.structs.replace(running, state="succeeded", ended_at=NOW + datetime.timedelta(seconds=12.3))
+    second = msgspec.structs.replace(operation, steps=[ended])
+    assert steps.news(second, seen, {"m": "gpu-2"}) == ["  12.3s  gpu-2  install  succeeded"]
+
+
+def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None:
+    process = processes.Process(tmp_path, "sleeper")
+    started = process.start(["sleep", "600"])
+    found = processes.Process(tmp_path, "sleeper").running()
+    assert found == started
+    assert processes.Process(tmp_path, "sleeper").stop()
+    assert process.running() is None
+    assert not process.stop()
+
+
+def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
+    process = processes.Process(tmp_path, "sleeper")
+    started = process.start(["sleep", "600"])
+    file = tmp_path / "sleeper.pid"
+    try:
+        foreign = {**json.loads(file.read_bytes()), "started_ticks": started.started_ticks + 1}
+        file.write_text(json.dumps(foreign))
+        assert process.running() is None
+        assert not process.stop()
+        assert processes._is_alive(started)
+    finally:
+        processes._end(started, 5)
