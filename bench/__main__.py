@@ -2,9 +2,9 @@
 
 import sys
 
-from bench import api
+from bench import api, deploy
 
-PARTS = {"api": api.run}
+PARTS = {"api": api.run, "deploy": deploy.run}
 
 
 def main() -> None:

@@ -125,9 +125,10 @@ def captured(ready: Ready, command: Sequence[str], *, timeout_s: float) -> subpr
 
 
 def as_user(command: Command) -> list[str]:
-    """The line of an access bundle, to be run by the user it is meant for."""
-    line = ["bash", "-lc", command.line]
-    return ["sudo", "-n", "-u", command.user, "--", *line] if command.user else line
+    """The line of an access bundle, to be run by the user it is meant for, in that user's home."""
+    if not command.user:
+        return ["bash", "-lc", command.line]
+    return ["sudo", "-n", "-H", "-u", command.user, "--", "bash", "-lc", f"cd; {command.line}"]
 
 
 def _is(allocation: Allocation, named: str) -> bool:

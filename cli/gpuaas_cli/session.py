@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,8 +80,8 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def open_session(flags: Flags) -> AsyncIterator[Session]:
-    target = home.resolve(flags, os.environ, home.load(home.folder(os.environ)))
+async def open_session(flags: Flags, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Session]:
+    target = home.resolve(flags, environ, home.load(home.folder(environ)))
     if not target.server:
         raise failures.usage("No server is known", "gpuaas login --server URL, or gpuaas up for a local cloud")
     async with make_client(target) as client:

@@ -19,10 +19,12 @@ def key(step: Step) -> Key:
 
 def names_of(members: Sequence[Member]) -> dict[str, str]:
     """What people call each member: its node; with the role where a node carries several."""
-    nodes = [member.node_name for member in members]
+    roles: dict[str, set[str]] = {}
+    for member in members:
+        roles.setdefault(member.node_name, set()).add(member.component_key)
     return {
         member.member_id: f"{member.node_name}/{member.component_key}"
-        if nodes.count(member.node_name) > 1
+        if len(roles[member.node_name]) > 1
         else member.node_name
         for member in members
     }

@@ -51,6 +51,11 @@ def test_up_after_a_crash_starts_the_server_again(control_plane: Cli, free_port:
     control_plane("whoami")
 
 
+def test_settings_of_another_cloud_do_not_disturb(control_plane: Cli, free_port: int) -> None:
+    elsewhere = {"GPUAAS_SERVER": "http://192.0.2.1", "GPUAAS_TOKEN": "other", "GPUAAS_PROJECT": "other"}
+    control_plane("up", "--control-plane-only", "--port", str(free_port), **elsewhere)
+
+
 def test_a_lost_token_is_replaced(control_plane: Cli, free_port: int) -> None:
     control_plane("logout")
     control_plane("whoami", expect=3)

@@ -34,17 +34,28 @@ def test_every_package_on_disk_is_under_the_import_rules() -> None:
 
 
 def test_the_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_path: Path) -> None:
-    uv = [sys.executable, "-m", "uv"]
     for part in ("contract", "sdk", "apps/slurm"):
-        build = [*uv, "build", "-q", "--wheel", "--no-build-isolation", "-p", sys.executable, "-o", tmp_path / "wheels"]
-        subprocess.run([*build, ROOT / part], check=True, cwd=tmp_path)
+        _uv(
+            "build",
+            "-q",
+            "--wheel",
+            "--no-build-isolation",
+            "-p",
+            sys.executable,
+            "-o",
+            tmp_path / "wheels",
+            ROOT / part,
+        )
     alone = tmp_path / "alone"
-    subprocess.run([*uv, "venv", "-q", "-p", sys.executable, alone], check=True)
+    _uv("venv", "-q", "-p", sys.executable, alone)
     wheels = sorted((tmp_path / "wheels").glob("*.whl"))
-    constraints = ["-c", ROOT / "requirements.lock"]
-    subprocess.run([*uv, "pip", "install", "-q", "-p", alone / "bin/python", *constraints, *wheels], check=True)
+    _uv("pip", "install", "-q", "-p", alone / "bin/python", "-c", ROOT / "requirements.lock", *wheels)
     started = subprocess.run([alone / "bin/gpuaas-slurm", "manifest"], capture_output=True, text=True, check=True)
     assert '"slug": "slurm"' in started.stdout
     absent = "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, sys.argv[1:])))"
     others = ["gpuaas_platform", "gpuaas_lab", "gpuaas_cli", "gpuaas_agent"]
-    subprocess.run([alone / "bin/python", "-c", absent, *others], check=True, cwd=tmp_path)
+    subprocess.run([str(alone / "bin/python"), "-c", absent, *others], check=True, cwd=tmp_path)
+
+
+def _uv(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "uv", *map(str, arguments)], check=True, cwd="/")

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.machine import Machine, Ran
@@ -54,6 +55,11 @@ async def cancel_all_jobs(controller: Machine, *, timeout_s: float, say: Say) ->
         return state.cluster_quiet(jobs)
 
     return await until(quiet, timeout_s=timeout_s, every_s=1, say=say)
+
+
+async def set_partition(controller: Machine, partition: str, wanted: Literal["up", "down"]) -> None:
+    """A partition that is down starts no job; jobs that run go on."""
+    await _tell(controller, "update", f"partitionname={partition}", f"state={wanted}")
 
 
 async def drain(controller: Machine, name: str, reason: str) -> None:

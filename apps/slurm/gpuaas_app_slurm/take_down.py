@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, Temporary
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import nodes, plan, reports, slurm, state, teardown
+from gpuaas_app_slurm import config, nodes, plan, reports, slurm, state, teardown
 
 
 async def drain(op: Operation) -> None:
@@ -143,11 +143,24 @@ async def _check_for_jobs(op: Operation, controller: Member) -> None:
 
 
 async def _quiet(op: Operation, head: Machine) -> None:
-    check = state.cluster_quiet(await nodes.jobs_of_cluster(head))
-    if not check.ok and op.force:
+    """No job, and no way for a new one to start: the partition is closed, and asked once more after that."""
+    partition = config.parse_inputs(op.instance.inputs).partition
+    if not op.force:
+        _refuse_jobs(await nodes.jobs_of_cluster(head))
+    await nodes.set_partition(head, partition, "down")
+    if op.force:
         check = await nodes.cancel_all_jobs(head, timeout_s=plan.CANCEL_JOBS_S, say=op.say)
+        if not check.ok:
+            raise Permanent(check.reason)
+    elif jobs := await nodes.jobs_of_cluster(head):
+        await nodes.set_partition(head, partition, "up")
+        _refuse_jobs(jobs)
+
+
+def _refuse_jobs(jobs: tuple[state.Job, ...]) -> None:
+    check = state.cluster_quiet(jobs)
     if not check.ok:
-        raise Permanent(check.reason, fix="decommission with force cancels them")
+        raise Permanent(check.reason, fix="let the jobs end, or decommission with force")
 
 
 async def _decommission(op: Operation, member: Member) -> None:
@@ -159,9 +172,15 @@ async def _decommission(op: Operation, member: Member) -> None:
         return
     await _removing(op, member)
     await op.step("take Slurm off the machine", _leave, op, member, member=member)
+    await op.report(member, status="removed", evidence=_seen_before(op, member))
+
+
+def _seen_before(op: Operation, member: Member) -> Evidence:
+    """Without force the step before found no job, or nothing ever ran; with force nobody had to look."""
+    if op.force:
+        return reports.evidence("unknown", "force", "jobs were cancelled where Slurm answered")
     why = "no job was running or queued" if member.was_ready else "the member never took work"
-    seen = reports.evidence("idle", "squeue", "jobs were cancelled as forced" if op.force else why)
-    await op.report(member, status="removed", evidence=seen)
+    return reports.evidence("idle", "squeue", why)
 
 
 async def _leave(op: Operation, member: Member) -> None:

@@ -121,11 +121,13 @@ async def _a_removed_worker_leaves_its_machine_clean(
 
 
 async def _decommission_protects_jobs_until_forced(lab: Lab, cloud: Cloud, instance: Instance) -> None:
-    await _submit(lab, "-w", "gpu-2", "--wrap", "sleep 300")
+    job = (await _submit(lab, "-w", "gpu-2", "--wrap", "sleep 300")).split()[-1]
     refused = await cloud.perform(instance, "decommission")
     assert refused.status == "failed"
     assert "running or queued" in refused.error.message
     assert "force" in refused.error.fix
+    assert "up" in await lab.run("gpu-1", "sinfo", "-h", "-o", "%a")
+    assert "RUNNING" in await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
     forced = await cloud.perform(instance, "decommission", force=True)
     assert forced.status == "succeeded", forced.error
     assert cloud.platform.members(instance) == []

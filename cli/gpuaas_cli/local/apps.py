@@ -171,11 +171,12 @@ class LocalApp:
         with proving, machine_login.prepared() as folder:
             ready = await machine_login.ask(self._session, command.allocation_id, folder)
             said = await _until_it_works(ready, machine_login.as_user(command), name)
+        allocations = await self._session.every(ALLOCATION_LIST)
+        node = lookup.pick_allocation(allocations, command.allocation_id).node_name
         user = f" as {command.user}" if command.user else ""
-        print("\n".join(framed(f"{ready.access.host}{user}: {command.line}", said)), flush=True)
+        print("\n".join(framed(f"{node}{user}: {command.line}", said)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
         members = await lookup.all_members(self._session, name)
-        allocations = await self._session.every(ALLOCATION_LIST)
         for line in plan.next_commands(self._wish, self._manifest, members, allocations):
             self._report.note(f"  {line}")
 

@@ -74,9 +74,9 @@ async def _up(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Re
     gateway = lab.gateway()
     with report.step("starting the server", f"server ready on {wish.server}"):
         started_at = await server.ensure(home_folder, where, wish, gateway)
-    async with open_session(Flags(context=wish.lab)) as first:
+    async with _session(home_folder, wish) as first:
         project_id = await _project(home_folder, first)
-    async with open_session(Flags(context=wish.lab, project=project_id)) as session:
+    async with _session(home_folder, wish, project_id) as session:
         await _machines(session, where, wish, lab, report, gateway, started_at)
         with report.step("claiming the machines", f"{wish.nodes} allocations active"):
             allocations = await _allocations(session, wish)
@@ -84,14 +84,21 @@ async def _up(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Re
         return await app.bring_up([one.allocation_id for one in allocations])
 
 
+def _session(
+    home_folder: Path, wish: plan.Wish, project_id: str = ""
+) -> contextlib.AbstractAsyncContextManager[Session]:
+    """Settings in the environment are about other clouds than the one that is being started."""
+    return open_session(Flags(context=wish.lab, project=project_id), {"GPUAAS_HOME": str(home_folder)})
+
+
 async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Report) -> int:
     with report.step("starting the server", f"server ready on {wish.server}"):
         await server.ensure(home_folder, where, wish, "")
-    async with open_session(Flags(context=wish.lab)) as session:
+    async with _session(home_folder, wish) as session:
         await _project(home_folder, session)
     if programs.find(f"gpuaas-{wish.app}"):
         manifest = apps.write_files(where, wish.app)
-        async with open_session(Flags(context=wish.lab)) as session:
+        async with _session(home_folder, wish) as session:
             with report.step(f"registering {wish.app}", f"{wish.app} {manifest.version} in the catalog"):
                 await apps.offer(session, manifest, report)
     report.note(f"The control plane is up ({report.total()}). You are signed in as {server.ADMIN}.")
