@@ -11,7 +11,7 @@ PYTHON_FOLDERS := contract sdk platform agent apps cli lab tests bench
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-.venv/.ready: requirements.lock tools/uv.lock tools/bootstrap $(PARTS:%=%/pyproject.toml)
+.venv/.ready: requirements.lock tools/bootstrap.lock tools/bootstrap $(PARTS:%=%/pyproject.toml)
 	@tools/bootstrap
 
 up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=--help for more)
