@@ -27,7 +27,7 @@ from gpuaas_contract.identity import (
 )
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, INSTANCE_CREATE, INSTANCE_LIST, DeployInstance
 
-from gpuaas_cli import failures, follow, home, lookup, machine_login, output
+from gpuaas_cli import failures, follow, home, lookup, machine_login, output, programs
 from gpuaas_cli.local import plan, server
 from gpuaas_cli.local.machines import require_program
 from gpuaas_cli.local.processes import Process
@@ -177,7 +177,8 @@ class LocalApp:
         print("\n".join(framed(f"{node}{user}: {command.line}", said)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
         members = await lookup.all_members(self._session, name)
-        for line in plan.next_commands(self._wish, self._manifest, members, allocations):
+        next_commands = plan.next_commands(self._wish, self._manifest, members, allocations)
+        for line in [*programs.path_hint(), *next_commands]:
             self._report.note(f"  {line}")
 
 

@@ -102,7 +102,8 @@ async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish,
             with report.step(f"registering {wish.app}", f"{wish.app} {manifest.version} in the catalog"):
                 await apps.offer(session, manifest, report)
     report.note(f"The control plane is up ({report.total()}). You are signed in as {server.ADMIN}.")
-    report.note("Try: gpuaas get apps · gpuaas node token NAME · gpuaas down")
+    for line in [*programs.path_hint(), "gpuaas get apps", "gpuaas node token NAME", "gpuaas down"]:
+        report.note(f"  {line}")
     return failures.OK
 
 
