@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -16,7 +16,6 @@ from gpuaas_sdk.controller import Instance, Member, RunnerSettings
 from gpuaas_sdk.machine import MachineTarget, SshMachine, connect
 from gpuaas_sdk.testing import FakePlatform
 
-PACKAGES = Path(__file__).parents[1] / "lab-packages.txt"
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 # What package tools and daemons of the base system rewrite whenever they feel like it is left out.
@@ -62,7 +61,10 @@ class Lab:
         return done.stdout
 
     def up(self) -> None:
-        self.command("up", "--nodes", str(len(NAMES)), "--packages", str(PACKAGES))
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
+            listed.write("\n".join(app.packages))
+            listed.flush()
+            self.command("up", "--nodes", str(len(NAMES)), "--packages", listed.name)
         for row in json.loads(self.command("status", "-o", "json")):
             name = row["name"]
             self.addresses[name] = row["address"]

@@ -6,7 +6,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuaas_app_slurm.controller import app
-from gpuaas_app_slurm.packages import BY_ROLE, wanted_for
 
 FORM = app.manifest.deploy_form
 PROJECT = Path(__file__).parents[1]
@@ -45,8 +44,3 @@ def test_every_operation_of_the_manifest_has_a_handler() -> None:
 def test_manifest_and_package_are_of_one_version() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     assert project["version"] == app.manifest.version
-
-
-def test_the_lab_s_package_list_is_what_the_app_installs() -> None:
-    listed = (PROJECT / "lab-packages.txt").read_text().split()
-    assert set(listed) == set(wanted_for(tuple(BY_ROLE)))
