@@ -30,12 +30,16 @@ check: .venv/.ready ## format, lint, types, import rules, golden contract
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
+	@$(BIN)/python -m gpuaas_contract.permissions --check docs/reference/permissions.md
+	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 
 bench: .venv/.ready ## measured ratios: durable POST against its floor, deploy against a shell script
 	@$(BIN)/python -m bench $(ARGS)
 
-contract: .venv/.ready ## renew the golden OpenAPI document after a change on purpose
+contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after a change on purpose
 	@$(BIN)/python -m gpuaas_contract.openapi --write contract/openapi/openapi.json
+	@$(BIN)/python -m gpuaas_contract.permissions --write docs/reference/permissions.md
+	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
 
 lock: .venv/.ready ## resolve requirements.in anew into requirements.lock
 	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock

@@ -23,13 +23,14 @@ def run() -> None:
     _install_wrk()
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
         ours, floor = Path(folder, "ours"), Path(folder, "floor")
-        token_of = _admin_password(ours)
+        token_of = admin_password(ours)
         platform = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(ours)]
+        platform += ["--rate-limit-per-s", "0"]  # one caller sends everything here
         with (
-            _process([*platform, "--listen", "127.0.0.1:7171"], 7171) as _,
-            _process([sys.executable, "-m", "bench.floor", str(floor), "7172"], 7172) as _,
+            process([*platform, "--listen", "127.0.0.1:7171"], 7171) as _,
+            process([sys.executable, "-m", "bench.floor", str(floor), "7172"], 7172) as _,
         ):
-            token = _login(token_of)
+            token = login(token_of, 7171)
             print(
                 f"{'':24}{'ours /s':>10}{'floor /s':>10}{'ratio':>8}   (median of {REPEATS} x {SECONDS} s, interleaved)"
             )
@@ -67,7 +68,7 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> float:
     return float(found[1])
 
 
-class _process:
+class process:
     def __init__(self, command: list[str], port: int) -> None:
         self._command, self._port = ["taskset", "-c", "0", *command], port
 
@@ -87,14 +88,14 @@ class _process:
         self._child.wait(10)
 
 
-def _admin_password(data: Path) -> str:
+def admin_password(data: Path) -> str:
     command = [sys.executable, "-m", "gpuaas_platform.main", "admin", "--data", str(data)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _login(password: str) -> str:
+def login(password: str, port: int) -> str:
     body = {"name": "admin", "password": password}
-    return str(httpx.post("http://127.0.0.1:7171/api/v1/auth/login", json=body).json()["access_token"])
+    return str(httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body).json()["access_token"])
 
 
 def _install_wrk() -> None:

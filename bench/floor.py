@@ -48,7 +48,11 @@ async def _insert(tx: db.Tx, name: str) -> bytes:
     text = document.decode()
     await tx.run("INSERT INTO orgs (org_id, name, document) VALUES ($1, $2, $3)", org_id, name, text)
     await tx.run(
-        "INSERT INTO audit (org_id, project_id, correlation_id, document) VALUES ($1, '', $2, $3)", org_id, org_id, text
+        """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
+                              correlation_id, occurred_at, document)
+           VALUES ($1, 1, '', '', '', 'floor', 'create', $1, 'success', $1, 0, $2)""",
+        org_id,
+        text,
     )
     await tx.run(
         """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)

@@ -5,7 +5,7 @@ import datetime
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AllocationStatus, NodeStatus
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 
 class Gpu(Wire):
@@ -46,10 +46,10 @@ class Node(Wire):
 
 
 class CreateEnrolmentToken(Request):
-    name: str
+    name: Label
     """The node's name; unique. A node that enrols again under its name keeps its id."""
-    sku: str = "standard"
-    region: str = "local"
+    sku: Label = "standard"
+    region: Label = "local"
     ttl_s: int = 3600
 
 
@@ -120,7 +120,7 @@ ALLOCATION_CREATE = Endpoint(
     request=CreateAllocation,
     response=Allocation,
     status=202,
-    errors=(errors.NoCapacity,),
+    errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
 )
 ALLOCATION_LIST = Endpoint(

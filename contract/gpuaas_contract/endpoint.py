@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from gpuaas_contract.errors import AUTHENTICATED, EVERYWHERE, MUTATION, ApiError, Conflict, ValidationFailed
+from gpuaas_contract.errors import AUTHENTICATED, EVERYWHERE, GUARDED, MUTATION, REPEATED_BY_KEY, ApiError
 from gpuaas_contract.wire import NoQuery, Query
 
 RequestBody = TypeVar("RequestBody")
@@ -33,6 +33,10 @@ class Endpoint(Generic[RequestBody, Answer]):
     """Leaves an audit row; off only for the steady chatter of nodes and controllers."""
     secret_answer: bool = False
     """The answer holds a secret: it is given once and never stored for a replay."""
+    streams: bool = False
+    """The answer is text/event-stream and has no end; `response` is the form of each event's data."""
+    guarded: bool = False
+    """Changes only what the caller has read: If-Match with the ETag that GET on the same path answers with."""
     errors: tuple[type[ApiError], ...] = ()
     example: dict[str, Any] = field(default_factory=dict)
     """One request body that works on a fresh local cloud, as JSON values."""
@@ -41,10 +45,19 @@ class Endpoint(Generic[RequestBody, Answer]):
     def mutates(self) -> bool:
         return self.method != "GET"
 
+    @property
+    def tagged(self) -> bool:
+        """Answers with an ETag: one resource that knows its revision."""
+        return self.method == "GET" and "revision" in getattr(self.response, "__struct_fields__", ())
+
     def possible_errors(self) -> tuple[type[ApiError], ...]:
         found = [*EVERYWHERE, *self.errors]
         if self.audience != "public":
             found += AUTHENTICATED
         if self.mutates:
-            found += MUTATION if self.repeat == "key" else (ValidationFailed, Conflict)
+            found += MUTATION
+        if self.mutates and self.repeat == "key":
+            found += REPEATED_BY_KEY
+        if self.guarded:
+            found += GUARDED
         return tuple(dict.fromkeys(found))

@@ -75,6 +75,21 @@ class CredentialsInvalid(ApiError):
     default_fix = "Check the name and the secret; both are case-sensitive."
 
 
+class SignInRefused(ApiError):
+    code, status, title, retryable = "sign_in_refused", 401, "The identity provider's answer does not hold", False
+    default_fix = "Begin again: GET /api/v1/auth/oidc/authorize, then sign in within ten minutes."
+
+
+class TooManyAttempts(ApiError):
+    code, status, title, retryable = "too_many_attempts", 429, "Too many failed sign-ins", True
+    default_fix = "Wait for the number of seconds in Retry-After."
+
+
+class OidcNotConfigured(ApiError):
+    code, status, title, retryable = "oidc_not_configured", 409, "This platform has no identity provider", False
+    default_fix = "Sign in with name and password, or start the server with --oidc-issuer and --oidc-client-id."
+
+
 class PermissionDenied(ApiError):
     code, status, title, retryable = "insufficient_permissions", 403, "You lack the permission this needs", False
     default_fix = "Ask a project admin for a role that holds the permission named in details."
@@ -115,6 +130,11 @@ class SecretAlreadyDelivered(ApiError):
     default_fix = "Make a new key; the platform keeps no copy of the secret."
 
 
+class CursorExpired(ApiError):
+    code, status, title, retryable = "cursor_expired", 410, "Events after this cursor are no longer kept", False
+    default_fix = "Read the present state, then follow from details.oldest - 1, or from 0 for all that is kept."
+
+
 class IdempotencyKeyReused(ApiError):
     code, status, title, retryable = "idempotency_key_reused", 422, "This key was used for another request", False
     default_fix = "Use a new key for a new change."
@@ -123,6 +143,11 @@ class IdempotencyKeyReused(ApiError):
 class NotEntitled(ApiError):
     code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
     default_fix = "A tenant admin can enable it: gpuaas app entitle APP --project PROJECT"
+
+
+class PolicyDenied(ApiError):
+    code, status, title, retryable = "policy_denied", 422, "A policy overlay refuses this", False
+    default_fix = "details.layer says whose policy it is: ask that admin, or choose what the policy allows."
 
 
 class NoCapacity(ApiError):
@@ -140,6 +165,31 @@ class BodyTooLarge(ApiError):
     default_fix = "Send at most 1 MiB."
 
 
+class UnsupportedMediaType(ApiError):
+    code, status, title, retryable = (
+        "unsupported_media_type",
+        415,
+        "The body is in a form the platform does not read",
+        False,
+    )
+    default_fix = "Send JSON with Content-Type: application/json."
+
+
+class PreconditionFailed(ApiError):
+    code, status, title, retryable = "precondition_failed", 412, "It has changed since you read it", False
+    default_fix = "Read it again, apply your change to what you find, and send the new ETag as If-Match."
+
+
+class PreconditionRequired(ApiError):
+    code, status, title, retryable = "precondition_required", 428, "This change needs an If-Match header", False
+    default_fix = "Read it first and send its ETag as If-Match, or If-None-Match: * if there is none yet."
+
+
+class RateLimited(ApiError):
+    code, status, title, retryable = "rate_limited", 429, "You send more requests than you may", True
+    default_fix = "Wait for the number of seconds in Retry-After; a long poll counts once, however long it waits."
+
+
 class Unavailable(ApiError):
     code, status, title, retryable = "unavailable", 503, "The platform cannot answer right now", True
     default_fix = "Retry after the number of seconds in Retry-After."
@@ -151,13 +201,16 @@ def _tree(root: type[ApiError]) -> list[type[ApiError]]:
 
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
 
-EVERYWHERE: tuple[type[ApiError], ...] = (InvalidRequest, ApiError, Unavailable, MethodNotAllowed, BodyTooLarge)
+EVERYWHERE: tuple[type[ApiError], ...] = (
+    InvalidRequest,
+    ValidationFailed,
+    ApiError,
+    Unavailable,
+    MethodNotAllowed,
+    RateLimited,
+)
 """Codes that any route may answer with."""
 AUTHENTICATED: tuple[type[ApiError], ...] = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
-MUTATION: tuple[type[ApiError], ...] = (
-    ValidationFailed,
-    IdempotencyKeyMissing,
-    IdempotencyKeyReused,
-    RequestInFlight,
-    Conflict,
-)
+MUTATION: tuple[type[ApiError], ...] = (BodyTooLarge, UnsupportedMediaType, Conflict)
+REPEATED_BY_KEY: tuple[type[ApiError], ...] = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)
+GUARDED: tuple[type[ApiError], ...] = (PreconditionFailed, PreconditionRequired)

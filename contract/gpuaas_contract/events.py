@@ -1,30 +1,17 @@
-"""The event catalogue, and the envelope that carries each event."""
+"""The envelope that carries every event, and how to follow them. `event_types` has the catalogue."""
 
 import datetime
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
+from gpuaas_contract.audit import AuditRow as AuditRow
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.errors import NotFound
-from gpuaas_contract.wire import NoBody, Query, Wire
+from gpuaas_contract.errors import CursorExpired, NotFound
+from gpuaas_contract.wire import NoBody, PageSize, Query, WaitSeconds, Wire
 
-TYPES: dict[str, str] = {
-    "apps.instance.requested": "a deploy was accepted",
-    "apps.instance.deploying": "an app controller took the deploy up",
-    "apps.instance.running": "the app is up and every member is ready",
-    "apps.instance.degraded": "the app is up and a member is not ready",
-    "apps.instance.failed": "a deploy or a teardown failed",
-    "apps.instance.deleting": "a decommission was accepted",
-    "apps.instance.deleted": "the app is gone from its machines",
-    "apps.member.changed": "a member changed its status",
-    "apps.operation.accepted": "an operation waits for the app controller",
-    "apps.operation.claimed": "an app controller holds the operation",
-    "apps.operation.step": "a step of an operation started, ended or said something new",
-    "apps.operation.ended": "an operation succeeded, failed or was cancelled",
-    "capacity.allocation.changed": "an allocation changed its status",
-    "capacity.node.changed": "a node changed its status",
-    "access.machine.granted": "somebody got a certificate for a machine",
-    "catalog.entitlement.changed": "a project may or may no longer deploy an app",
-}
+Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Event(Wire):
@@ -39,14 +26,16 @@ class Event(Wire):
     app_slug: str
     app_instance_id: str
     payload: dict[str, Any]
+    """Its form is named by `type`; see `event_types`."""
     version: str = "1.0"
 
 
 class EventsQuery(Query):
-    after: int = 0
-    wait_s: float = 0
+    after: Cursor = 0
+    """Events behind this cursor only; 0 starts with the oldest that is kept."""
+    wait_s: WaitSeconds = 0
     """Wait this long, 30 at the most, for the first event after the cursor."""
-    limit: int = 200
+    limit: PageSize = 200
     app_instance_id: str = ""
     correlation_id: str = ""
 
@@ -54,30 +43,14 @@ class EventsQuery(Query):
 class Events(Wire):
     items: list[Event]
     cursor: int
+    """Pass it as `after` to go on from here; it moves on past events the filters left out."""
 
 
-class AuditRow(Wire):
-    audit_id: str
-    occurred_at: datetime.datetime
-    actor_type: str
-    actor_id: str
-    action: str
-    target: str
-    result: str
-    correlation_id: str
-    org_id: str
-    project_id: str
-    details: dict[str, Any]
-
-
-class AuditQuery(Query):
+class StreamQuery(Query):
+    after: Cursor = 0
+    """As in the list. A `Last-Event-ID` header, sent by clients that reconnect, goes before it."""
+    app_instance_id: str = ""
     correlation_id: str = ""
-    after: int = 0
-    limit: int = 200
-
-
-class AuditRows(Wire):
-    items: list[AuditRow]
 
 
 EVENT_LIST = Endpoint(
@@ -89,17 +62,18 @@ EVENT_LIST = Endpoint(
     request=NoBody,
     query=EventsQuery,
     response=Events,
-    errors=(NotFound,),
+    errors=(NotFound, CursorExpired),
 )
-AUDIT_LIST = Endpoint(
-    "record.audit",
+EVENT_STREAM = Endpoint(
+    "record.events_stream",
     "GET",
-    "/api/v1/projects/{project_id}/audit",
-    "Who did what, and who was refused",
-    permission="record.audit.read",
+    "/api/v1/projects/{project_id}/events/stream",
+    "The same as a stream of server-sent events, with a bookmark after every 15 s of silence",
+    permission="record.event.read",
     request=NoBody,
-    query=AuditQuery,
-    response=AuditRows,
-    errors=(NotFound,),
+    query=StreamQuery,
+    response=Event,
+    streams=True,
+    errors=(NotFound, CursorExpired),
 )
-ENDPOINTS = (EVENT_LIST, AUDIT_LIST)
+ENDPOINTS = (EVENT_LIST, EVENT_STREAM)

@@ -1,10 +1,11 @@
-"""Organisations, projects, people, service accounts and their tokens."""
+"""Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
+`bindings`."""
 
 import datetime
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
 
 
 class Org(Wire):
@@ -34,6 +35,8 @@ class Binding(Wire):
     role: str
     scope: str
     """`platform`, an org id or a project id."""
+    expires_at: datetime.datetime | None = None
+    """None: until it is taken away."""
 
 
 class Me(Wire):
@@ -41,6 +44,8 @@ class Me(Wire):
     actor_id: str
     name: str
     bindings: list[Binding]
+    session_id: str = ""
+    session_expires_at: datetime.datetime | None = None
 
 
 class Login(Request):
@@ -59,15 +64,15 @@ class ServiceAccountLogin(Request):
 
 
 class CreateOrg(Request):
-    name: str
+    name: Name
 
 
 class CreateProject(Request):
-    name: str
+    name: Name
 
 
 class CreateServiceAccount(Request):
-    name: str
+    name: Name
 
 
 class ServiceAccountKey(Wire):
@@ -75,6 +80,26 @@ class ServiceAccountKey(Wire):
     service_account_id: str
     client_secret: str
     """Shown once; the platform keeps a digest only."""
+
+
+class ServiceAccountKeyInfo(Wire):
+    """What can be seen of a key later."""
+
+    key_id: str
+    service_account_id: str
+    created_at: datetime.datetime
+    created_by: str
+    last_used_at: datetime.datetime | None = None
+    expires_at: datetime.datetime | None = None
+    """Set when the key was rotated with a time of grace."""
+
+
+KEY_GRACE_MAX_S = 24 * 3600
+
+
+class RotateServiceAccountKey(Request):
+    grace_s: int = 0
+    """How long the old key still works beside the new one; a day at the most."""
 
 
 LOGIN = Endpoint(
@@ -87,7 +112,7 @@ LOGIN = Endpoint(
     request=Login,
     response=Token,
     secret_answer=True,
-    errors=(errors.CredentialsInvalid,),
+    errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
 )
 SERVICE_ACCOUNT_TOKEN = Endpoint(
     "auth.service_account_token",
@@ -175,6 +200,74 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
 )
+SERVICE_ACCOUNT_GET = Endpoint(
+    "identity.service_account.get",
+    "GET",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
+    "One service account; a deleted one is still shown, so that old records can be read",
+    permission="identity.service_account.read",
+    request=NoBody,
+    response=ServiceAccount,
+)
+SERVICE_ACCOUNT_DISABLE = Endpoint(
+    "identity.service_account.disable",
+    "POST",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/disable",
+    "End a service account's tokens at once and give it no new ones",
+    permission="identity.service_account.change",
+    request=NoBody,
+    response=ServiceAccount,
+)
+SERVICE_ACCOUNT_ENABLE = Endpoint(
+    "identity.service_account.enable",
+    "POST",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/enable",
+    "Let a disabled service account work again, with the keys it has",
+    permission="identity.service_account.change",
+    request=NoBody,
+    response=ServiceAccount,
+)
+SERVICE_ACCOUNT_DELETE = Endpoint(
+    "identity.service_account.delete",
+    "DELETE",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
+    "Delete a service account with its keys and tokens; its name becomes free",
+    permission="identity.service_account.delete",
+    request=NoBody,
+    response=ServiceAccount,
+)
+SERVICE_ACCOUNT_KEY_LIST = Endpoint(
+    "identity.service_account_key.list",
+    "GET",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
+    "Keys of a service account, without their secrets",
+    permission="identity.service_account_key.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[ServiceAccountKeyInfo],
+)
+SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
+    "identity.service_account_key.rotate",
+    "POST",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}/rotate",
+    "Replace a key; the new secret is shown once",
+    permission="identity.service_account_key.rotate",
+    request=RotateServiceAccountKey,
+    response=ServiceAccountKey,
+    status=201,
+    secret_answer=True,
+    errors=(errors.SecretAlreadyDelivered,),
+    example={"grace_s": 3600},
+)
+SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
+    "identity.service_account_key.revoke",
+    "DELETE",
+    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}",
+    "End a key and every token made with it, at once",
+    permission="identity.service_account_key.revoke",
+    request=NoBody,
+    response=ServiceAccountKeyInfo,
+)
 ENDPOINTS = (
     LOGIN,
     SERVICE_ACCOUNT_TOKEN,
@@ -185,5 +278,12 @@ ENDPOINTS = (
     PROJECT_LIST,
     SERVICE_ACCOUNT_CREATE,
     SERVICE_ACCOUNT_LIST,
+    SERVICE_ACCOUNT_GET,
+    SERVICE_ACCOUNT_DISABLE,
+    SERVICE_ACCOUNT_ENABLE,
+    SERVICE_ACCOUNT_DELETE,
     SERVICE_ACCOUNT_KEY_CREATE,
+    SERVICE_ACCOUNT_KEY_LIST,
+    SERVICE_ACCOUNT_KEY_ROTATE,
+    SERVICE_ACCOUNT_KEY_REVOKE,
 )

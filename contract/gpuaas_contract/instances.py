@@ -7,7 +7,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 
 class Instance(Wire):
@@ -74,7 +74,7 @@ class Member(Wire):
 
 
 class DeployInstance(Request):
-    name: str
+    name: Label
     app_slug: str
     topology: str
     version: str = ""
@@ -138,7 +138,7 @@ INSTANCE_CREATE = Endpoint(
     request=DeployInstance,
     response=Deployed,
     status=202,
-    errors=(errors.NotEntitled,),
+    errors=(errors.NotEntitled, errors.PolicyDenied),
 )
 INSTANCE_LIST = Endpoint(
     "apps.instance.list",
@@ -207,7 +207,7 @@ MEMBER_OPERATION_CREATE = Endpoint(
     request=MemberOperationRequest,
     response=Operation,
     status=202,
-    errors=(errors.OperationInProgress,),
+    errors=(errors.OperationInProgress, errors.PolicyDenied),
 )
 ENDPOINTS = (
     INSTANCE_CREATE,

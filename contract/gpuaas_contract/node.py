@@ -5,7 +5,7 @@ from typing import Any, Literal
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Query, Request, Wire
+from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
 
 
 class Trust(Wire):
@@ -49,7 +49,7 @@ class HeartbeatAnswer(Wire):
 
 
 class TaskQuery(Query):
-    wait_s: float = 0
+    wait_s: WaitSeconds = 0
 
 
 class SignedTask(Wire):

@@ -15,23 +15,54 @@ from gpuaas_contract.wire import NoBody
 
 AnyEndpoint = Endpoint[Any, Any]
 
+_DESCRIPTION = (
+    "The open app platform for GPU clouds. Text holds no NUL character, documents nest at most 64 levels, a body has "
+    "at most 1 MiB, and every caller has a limit of requests per second."
+)
+_TEXT = {"type": "string"}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "X-Correlation-ID": {"required": True, "schema": _TEXT},
+    "traceparent": {"required": True, "schema": _TEXT},
+    "ETag": {"required": True, "schema": _TEXT},
+    "WWW-Authenticate": {"schema": _TEXT},
+    "Allow": {"required": True, "schema": _TEXT},
+    "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}},
+}
+_HEADERS_OF_STATUS = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_REQUEST_HEADERS: dict[str, dict[str, Any]] = {
+    "X-Correlation-ID": {"required": False, "schema": _TEXT},
+    "traceparent": {"required": False, "schema": _TEXT},
+    "Last-Event-ID": {"required": False, "schema": _TEXT},
+    "If-Match": {"required": False, "schema": _TEXT},
+    "If-None-Match": {"required": False, "schema": _TEXT},
+    "X-Idempotency-Key": {
+        "required": True,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    },
+}
+_SEGMENT = {"type": "string", "minLength": 1, "maxLength": 255}
+
 
 def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str, Any]:
     bodies = [endpoint.request for endpoint in endpoints] + [endpoint.response for endpoint in endpoints]
     kinds = list(dict.fromkeys([*bodies, errors.Problem]))
-    shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    shapes, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(kinds, shapes, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
+    components = {
+        "schemas": schemas,
+        "headers": _HEADERS,
+        "parameters": {name: {"name": name, "in": "header", **shape} for name, shape in _REQUEST_HEADERS.items()},
+        "responses": _problems(endpoints, schema_of[errors.Problem]),
+        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+    }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "GPUaaS", "version": VERSION, "description": "The open app platform for GPU clouds."},
-        "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-        },
+        "info": {"title": "GPUaaS", "version": VERSION, "description": _DESCRIPTION},
+        "paths": _with_bounds(paths),
+        "components": _with_bounds(components),
     }
 
 
@@ -56,7 +87,7 @@ def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
 
 def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
     names = re.findall(r"{(\w+)}", endpoint.path)
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return [{"name": name, "in": "path", "required": True, "schema": _SEGMENT} for name in names]
 
 
 def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
@@ -67,32 +98,94 @@ def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
         for field, shape in zip(fields, shapes, strict=True)
     ]
     if endpoint.mutates:
-        found.append({"name": "dry_run", "in": "query", "required": False, "schema": {"type": "boolean"}})
+        flag = {"type": "boolean", "default": False}
+        found.append({"name": "dry_run", "in": "query", "required": False, "schema": flag})
     return found
 
 
 def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
-    headers = [{"name": "X-Correlation-ID", "in": "header", "required": False, "schema": {"type": "string"}}]
+    names = ["X-Correlation-ID", "traceparent"]
+    if endpoint.streams:
+        names.append("Last-Event-ID")
     if endpoint.mutates and endpoint.repeat == "key":
-        key = {"type": "string", "minLength": 1, "maxLength": 255}
-        headers.append({"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key})
-    return headers
+        names.append("X-Idempotency-Key")
+    if endpoint.guarded:
+        names.append("If-Match")
+    if endpoint.guarded or endpoint.tagged:
+        names.append("If-None-Match")
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
 
 def _responses(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    media_type = "text/event-stream" if endpoint.streams else "application/json"
+    tag = ("ETag",) if endpoint.tagged else ()
     answers: dict[str, Any] = {
         str(endpoint.status): {
             "description": endpoint.summary,
-            "content": {"application/json": {"schema": schema_of[endpoint.response]}},
+            "headers": _headers(*tag),
+            "content": {
+                media_type: {
+                    "schema": _event(endpoint, schema_of) if endpoint.streams else schema_of[endpoint.response]
+                }
+            },
         }
     }
-    by_status: dict[int, list[str]] = {}
-    for error in endpoint.possible_errors():
-        by_status.setdefault(error.status, []).append(error.code)
-    for status, codes in sorted(by_status.items()):
-        content = {"application/problem+json": {"schema": schema_of[errors.Problem]}}
-        answers[str(status)] = {"description": ", ".join(sorted(codes)), "content": content}
+    if endpoint.tagged:
+        answers["304"] = {"description": "What If-None-Match names is still so", "headers": _headers(*tag)}
+    for status, codes in _codes_by_status(endpoint).items():
+        answers[str(status)] = {"$ref": f"#/components/responses/{'-'.join(codes)}"}
     return answers
+
+
+def _event(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    """One server-sent event; those that only keep the line open have no data."""
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema_of[endpoint.response]}
+    return {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": data}}
+
+
+def _problems(endpoints: Sequence[AnyEndpoint], problem: dict[str, Any]) -> dict[str, Any]:
+    """Routes that fail in the same ways share the description of it."""
+    found: dict[str, Any] = {}
+    for endpoint in endpoints:
+        for status, codes in _codes_by_status(endpoint).items():
+            found["-".join(codes)] = {
+                "description": ", ".join(codes),
+                "headers": _headers(*_HEADERS_OF_STATUS.get(status, ())),
+                "content": {"application/problem+json": {"schema": problem}},
+            }
+    return found
+
+
+def _codes_by_status(endpoint: AnyEndpoint) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for error in sorted(endpoint.possible_errors(), key=lambda kind: (kind.status, kind.code)):
+        found.setdefault(error.status, []).append(error.code)
+    return found
+
+
+def _headers(*more: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Correlation-ID", "traceparent", *more)}
+
+
+def _with_bounds(schema: Any) -> Any:
+    """Say what the platform enforces for every number: integers have 64 bits."""
+    if isinstance(schema, list):
+        return [_with_bounds(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _with_bounds(part) for name, part in schema.items()}
+    if found.get("type") == "integer":
+        found = {
+            "format": "int64",
+            **_bound("minimum", -(2**63), found),
+            **_bound("maximum", 2**63 - 1, found),
+            **found,
+        }
+    return found
+
+
+def _bound(name: str, value: int, schema: dict[str, Any]) -> dict[str, int]:
+    return {} if name in schema or f"exclusive{name.capitalize()}" in schema else {name: value}
 
 
 def text() -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, Query, Wire
+from gpuaas_contract.wire import NoBody, Page, PageSize, Query, WaitSeconds, Wire
 
 OperationKind = Literal["deploy", "decommission", "add", "drain", "resume", "remove"]
 FailureClass = Literal["retryable", "repairable", "needs_operator", "expired"]
@@ -109,13 +109,13 @@ class Operation(Wire):
 
 
 class OperationQuery(Query):
-    wait_s: float = 0
+    wait_s: WaitSeconds = 0
     """Wait this long, 30 at the most, for a revision other than `revision`."""
     revision: int = -1
 
 
 class OperationListQuery(Query):
-    page_size: int = 100
+    page_size: PageSize = 100
     page_token: str = ""
     instance_id: str = ""
 

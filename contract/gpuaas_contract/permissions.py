@@ -1,13 +1,36 @@
-"""Permission keys and the roles that bundle them. Handlers know keys only; roles are data."""
+"""Permission keys and the roles that bundle them. Handlers know keys only; roles are data.
+
+`python -m gpuaas_contract.permissions --write docs/reference/permissions.md` writes the page people read.
+"""
+
+import argparse
+import sys
+from pathlib import Path
 
 KEYS: dict[str, str] = {
     "identity.org.create": "create an organisation",
     "identity.org.read": "see an organisation",
     "identity.project.create": "create a project in an organisation",
     "identity.project.read": "see a project",
+    "identity.user.create": "create a person",
+    "identity.user.read": "see people",
+    "identity.user.change": "disable and enable people, set their passwords",
+    "identity.binding.read": "see who holds which role",
+    "identity.binding.change": "give and take roles, none beyond one's own",
+    "identity.operator.appoint": "make somebody else a platform operator",
+    "identity.break_glass.create": "take temporary, audited access to a project",
     "identity.service_account.create": "create a service account",
     "identity.service_account.read": "see service accounts",
+    "identity.service_account.change": "disable and enable a service account",
+    "identity.service_account.delete": "delete a service account",
     "identity.service_account_key.create": "make a key for a service account",
+    "identity.service_account_key.read": "see which keys a service account has, never their secrets",
+    "identity.service_account_key.rotate": "replace a service account's key",
+    "identity.service_account_key.revoke": "end a service account's key and its tokens",
+    "policy.overlay.read": "see policy overlays and have a verdict explained",
+    "policy.overlay.change_global": "narrow the whole platform",
+    "policy.overlay.change_org": "narrow an organisation",
+    "policy.overlay.change_project": "narrow a project",
     "catalog.app.read": "see the apps a project may deploy",
     "catalog.version.register": "register an app version",
     "catalog.version.publish": "publish an app version",
@@ -26,9 +49,12 @@ KEYS: dict[str, str] = {
     "apps.operation.execute": "claim operations and report on them (app controllers)",
     "record.event.read": "follow events",
     "record.audit.read": "read the audit trail",
+    "record.audit.read_all": "read the audit trail of every organisation and of the platform",
 }
 
-_READ = frozenset(key for key in KEYS if key.endswith(".read") and key != "capacity.node.read")
+_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read"}
+_ADMIN_READ = {"identity.binding.read", "identity.service_account_key.read"}
+_READ = frozenset(key for key in KEYS if key.endswith(".read")) - _PLATFORM_ONLY_READ - _ADMIN_READ
 _MEMBER = _READ | {
     "capacity.allocation.create",
     "capacity.allocation.release",
@@ -37,15 +63,108 @@ _MEMBER = _READ | {
     "apps.instance.decommission",
     "apps.member.operate",
 }
-_PROJECT_ADMIN = _MEMBER | {"identity.service_account.create", "identity.service_account_key.create"}
-_TENANT_ADMIN = _PROJECT_ADMIN | {"identity.project.create", "catalog.entitlement.change"}
+_LASTING = {
+    "identity.binding.change",
+    "identity.service_account.create",
+    "identity.service_account_key.create",
+    "identity.service_account_key.rotate",
+    "policy.overlay.change_project",
+}
+"""What would outlive the one who holds it: temporary access never includes these."""
+_PROJECT_ADMIN = (
+    _MEMBER
+    | _ADMIN_READ
+    | _LASTING
+    | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
+)
+_TENANT_ADMIN = _PROJECT_ADMIN | {
+    "identity.project.create",
+    "catalog.entitlement.change",
+    "policy.overlay.change_org",
+}
+_INSIDE_PROJECTS = (
+    "apps.",
+    "access.",
+    "capacity.allocation.",
+    "identity.service_account",
+    "record.event.read",
+    "policy.overlay.change_org",
+    "policy.overlay.change_project",
+)
+"""What belongs to tenants: running the platform does not open it."""
 
 ROLES: dict[str, frozenset[str]] = {
-    "platform_admin": frozenset(KEYS) - {"apps.operation.execute"},
+    "platform_admin": frozenset(key for key in KEYS if not key.startswith(_INSIDE_PROJECTS)),
+    "platform_ops": frozenset(key for key in KEYS if ".read" in key or key.startswith("capacity.")),
     "tenant_admin": _TENANT_ADMIN,
     "project_admin": _PROJECT_ADMIN,
     "project_member": _MEMBER,
     "viewer": _READ - {"record.audit.read"},
     "service_account": (_MEMBER | {"apps.operation.execute"}) - {"record.audit.read"},
+    "break_glass": _PROJECT_ADMIN - _LASTING,
 }
 """Role -> keys. A role is bound at the platform, an organisation or a project, and reaches everything below it."""
+
+GRANTABLE: dict[str, tuple[str, ...]] = {
+    "platform": ("platform_admin", "platform_ops"),
+    "org": ("tenant_admin",),
+    "project": ("project_admin", "project_member", "viewer"),
+}
+"""Level -> roles that can be bound there. `service_account` and `break_glass` are given by the platform only."""
+
+APPOINTED: dict[str, str] = {"platform_ops": "identity.operator.appoint"}
+"""Role -> key that lets its holder give the role to others, though the holder lacks some of the role's own keys.
+Operators may work on allocations and read everywhere, which admins may not: an admin appoints them, never himself."""
+
+
+def page() -> str:
+    """The reference page: which role holds which key."""
+    lines = [_INTRODUCTION, "| permission | allows to | " + " | ".join(f"`{role}`" for role in ROLES) + " |"]
+    lines.append("|---|---|" + ":-:|" * len(ROLES))
+    for key, meaning in KEYS.items():
+        held = " | ".join("●" if key in keys else "" for keys in ROLES.values())
+        lines.append(f"| `{key}` | {meaning} | {held} |")
+    lines += ["", "## Where a role can be bound", "", "| level | roles |", "|---|---|"]
+    lines += [f"| {level} | {', '.join(f'`{role}`' for role in roles)} |" for level, roles in GRANTABLE.items()]
+    return "\n".join([*lines, _RULES])
+
+
+_INTRODUCTION = """# Permissions
+
+Made from `contract/gpuaas_contract/permissions.py`; after a change there: `make contract`.
+
+A route needs one permission. A role bundles permissions and is bound to a person at the platform, at an organisation
+or at a project; it reaches everything below. Without any role on the way to a thing, the thing does not exist for you
+(404); with a role that lacks the permission, you are told which one (403).
+"""
+
+_RULES = """
+## Rules
+
+- Nobody can give a role that holds a permission they lack at that place; what they hold for a time only does not
+  count. One exception: whoever holds `identity.operator.appoint` makes somebody else `platform_ops`, never themselves.
+- Running the platform does not open what runs on it: `platform_admin` has no permission inside projects. Whoever
+  creates an organisation becomes its `tenant_admin`.
+- `service_account` is the role of every service account in its own project. `break_glass` comes from
+  `POST /api/v1/admin/break-glass`: at one project, for an hour at the most, with a reason on the organisation's audit
+  trail, and without anything that would outlive it.
+- The last `platform_admin`, and the last `tenant_admin` of an organisation, cannot be taken away.
+- What is taken away, disabled or expired counts from the next call on.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The reference page of permissions and roles.")
+    parser.add_argument("--check", type=Path)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    if options.write:
+        options.write.write_text(page())
+    if options.check and options.check.read_text() != page():
+        sys.stderr.write(f"{options.check} does not match the roles. If the change is on purpose: make contract\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

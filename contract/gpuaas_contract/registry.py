@@ -2,11 +2,30 @@
 
 from typing import Any
 
-from gpuaas_contract import access, capacity, catalog, events, identity, instances, node, operations, runtime
+from gpuaas_contract import (
+    access,
+    audit,
+    bindings,
+    capacity,
+    catalog,
+    events,
+    identity,
+    instances,
+    node,
+    operations,
+    policy,
+    runtime,
+    sessions,
+    users,
+)
 from gpuaas_contract.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     *identity.ENDPOINTS,
+    *sessions.ENDPOINTS,
+    *users.ENDPOINTS,
+    *bindings.ENDPOINTS,
+    *policy.ENDPOINTS,
     *catalog.ENDPOINTS,
     *capacity.ENDPOINTS,
     *access.ENDPOINTS,
@@ -14,6 +33,7 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     *operations.ENDPOINTS,
     *runtime.ENDPOINTS,
     *events.ENDPOINTS,
+    *audit.ENDPOINTS,
     *node.ENDPOINTS,
 )
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

@@ -9,7 +9,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation
-from gpuaas_contract.wire import Request, Wire
+from gpuaas_contract.wire import Request, WaitSeconds, Wire
 
 
 class ClaimOperation(Request):
@@ -18,7 +18,7 @@ class ClaimOperation(Request):
     claim_id: str
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
     lease_s: int = 15
-    wait_s: float = 0
+    wait_s: WaitSeconds = 0
 
 
 class Claim(Wire):

@@ -1,6 +1,6 @@
 """Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
 
-from typing import Any, Generic, TypeVar, dataclass_transform
+from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -34,8 +34,41 @@ class NoQuery(Query):
     """The request takes no parameters."""
 
 
+# In Python `$` also matches before a last newline; (?!\n) leaves that out and means nothing elsewhere.
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9_-]+(?!\n)$",
+        description="A name has 1 to 63 letters, digits, hyphens or underscores.",
+    ),
+]
+Label = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$",
+        description="1 to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
+    ),
+]
+OptionalLabel = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=63,
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?(?!\n)$",
+        description="Empty, or up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
+    ),
+]
+
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+"""How long a long poll may wait; more than 30 is read as 30."""
+
+
 class PageQuery(Query):
-    page_size: int = 100
+    page_size: PageSize = 100
     """How many items at the most; more than 500 is read as 500."""
     page_token: str = ""
     """`next_page_token` of the page before."""

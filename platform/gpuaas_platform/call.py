@@ -6,16 +6,19 @@
 import datetime
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Binding, Project
 
-from gpuaas_platform.kit import clock, db, hub, ids, keys
+from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
+from gpuaas_platform.kit.attempts import Attempts
+from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.settings import Settings
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,14 @@ class Site:
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.Clock
+    tails: tail.Tails
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
+    openid: Provider | None = None
+    """The identity provider people can sign in through, if one is configured."""
+    attempts: Attempts = field(default_factory=Attempts)
+    """Failed sign-ins of late."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,9 @@ class Caller:
     actor_id: str
     name: str = ""
     bindings: tuple[Binding, ...] = ()
+    session_id: str = ""
+    """Names the token of this call; it opens nothing."""
+    session_expires_at: datetime.datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,18 @@ class Origin:
     caller: Caller
     correlation_id: str
     now: datetime.datetime
+    peer: str = ""
+    """Address the request came from; empty for the platform's own work."""
+    route: str = ""
+    """Name of the endpoint that was called; empty for the platform's own work."""
 
 
 async def _never() -> bool:
     return False
+
+
+def _no_header(_: bytes) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,10 @@ class Call:
     project: Project | None = None
     is_gone: Callable[[], Awaitable[bool]] = field(default=_never)
     """Whether the caller has hung up; asked before a long poll hands something out."""
+    header: Callable[[bytes], str] = field(default=_no_header)
+    """A header by its lower-case name; empty when it was not sent."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What a write wants its audit row to say beside the ids. Never a secret."""
 
     @property
     def caller(self) -> Caller:
@@ -83,18 +106,37 @@ def system_origin(now: datetime.datetime, correlation_id: str = "") -> Origin:
     return Origin(Caller("system", "platform"), correlation_id or ids.new("cor"), now)
 
 
+class Source(Protocol):
+    """An open stream, as the edge sees it."""
+
+    async def next(self) -> bytes:
+        """The next bytes to send; none when the stream is over."""
+
+    def end(self) -> None:
+        """Make `next` say that it is over."""
+
+    def close(self) -> None:
+        """The edge is done with it."""
+
+
 Read = Callable[[Call, db.Reader], Awaitable[Any]]
 Write = Callable[[Call, db.Tx, Any], Awaitable[Any]]
 Flow = Callable[[Call, Any], Awaitable[Any]]
+Stream = Callable[[Call], Awaitable[Source]]
 
 
 @dataclass
 class Routes:
-    """Handlers of one domain. `read` gets a reader, `write` one transaction, `flow` makes its own (it waits)."""
+    """Handlers of one domain. `read` gets a reader, `write` one transaction, `flow` makes its own (it waits).
+
+    A `stream` handler opens the source of a stream; what it raises is answered before the first byte.
+    """
 
     reads: dict[str, Read] = field(default_factory=dict)
     writes: dict[str, Write] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
+    streams: dict[str, Stream] = field(default_factory=dict)
+    preparations: dict[str, Flow] = field(default_factory=dict)
 
     def read(
         self, endpoint: Endpoint[Body, Answer]
@@ -118,11 +160,30 @@ class Routes:
 
         return register
 
+    def prepared_write(
+        self, endpoint: Endpoint[Body, Answer], prepare: Callable[[Call, Body], Awaitable[Prepared]]
+    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
+        """A write with slow work in front: `prepare` runs before the transaction, which gets what it returns."""
+
+        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
+            self.writes[endpoint.name] = handler
+            self.preparations[endpoint.name] = prepare
+            return handler
+
+        return register
+
     def flow(
         self, endpoint: Endpoint[Body, Answer]
     ) -> Callable[[Callable[[Call, Body], Awaitable[Answer]]], Callable[[Call, Body], Awaitable[Answer]]]:
         def register(handler: Callable[[Call, Body], Awaitable[Answer]]) -> Callable[[Call, Body], Awaitable[Answer]]:
             self.flows[endpoint.name] = handler
+            return handler
+
+        return register
+
+    def stream(self, endpoint: Endpoint[Body, Answer]) -> Callable[[Stream], Stream]:
+        def register(handler: Stream) -> Stream:
+            self.streams[endpoint.name] = handler
             return handler
 
         return register

@@ -1,20 +1,20 @@
-"""The command `gpuaas-platform`: run the server, make or recover the admin."""
+"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail."""
 
 import argparse
 import asyncio
+import dataclasses
+import functools
 import ipaddress
-import logging
+import math
 import os
 import sys
 from pathlib import Path
 
-import structlog
-
-from gpuaas_platform import server
-from gpuaas_platform.call import system_origin
+from gpuaas_platform import audit_command, server
+from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import clock, ids
+from gpuaas_platform.kit import clock, ids, logs
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = """examples:
@@ -24,18 +24,42 @@ _EXAMPLES = """examples:
       the same on PostgreSQL; addresses other than loopback are served over TLS
   gpuaas-platform admin --data ./cloud
       a new password for the first admin, shown once
+  gpuaas-platform audit verify --data ./cloud
+      whether the audit trail is whole and as it was written
 """
 
 
 def main() -> None:
     options = _parser().parse_args()
+    try:
+        sys.exit(_run(options))
+    except server.CannotStart as error:
+        sys.stderr.write(f"gpuaas-platform: {error}\n  {error.fix}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=Path(options.data).absolute(), database_url=options.database)
-    if options.command == "server":
-        _log_as_json()
-        listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
-        asyncio.run(_serve(settings, listens))
-    else:
+    if options.command == "audit":
+        return audit_command.run(settings, options)
+    if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
+        return 0
+    logs.configure(options.log_level)
+    settings = dataclasses.replace(
+        _with_oidc(settings, options),
+        log_level=options.log_level,
+        otlp_endpoint=options.otlp_endpoint,
+        rate_limit_per_s=options.rate_limit_per_s,
+        rate_limit_burst=max(1, int(options.rate_limit_per_s * 2)),
+    )
+    listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
+    sockets = server.bind(listens)
+    prepare = functools.partial(_make_first_admin, listens[0])
+    asyncio.run(server.serve(settings, listens, sockets, prepare))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,33 +71,89 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        command.add_argument("--data", default=os.environ.get("GPUAAS_DATA", "gpuaas-data"), help="data folder")
-        command.add_argument(
-            "--database", default=os.environ.get("GPUAAS_DATABASE", ""), help="postgresql:// URL; empty: SQLite"
-        )
+        _add_store_options(command)
         if name == "server":
-            command.add_argument("--listen", action="append", help="HOST:PORT, repeatable; default 127.0.0.1:7070")
+            _add_server_options(command)
+            _add_oidc_options(command)
         else:
             command.add_argument("--name", default="admin", help="name of the admin")
+    for command in audit_command.add_parser(commands):
+        _add_store_options(command)
     return parser
 
 
-async def _serve(settings: Settings, listens: tuple[server.Listen, ...]) -> None:
-    await _make_first_admin(settings, listens[0])
-    await server.serve(settings, listens)
+def _add_store_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--data", default=os.environ.get("GPUAAS_DATA", "gpuaas-data"), help="data folder")
+    command.add_argument(
+        "--database", default=os.environ.get("GPUAAS_DATABASE", ""), help="postgresql:// URL; empty: SQLite"
+    )
 
 
-async def _make_first_admin(settings: Settings, listen: server.Listen) -> None:
-    async with server.open_site(settings) as site:
-        if await identity_store.user_by_name(site.database.reader, "admin") is not None:
-            return
-        password = ids.new_secret("admin")
-        await identity.set_password(site, system_origin(clock.utc_now()), "admin", password, "platform_admin")
-    scheme = "https" if listen.encrypted else "http"
+def _add_oidc_options(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("sign-in through an identity provider (OpenID Connect)")
+    for name, text in (
+        ("issuer", "https:// URL of the provider; empty: people sign in with a password only"),
+        ("client-id", "what the provider calls this platform"),
+        ("client-secret-file", "file that holds the client's secret; none for a public client"),
+        ("redirect-url", "where the provider sends the browser back to"),
+    ):
+        variable = f"GPUAAS_OIDC_{name.replace('-', '_').upper()}"
+        group.add_argument(f"--oidc-{name}", default=os.environ.get(variable, ""), help=f"{text} ({variable})")
+
+
+def _with_oidc(settings: Settings, options: argparse.Namespace) -> Settings:
+    if not options.oidc_issuer:
+        return settings
+    if not options.oidc_client_id or not options.oidc_redirect_url:
+        raise SystemExit("gpuaas-platform: --oidc-issuer needs --oidc-client-id and --oidc-redirect-url too.")
+    secret_file = Path(options.oidc_client_secret_file) if options.oidc_client_secret_file else None
+    if secret_file is not None and not secret_file.is_file():
+        raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
+    return dataclasses.replace(
+        settings,
+        oidc_issuer=options.oidc_issuer,
+        oidc_client_id=options.oidc_client_id,
+        oidc_client_secret_file=secret_file,
+        oidc_redirect_url=options.oidc_redirect_url,
+    )
+
+
+def _add_server_options(command: argparse.ArgumentParser) -> None:
+    environment = os.environ.get
+    command.add_argument("--listen", action="append", help="HOST:PORT, repeatable; default 127.0.0.1:7070")
+    command.add_argument(
+        "--log-level",
+        default=environment("GPUAAS_LOG_LEVEL", "info"),
+        choices=("debug", "info", "warning", "error"),
+        help="what is written to stderr, one JSON object per line",
+    )
+    command.add_argument(
+        "--rate-limit-per-s",
+        type=_rate,
+        default=environment("GPUAAS_RATE_LIMIT_PER_S", str(Settings.rate_limit_per_s)),
+        help="requests per second for each caller, twice as many at once; 0 sets no limit",
+    )
+    command.add_argument(
+        "--otlp-endpoint",
+        default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
+        help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
+    )
+
+
+async def _make_first_admin(listen: server.Listen, site: Site) -> None:
+    if await identity_store.user_by_name(site.database.reader, "admin") is not None:
+        return
+    password = ids.new_secret("admin")
+    await identity.set_password(site, system_origin(clock.utc_now()), "admin", password, "platform_admin")
+    engine = "PostgreSQL" if site.settings.database_url else "SQLite"
     sys.stderr.write(
-        "First start. Sign in as admin; this password is shown once and kept nowhere:\n"
+        f"First start: a GPU cloud of your own at {listen.url} ({engine}; data in {site.settings.data_dir}).\n"
+        "Sign in as admin; this password is shown once and kept nowhere:\n"
         f"  {password}\n"
-        f"Next: gpuaas login --server {scheme}://{listen.host}:{listen.port} --name admin\n"
+        "Next, in another terminal:\n"
+        f"  gpuaas login --server {listen.url} --name admin\n"
+        "  gpuaas get nodes\n"
+        f"Ctrl-C stops the server. Password lost: gpuaas-platform admin --data {site.settings.data_dir}\n"
     )
     sys.stderr.flush()
 
@@ -83,6 +163,7 @@ async def _reset_admin(settings: Settings, name: str) -> None:
     async with server.open_site(settings) as site:
         password = ids.new_secret("admin")
         await identity.set_password(site, system_origin(clock.utc_now()), name, password, "platform_admin")
+        await server.heads_signer(site).sweep()
     sys.stdout.write(password + "\n")
 
 
@@ -103,18 +184,11 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _log_as_json() -> None:
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not (math.isfinite(rate) and rate >= 0):
+        raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
+    return rate
 
 
 if __name__ == "__main__":

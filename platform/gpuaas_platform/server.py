@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import functools
+import os
 import signal
-from collections.abc import AsyncIterator
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncpg
 import structlog
 import uvicorn
-from starlette.applications import Starlette
 
 from gpuaas_platform import tls
 from gpuaas_platform.call import Routes, Site
@@ -18,16 +21,31 @@ from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity.routes import routes as capacity_routes
 from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.edge import http
+from gpuaas_platform.edge import reconcile as edge_reconcile
+from gpuaas_platform.identity.account_routes import routes as account_routes
+from gpuaas_platform.identity.people_routes import routes as people_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.instances import reconcile as instances_reconcile
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, postgres, sqlite
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, sqlite, tail
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.policy.routes import routes as policy_routes
+from gpuaas_platform.record import heads as record_heads
+from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
 
 log = structlog.get_logger()
 
-DOMAINS: tuple[Routes, ...] = (record_routes, identity_routes, catalog_routes, capacity_routes, instances_routes)
+DOMAINS: tuple[Routes, ...] = (
+    record_routes,
+    identity_routes,
+    people_routes,
+    account_routes,
+    policy_routes,
+    catalog_routes,
+    capacity_routes,
+    instances_routes,
+)
 
 
 @dataclass(frozen=True)
@@ -37,13 +55,29 @@ class Listen:
     encrypted: bool
     """Everything but loopback is."""
 
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.encrypted else 'http'}://{host}:{self.port}"
+
+
+class CannotStart(Exception):
+    """Something outside is not as the server needs it. `fix` says what to do."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+Prepare = Callable[[Site], Awaitable[None]]
+
 
 @contextlib.asynccontextmanager
 async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     wakes = hub.Hub()
     database = await _open_database(settings, wakes)
     authority = tls.load_authority(_keys_folder(settings), now())
+    tails = tail.Tails(wakes, tick_s=settings.stream_silence_s_max / 3)
     try:
         yield Site(
             settings=settings,
@@ -51,24 +85,33 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=now,
+            tails=tails,
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
+            openid=_openid_provider(settings),
         )
     finally:
+        await tails.close()
         await database.close()
 
 
-async def serve(settings: Settings, listens: tuple[Listen, ...]) -> None:
-    async with open_site(settings) as site, loops(site):
-        application = http.application(site, DOMAINS)
-        servers = [_server(application, site, listen) for listen in listens]
-        stop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            stop.add_signal_handler(number, _ask_to_exit, site, servers)
-        for listen in listens:
-            scheme = "https" if listen.encrypted else "http"
-            log.info("listening", url=f"{scheme}://{listen.host}:{listen.port}")
-        await asyncio.gather(*(server.serve() for server in servers))
+async def serve(
+    settings: Settings, listens: Sequence[Listen], sockets: Sequence[socket.socket], prepare: Prepare
+) -> None:
+    """Open the store, let `prepare` see it, then serve until a signal asks to stop."""
+    async with open_site(settings) as site:
+        await prepare(site)
+        async with loops(site):
+            application = http.application(site, DOMAINS)
+            try:
+                await _serve_all(application, site, listens, sockets)
+            finally:
+                application.close()
+
+
+def bind(listens: Sequence[Listen]) -> list[socket.socket]:
+    """Take the addresses before anything else happens: two servers on one address is the commonest mistake."""
+    return [_bind_one(listen) for listen in listens]
 
 
 @contextlib.asynccontextmanager
@@ -76,6 +119,8 @@ async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         capacity_reconcile.TOPIC: capacity_reconcile.sweep,
         instances_reconcile.TOPIC: instances_reconcile.sweep,
+        edge_reconcile.TOPIC: edge_reconcile.sweep,
+        record_retention.TOPIC: record_retention.sweep,
     }
     tasks = [
         asyncio.create_task(
@@ -83,12 +128,52 @@ async def loops(site: Site) -> AsyncIterator[None]:
         )
         for topic, sweep in sweeps.items()
     ]
+    signer = heads_signer(site)
+    head_interval_s = site.settings.audit_head_interval_s
+    signing = loop.run(site.hub, record_heads.TOPIC, head_interval_s, signer.sweep)
+    tasks.append(asyncio.create_task(signing, name=record_heads.TOPIC))
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await signer.sweep()
+
+
+def heads_signer(site: Site) -> record_heads.Signer:
+    folder = record_heads.folder_in(site.settings.data_dir)
+    return record_heads.Signer(site.database.reader, folder, site.keys.audit, site.clock)
+
+
+async def _serve_all(
+    application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
+) -> None:
+    servers = [_server(application, site, listen) for listen in listens]
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running.add_signal_handler(number, _ask_to_exit, site, servers)
+    for listen in listens:
+        log.info("listening", url=listen.url)
+    pairs = zip(servers, sockets, strict=True)
+    await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
+
+
+def _bind_one(listen: Listen) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
+        raise CannotStart(
+            f"cannot listen on {listen.host}:{listen.port}: {why}", f"Stop what uses it, or take another: {free}"
+        ) from error
+    return bound
 
 
 class _Server(uvicorn.Server):
@@ -99,7 +184,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: Starlette, site: Site, listen: Listen) -> _Server:
+def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
     key_path: Path | None = None
     certificate_path: Path | None = None
     if listen.encrypted:
@@ -112,6 +197,7 @@ def _server(application: Starlette, site: Site, listen: Listen) -> _Server:
             host=listen.host,
             port=listen.port,
             log_config=None,
+            lifespan="off",
             access_log=False,
             ssl_keyfile=key_path,
             ssl_certfile=certificate_path,
@@ -127,12 +213,35 @@ def _ask_to_exit(site: Site, servers: list[_Server]) -> None:
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return await _connect(settings, wakes)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+        where = postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
+        why = " ".join(str(error).split()) or type(error).__name__
+        fix = (
+            "Check --database: postgresql://USER@HOST:PORT/NAME"
+            if settings.database_url
+            else "Check --data: a folder that you may write, with a database of this platform or none"
+        )
+        raise CannotStart(f"cannot open the store {where}: {why}", fix) from error
+
+
+async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
     if settings.database_url:
         await migrate.migrate_postgres(settings.database_url)
-        return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify)
+        return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
     path = settings.data_dir / "gpuaas.sqlite"
     migrate.migrate_sqlite(path)
     return sqlite.SqliteDatabase(path, wakes.notify)
+
+
+def _openid_provider(settings: Settings) -> openid.Provider | None:
+    if not settings.oidc_issuer:
+        return None
+    secret_file = settings.oidc_client_secret_file
+    secret = secret_file.read_text().strip() if secret_file else ""
+    return openid.Provider(settings.oidc_issuer, settings.oidc_client_id, secret, settings.oidc_redirect_url)
 
 
 def _keys_folder(settings: Settings) -> Path:

@@ -5,12 +5,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import argon2
 import httpx
 import postgres_server
 import pytest
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http
+from gpuaas_platform.identity import passwords
 from gpuaas_platform.kit import ids
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
@@ -23,6 +25,14 @@ def postgres_folder() -> Iterator[Path]:
     with postgres_server.running(parent / "pg"):
         yield parent / "pg"
     shutil.rmtree(parent)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    """The same algorithm with little memory: hundreds of tests sign in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "hasher", argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -38,7 +48,8 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
-    return Settings(data_dir=tmp_path / "data", database_url=database_url)
+    # Tests send faster than any caller may; what the limits do has tests of its own.
+    return Settings(data_dir=tmp_path / "data", database_url=database_url, rate_limit_per_s=0, node_rate_limit_per_s=0)
 
 
 @pytest.fixture

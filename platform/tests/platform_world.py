@@ -10,10 +10,11 @@ import httpx
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import access, capacity, catalog, errors, identity, instances, node, operations, runtime
+from gpuaas_contract import access, capacity, catalog, errors, identity, instances, node, operations, runtime, users
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
+from gpuaas_platform.identity import store as identity_store
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -64,6 +65,13 @@ class Node:
     token: str
 
 
+@dataclass(frozen=True)
+class Person:
+    user_id: str
+    name: str
+    token: str
+
+
 @dataclass
 class World:
     site: Site
@@ -97,6 +105,8 @@ class World:
         sent = {"Authorization": f"Bearer {self.token if token is None else token}", **(headers or {})}
         if endpoint.mutates and key != "":
             sent["X-Idempotency-Key"] = key or str(uuid.uuid4())
+        if endpoint.guarded:
+            sent.setdefault("If-Match", "*")
         return await self.http.request(
             endpoint.method,
             endpoint.path.format(**params),
@@ -127,9 +137,20 @@ class World:
         login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
         return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
 
-    async def node(self, name: str) -> Node:
+    async def person(self, name: str, role: str = "", scope: str = "") -> Person:
+        """Somebody who is signed in. The role is put in place directly: tests of granting do it over the API."""
+        made = await self.call(users.USER_CREATE, users.CreateUser(name=name, password=PASSWORD))
+        if role:
+            await self.site.database.write(lambda tx: identity_store.bind(tx, made.user_id, role, scope))
+        return Person(made.user_id, name, await self.sign_in(name))
+
+    async def sign_in(self, name: str, password: str = PASSWORD) -> str:
+        return (await self.call(identity.LOGIN, identity.Login(name=name, password=password))).access_token
+
+    async def node(self, name: str, *, sku: str = "standard", region: str = "local") -> Node:
         """Enrol a node the way its agent does."""
-        token = await self.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name))
+        admitted = capacity.CreateEnrolmentToken(name=name, sku=sku, region=region)
+        token = await self.call(capacity.ENROLMENT_CREATE, admitted)
         key = Ed25519PrivateKey.generate()
         enrolled = await self.call(node.ENROL, enrol_body(token.token, name, key), token="")
         found = Node(enrolled.node_id, name, key, "")

@@ -1,6 +1,7 @@
 """What every route does by construction: authentication, boundaries, idempotency, dry run, envelope, audit."""
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -84,8 +85,8 @@ async def test_a_sibling_projects_service_account_sees_nothing_not_even_that_the
     for endpoint in registry.ENDPOINTS:
         if "{project_id}" not in endpoint.path or endpoint.audience != "caller":
             continue
-        names = {"instance_id", "member_id", "operation_id", "allocation_id", "app_slug", "service_account_id"}
-        options: dict[str, Any] = {name: "x" for name in names if "{" + name + "}" in endpoint.path}
+        names = set(re.findall(r"{(\w+)}", endpoint.path)) - {"project_id"}
+        options: dict[str, Any] = {name: "x" for name in names}
         there = await world.send(endpoint, {}, token=token, **options)
         absent = await world.send(endpoint, {}, token=token, **{**options, "project_id": "proj_absent"})
         assert (endpoint.name, there.status_code) == (endpoint.name, 404)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,10 @@ async def test_migrations_run_twice_change_nothing(site: Site, settings: Setting
         await migrate.migrate_postgres(settings.database_url)
     else:
         migrate.migrate_sqlite(settings.data_dir / "gpuaas.sqlite")
-    rows = await site.database.reader.all("SELECT number FROM migrations")
-    assert [row[0] for row in rows] == [1]
+    rows = await site.database.reader.all("SELECT number FROM migrations ORDER BY number")
+    folder = resources.files("gpuaas_platform") / "migrations"
+    numbers = [int(file.name.split("_")[0]) for file in folder.iterdir() if file.name.endswith(".sql")]
+    assert [row[0] for row in rows] == sorted(numbers)
 
 
 async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_told_so(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ import httpx
 import msgspec
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import ApiError
+from gpuaas_contract.events import EVENT_LIST, Event, Events
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import OPERATION_GET, Operation
 from gpuaas_contract.wire import Item, NoBody, Page
 
-from gpuaas_sdk import retries
+from gpuaas_sdk import retries, watch
 from gpuaas_sdk.auth import Auth
 from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown, Unreachable, UnreadableAnswer
 
@@ -115,6 +116,25 @@ class Client:
                 yield operation
             if operation.status in ENDED_OPERATION:
                 return
+
+    def events(
+        self, project_id: str, *, after: int = 0, app_instance_id: str = "", correlation_id: str = ""
+    ) -> AsyncIterator[Event]:
+        """Events of a project behind the cursor `after`, in order, each once, without an end.
+
+        0 starts with the oldest that is kept. Raises `CursorExpired` when events behind `after` are no longer kept;
+        `details["oldest"]` is the first cursor that still is."""
+        filters = {"app_instance_id": app_instance_id, "correlation_id": correlation_id}
+
+        async def ask(cursor: int) -> Events:
+            return await self.call(
+                EVENT_LIST,
+                query={"after": cursor, "wait_s": WATCH_WAIT_S, **filters},
+                timeout_s=WATCH_DEADLINE_S,
+                project_id=project_id,
+            )
+
+        return watch.follow(ask, after)
 
     async def _until_answered(self, request: "_Request[RequestBody, Answer]", timeout_s: float) -> Answer:
         deadline = time.monotonic() + timeout_s + request.wait_s

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from gpuaas_contract import errors
 from gpuaas_contract.access import MachineAccess, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.event_types import MachineGranted
 
 from gpuaas_platform.access import rules
 from gpuaas_platform.call import Call
@@ -42,12 +43,18 @@ async def grant(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMach
         call.caller.actor_id,
         clock.micros(terms.valid_to),
     )
-    payload = {"grant_id": grant_id, "allocation_id": allocation.allocation_id, "operation_id": body.operation_id}
+    granted = MachineGranted(
+        grant_id=grant_id,
+        allocation_id=allocation.allocation_id,
+        operation_id=body.operation_id,
+        actor_id=call.caller.actor_id,
+        serial=serial,
+    )
     await record.emit(
         tx,
         call.origin,
         "access.machine.granted",
-        {**payload, "actor_id": call.caller.actor_id, "serial": serial},
+        granted,
         org_id=allocation.org_id,
         project_id=allocation.project_id,
     )

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from gpuaas_contract import errors, node
 from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
+from gpuaas_contract.event_types import NodeChanged
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
 from gpuaas_platform.capacity import store
@@ -168,5 +169,5 @@ def _public_key(pem: str) -> Ed25519PublicKey:
 
 
 async def _tell(tx: db.Tx, origin: Origin, changed: Node) -> None:
-    payload = {"node_id": changed.node_id, "name": changed.name, "status": changed.status}
+    payload = NodeChanged(node_id=changed.node_id, name=changed.name, status=changed.status)
     await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")

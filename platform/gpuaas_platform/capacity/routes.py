@@ -17,7 +17,7 @@ async def create_enrolment_token(call: Call, tx: db.Tx, body: capacity.CreateEnr
 
 @routes.read(capacity.NODE_LIST)
 async def list_nodes(call: Call, reader: db.Reader) -> Page[capacity.Node]:
-    found, token = await tables.page(
+    found, token = await tables.page_as_stored(
         store.NODES, reader, "1 = 1", [], size=call.query.page_size, token=call.query.page_token
     )
     return Page(items=found, next_page_token=token)
@@ -30,7 +30,7 @@ async def create_allocation(call: Call, tx: db.Tx, body: capacity.CreateAllocati
 
 @routes.read(capacity.ALLOCATION_LIST)
 async def list_allocations(call: Call, reader: db.Reader) -> Page[capacity.Allocation]:
-    found, token = await tables.page(
+    found, token = await tables.page_as_stored(
         store.ALLOCATIONS,
         reader,
         "project_id = $1",

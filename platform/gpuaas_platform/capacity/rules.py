@@ -8,10 +8,21 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.capacity import Allocation, CreateAllocation, Node
 from gpuaas_contract.lifecycles import AllocationStatus
 
+from gpuaas_platform.policy import rules as policy_rules
 
-def choose_node(nodes: Sequence[Node], wanted: CreateAllocation) -> Node:
-    """The first free node that fits, by name; otherwise say of each node why not."""
-    why_not = {node.name: _why_not(node, wanted) for node in nodes}
+
+def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present: int) -> None:
+    """What policy refuses whichever node is chosen: a region or SKU asked for by name, one allocation too many."""
+    if wanted.region:
+        policy_rules.check(layers, "region", wanted.region)
+    if wanted.sku:
+        policy_rules.check(layers, "sku", wanted.sku)
+    policy_rules.check_limit(layers, "allocations_max", present=present, asked=1)
+
+
+def choose_node(nodes: Sequence[Node], wanted: CreateAllocation, layers: policy_rules.Layers = ()) -> Node:
+    """The first free node that fits and that policy allows, by name; otherwise say of each node why not."""
+    why_not = {node.name: _why_not(node, wanted, layers) for node in nodes}
     for node in sorted(nodes, key=lambda node: node.name):
         if not why_not[node.name]:
             return node
@@ -21,18 +32,26 @@ def choose_node(nodes: Sequence[Node], wanted: CreateAllocation) -> Node:
     )
 
 
-def _why_not(node: Node, wanted: CreateAllocation) -> str:
+def _why_not(node: Node, wanted: CreateAllocation, layers: policy_rules.Layers) -> str:
     if wanted.node_name and node.name != wanted.node_name:
         return "another node was asked for"
     if wanted.sku and node.sku != wanted.sku:
         return f"its SKU is {node.sku}"
     if wanted.region and node.region != wanted.region:
         return f"it stands in {node.region}"
+    refused = _refused(node, layers)
+    if refused:
+        return refused
     if node.status != "ready":
         return f"it is {node.status}"
     if node.allocation_id is not None:
         return "it is allocated"
     return ""
+
+
+def _refused(node: Node, layers: policy_rules.Layers) -> str:
+    found = policy_rules.verdict(layers, "region", node.region), policy_rules.verdict(layers, "sku", node.sku)
+    return next((verdict.rule for verdict in found if not verdict.allowed), "")
 
 
 def username(allocation_id: str) -> str:

@@ -3,18 +3,22 @@
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation, CreateAllocation
+from gpuaas_contract.event_types import AllocationChanged
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.node import TaskResult
 
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.capacity import nodes, rules, store
 from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
 
 
 async def create(tx: db.Tx, call: Call, wanted: CreateAllocation) -> Allocation:
     project = call.in_project()
-    node = rules.choose_node(await store.NODES.find(tx, "1 = 1 ORDER BY name"), wanted)
+    layers = await policy.of_project(tx, project)
+    rules.check_policy(layers, wanted, await store.unreleased_count(tx, project.project_id))
+    node = rules.choose_node(await store.NODES.find(tx, "1 = 1 ORDER BY name"), wanted, layers)
     allocation_id = ids.new("alloc")
     allocation = Allocation(
         allocation_id=allocation_id,
@@ -123,12 +127,12 @@ async def _tell(tx: db.Tx, origin: Origin, allocation: Allocation) -> None:
         tx,
         origin,
         "capacity.allocation.changed",
-        {
-            "allocation_id": allocation.allocation_id,
-            "status": allocation.status,
-            "status_reason": allocation.status_reason,
-            "node_name": allocation.node_name,
-        },
+        AllocationChanged(
+            allocation_id=allocation.allocation_id,
+            status=allocation.status,
+            status_reason=allocation.status_reason,
+            node_name=allocation.node_name,
+        ),
         org_id=allocation.org_id,
         project_id=allocation.project_id,
         correlation_id=allocation.correlation_id,

@@ -25,6 +25,14 @@ ALLOCATIONS = Table(
 )
 
 
+async def unreleased_count(reader: db.Reader, project_id: str) -> int:
+    """Allocations that hold a node, failed ones included: those hold it until they are released."""
+    row = await reader.one(
+        "SELECT COUNT(*) FROM allocations WHERE project_id = $1 AND status <> 'released'", project_id
+    )
+    return int(row[0]) if row is not None else 0
+
+
 async def add_enrolment_token(tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int) -> None:
     await tx.run(
         """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)

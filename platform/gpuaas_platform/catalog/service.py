@@ -3,10 +3,12 @@
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest
+from gpuaas_contract.event_types import EntitlementChanged
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import rules, store
 from gpuaas_platform.kit import db
+from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.record import service as record
 
 
@@ -66,7 +68,7 @@ async def set_entitlement(tx: db.Tx, call: Call, app_slug: str, enabled: bool) -
         tx,
         call.origin,
         "catalog.entitlement.changed",
-        {"app_slug": app_slug, "enabled": enabled},
+        EntitlementChanged(app_slug=app_slug, enabled=enabled),
         org_id=project.org_id,
         project_id=project.project_id,
         app_slug=app_slug,
@@ -74,11 +76,17 @@ async def set_entitlement(tx: db.Tx, call: Call, app_slug: str, enabled: bool) -
     return entitlement
 
 
-async def deployable(reader: db.Reader, project_id: str, app_slug: str, version: str) -> AppVersion:
-    """The version this project may deploy now, or one answer for every reason why not."""
+async def deployable(
+    reader: db.Reader, project_id: str, app_slug: str, version: str, layers: policy_rules.Layers
+) -> AppVersion:
+    """The version this project may deploy now, or one answer for every reason why not.
+
+    Policy is asked last: only who is entitled to an app, and so knows of it, learns that a layer denies it.
+    """
     found = await store.newest_published(reader, app_slug, version)
     if found is None or not await store.is_entitled(reader, project_id, app_slug):
         raise errors.NotEntitled(f"This project may not deploy {app_slug} {version}".rstrip() + ".")
+    policy_rules.check(layers, "app", app_slug)
     return found
 
 

@@ -1,297 +1,204 @@
-"""Build the web application from the endpoint table: authenticate, authorise, decode, run, answer.
+"""The web application, built from the endpoint table: match, authenticate, authorise, decode, run, answer, report.
 
-A domain's handler gets a `Call`; what it returns is encoded, what it raises becomes a problem document. A route whose
-endpoint has no handler, or a handler without an endpoint, stops the server from starting.
+A domain's handler gets a `Call`; what it returns is encoded, what it raises becomes a problem document. `authority`
+says who may, `decoding` reads, `running` runs, `telemetry` tells the operators.
 """
 
 import dataclasses
-import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import structlog
 from gpuaas_contract import errors, registry
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.identity import Project
-from gpuaas_contract.wire import NoBody
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from gpuaas_platform.call import Call, Caller, Origin, Routes, Site
-from gpuaas_platform.edge import idempotency, problem
-from gpuaas_platform.identity import rules as identity_rules
-from gpuaas_platform.identity import service as identity
-from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids
-from gpuaas_platform.record import service as record
+from gpuaas_platform.call import Call, Origin, Routes, Site, Source
+from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry
+from gpuaas_platform.edge.authority import Authority
+from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
+from gpuaas_platform.kit import db, tables
 
 log = structlog.get_logger()
 
 AnyEndpoint = Endpoint[Any, Any]
-Run = Callable[[Call, bytes], Awaitable[bytes]]
-
-_BODY_MAX_BYTES = 1_048_576
-_ANONYMOUS = Caller("anonymous", "")
+_NO_ROUTE = "none"
 
 
-def application(site: Site, domains: Sequence[Routes]) -> Starlette:
-    health = Route("/livez", lambda _: Response("ok\n"), methods=["GET"])
-    ready = Route("/readyz", _readiness(site), methods=["GET"])
-    routes = [_route(site, endpoint, domains) for endpoint in registry.ENDPOINTS]
-    return Starlette(
-        routes=[health, ready, *routes], exception_handlers={HTTPException: _http_exception, Exception: _unexpected}
-    )
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Route:
+    endpoint: AnyEndpoint
+    run: running.Run
+    read_query: Callable[[bytes], tuple[Any, bool]]
+    observe: Callable[[int, float], None]
 
 
-def _route(site: Site, endpoint: AnyEndpoint, domains: Sequence[Routes]) -> Route:
-    run = _runner(endpoint, domains)
+def application(
+    site: Site, domains: Sequence[Routes], endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS
+) -> "Application":
+    return Application(site, domains, endpoints)
 
-    async def serve(request: Request) -> Response:
-        started = time.perf_counter()
-        call = _call(site, endpoint, request)
+
+class Application:
+    """One ASGI application. `close` ends what it opened beside the site."""
+
+    def __init__(self, site: Site, domains: Sequence[Routes], endpoints: Sequence[AnyEndpoint]) -> None:
+        self._site = site
+        self.metrics = telemetry.Metrics(site)
+        site.database.on_group = self.metrics.group_committed
+        self._spans = telemetry.open_spans(site)
+        self._authority = Authority(site, self.metrics)
+        self._probes = health.probes(site, self.metrics)
+        self._quiet = frozenset(path.encode() for path in self._probes)
+        """Probes come every second from everywhere; only their failures are worth a line."""
+        self._guards = streams.Guards(site.settings.stream_recheck_s)
+        self._routes: routing.Tree[_Route] = routing.Tree()
+        for endpoint in endpoints:
+            self._routes.add(endpoint.method, endpoint.path, self._route(endpoint, endpoints, domains))
+        self._observe_no_route = self.metrics.request_observer(_NO_ROUTE, _NO_ROUTE)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        opened = await self._exchange(Exchange(scope, receive, self._site.clock()), send)
+        if opened is None:
+            return
+        guard, source = opened
         try:
-            response = await _answer(site, endpoint, run, request, call)
-        except errors.ApiError as error:
-            response = problem.response(error, call.origin.correlation_id)
-        response.headers["X-Correlation-ID"] = call.origin.correlation_id
-        log.info(
-            "request",
-            route=endpoint.name,
-            status=response.status_code,
-            correlation_id=call.origin.correlation_id,
-            project_id=call.params.get("project_id", ""),
-            ms=round((time.perf_counter() - started) * 1000, 2),
+            await streams.pump(source, receive, send)
+        finally:
+            self._guards.leave(guard, source)
+            source.close()
+
+    async def _exchange(self, exchange: Exchange, send: Send) -> tuple[streams.Guard, Source] | None:
+        """What belongs to the request ends here. Of a stream, of which there can be thousands, little goes on."""
+        self.metrics.in_flight += 1
+        observe = self._observe_no_route
+        try:
+            observe, answer = await self._answer(exchange)
+            if answer.source is not None and exchange.method == "HEAD":
+                answer.source.close()
+                answer = answer._replace(source=None)
+            if answer.source is None:
+                await exchange.send(send, answer)
+        finally:
+            self.metrics.in_flight -= 1
+        self._report(exchange, answer, observe)
+        if answer.source is None:
+            return None
+        return await self._open(exchange, answer, answer.source, send)
+
+    def close(self) -> None:
+        if self._spans is not None:
+            self._spans.close()
+
+    def _route(self, endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> _Route:
+        return _Route(
+            endpoint,
+            running.runner(endpoint, endpoints, domains, self.metrics),
+            decoding.query_reader(endpoint),
+            self.metrics.request_observer(endpoint.name, endpoint.method),
         )
-        return response
 
-    return Route(endpoint.path, serve, methods=[endpoint.method])
-
-
-def _runner(endpoint: AnyEndpoint, domains: Sequence[Routes]) -> Run:
-    found: list[Run] = []
-    for domain in domains:
-        if endpoint.name in domain.reads:
-            found.append(_run_read(domain.reads[endpoint.name]))
-        if endpoint.name in domain.writes:
-            found.append(_run_write(endpoint, domain.writes[endpoint.name]))
-        if endpoint.name in domain.flows:
-            found.append(_run_flow(endpoint, domain.flows[endpoint.name]))
-    if len(found) != 1:
-        raise LookupError(f"{endpoint.name} has {len(found)} handlers; it must have one")
-    return found[0]
-
-
-async def _answer(site: Site, endpoint: AnyEndpoint, run: Run, request: Request, call: Call) -> Response:
-    caller = await _authenticate(site, endpoint, request, call)
-    call = dataclasses.replace(call, origin=dataclasses.replace(call.origin, caller=caller))
-    call = await _authorise(site, endpoint, request, call)
-    call = dataclasses.replace(call, query=_query(endpoint, request))
-    body = await _body(request)
-    structlog.contextvars.bind_contextvars(correlation_id=call.origin.correlation_id)
-    content = await run(call, body)
-    return Response(content, status_code=endpoint.status, media_type="application/json")
-
-
-def _call(site: Site, endpoint: AnyEndpoint, request: Request) -> Call:
-    given = request.headers.get("X-Correlation-ID", "")
-    sound = 0 < len(given) <= 128 and given.isascii() and given.isprintable()
-    origin = Origin(_ANONYMOUS, given if sound else ids.new("cor"), site.clock())
-    options = _Options(
-        dry_run=endpoint.mutates and request.query_params.get("dry_run") == "true",
-        key=request.headers.get("X-Idempotency-Key") or request.headers.get("Idempotency-Key") or "",
-        path=request.url.path,
-    )
-    peer = request.client.host if request.client else ""
-    return _EdgeCall(site, origin, request.path_params, None, peer, None, request.is_disconnected, options)
-
-
-async def _authenticate(site: Site, endpoint: AnyEndpoint, request: Request, call: Call) -> Caller:
-    if endpoint.audience == "public":
-        return _ANONYMOUS
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
-        raise errors.TokenMissing
-    caller = await identity.authenticate(site.database.reader, token, call.now)
-    if (caller.actor_type == "node") != (endpoint.audience == "node"):
-        raise errors.TokenInvalid("This token is for another kind of caller.")
-    return caller
-
-
-async def _authorise(site: Site, endpoint: AnyEndpoint, request: Request, call: Call) -> Call:
-    """What a caller may not see answers exactly as what does not exist."""
-    if not endpoint.permission:
-        return call
-    scopes, project = ["platform"], None
-    reader = site.database.reader
-    if "project_id" in call.params:
-        project = await identity_store.PROJECTS.get(reader, call.params["project_id"])
-        scopes += [project.org_id, project.project_id] if project else []
-        _check_project_header(request, call)
-    elif "org_id" in call.params:
-        scopes.append(call.params["org_id"])
-    verdict = identity_rules.decide(call.caller.bindings, endpoint.permission, scopes)
-    exists = await _scope_exists(reader, call, project)
-    if verdict == "allowed" and exists:
-        return dataclasses.replace(call, project=project)
-    await site.database.write(lambda tx: _audit_denial(tx, endpoint, call, project))
-    if verdict == "denied" and exists:
-        raise errors.PermissionDenied(f"This needs {endpoint.permission}.", details={"permission": endpoint.permission})
-    raise errors.NotFound
-
-
-async def _scope_exists(reader: db.Reader, call: Call, project: Project | None) -> bool:
-    if "project_id" in call.params:
-        return project is not None
-    if "org_id" in call.params:
-        return await identity_store.ORGS.get(reader, call.params["org_id"]) is not None
-    return True
-
-
-def _check_project_header(request: Request, call: Call) -> None:
-    named = request.headers.get("X-Project-ID")
-    if named is not None and named != call.params["project_id"]:
-        raise errors.InvalidRequest("X-Project-ID names another project than the path.")
-
-
-async def _audit_denial(tx: db.Tx, endpoint: AnyEndpoint, call: Call, project: Project | None) -> None:
-    await record.audit(
-        tx,
-        call.origin,
-        "authz.deny",
-        endpoint.name,
-        result="failure",
-        org_id=project.org_id if project else "",
-        project_id=project.project_id if project else "",
-        details={"permission": endpoint.permission},
-    )
-
-
-def _query(endpoint: AnyEndpoint, request: Request) -> Any:
-    values = {name: value for name, value in request.query_params.items() if name != "dry_run" or not endpoint.mutates}
-    try:
-        return msgspec.convert(values, endpoint.query, strict=False)
-    except msgspec.ValidationError as error:
-        raise errors.ValidationFailed(f"In the query: {error}") from error
-
-
-async def _body(request: Request) -> bytes:
-    if int(request.headers.get("Content-Length") or 0) > _BODY_MAX_BYTES:
-        raise errors.BodyTooLarge
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_MAX_BYTES:
-            raise errors.BodyTooLarge
-    return bytes(body)
-
-
-def _run_read(handler: Callable[[Call, db.Reader], Awaitable[Any]]) -> Run:
-    async def run(call: Call, _: bytes) -> bytes:
-        return msgspec.json.encode(await handler(call, call.site.database.reader))
-
-    return run
-
-
-def _run_flow(endpoint: AnyEndpoint, handler: Callable[[Call, Any], Awaitable[Any]]) -> Run:
-    decode = _decoder(endpoint)
-
-    async def run(call: Call, raw: bytes) -> bytes:
-        return msgspec.json.encode(await handler(call, decode(raw)))
-
-    return run
-
-
-def _run_write(endpoint: AnyEndpoint, handler: Callable[[Call, db.Tx, Any], Awaitable[Any]]) -> Run:
-    """One transaction: replay or change, audit row, and the answer kept for replays."""
-    decode = _decoder(endpoint)
-
-    async def run(call: Call, raw: bytes) -> bytes:
-        assert isinstance(call, _EdgeCall)
-        options = call.options
-        if endpoint.repeat == "key" and not options.key:
-            raise errors.IdempotencyKeyMissing
-        body = decode(raw)
-        digest = hashlib.sha256(options.path.encode() + b"\n" + raw).hexdigest()
-
-        async def use_case(tx: db.Tx) -> bytes:
-            if endpoint.repeat == "key":
-                replay = await idempotency.replay(tx, call.caller, options.path, options.key, digest)
-                if replay is not None:
-                    return replay
-            content = msgspec.json.encode(await handler(call, tx, body))
-            if endpoint.audited:
-                await _audit(tx, endpoint, call)
-            if endpoint.repeat == "key":
-                kept = b"" if endpoint.secret_answer else content
-                await idempotency.remember(tx, call, options.path, options.key, digest, kept)
-            return content
-
-        return await call.site.database.write(use_case, keep=not options.dry_run)
-
-    return run
-
-
-async def _audit(tx: db.Tx, endpoint: AnyEndpoint, call: Call) -> None:
-    project = call.project
-    target = "/".join(value for name, value in call.params.items() if name != "project_id") or endpoint.path
-    await record.audit(
-        tx,
-        call.origin,
-        endpoint.name,
-        target,
-        org_id=project.org_id if project else call.params.get("org_id", ""),
-        project_id=project.project_id if project else "",
-    )
-
-
-def _decoder(endpoint: AnyEndpoint) -> Callable[[bytes], Any]:
-    if endpoint.request is NoBody:
-        return lambda raw: NoBody()
-    decoder = msgspec.json.Decoder(endpoint.request)
-
-    def decode(raw: bytes) -> Any:
+    async def _answer(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Answer]:
+        observe = self._observe_no_route
         try:
-            return decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            raise errors.ValidationFailed(str(error)) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise errors.InvalidRequest(f"The body is not JSON: {error}") from error
+            probe = self._probes.get(exchange.path.decode("latin-1"))
+            if probe is not None:
+                exchange.route = exchange.path.decode("latin-1")
+                return observe, await self._probe(probe, exchange)
+            match = self._routes.match(exchange.method, exchange.path)
+            observe, exchange.route = match.target.observe, match.target.endpoint.name
+            return observe, await self._serve(match.target, match.params, exchange)
+        except errors.ApiError as error:
+            return observe, problem.answer(error, exchange.correlation_id)
+        except tables.PageTokenInvalid:
+            refused = errors.ValidationFailed("`page_token` is not one of this list.", details={"field": "page_token"})
+            return observe, problem.answer(refused, exchange.correlation_id)
+        except db.Unavailable as error:
+            log.error("the store does not answer", correlation_id=exchange.correlation_id, why=str(error))
+            return observe, problem.answer(errors.Unavailable("The store does not answer."), exchange.correlation_id)
+        except Exception:
+            log.exception("unexpected failure", correlation_id=exchange.correlation_id, route=exchange.route)
+            return observe, problem.answer(errors.ApiError(), exchange.correlation_id)
 
-    return decode
+    async def _probe(self, probe: health.Probe, exchange: Exchange) -> Answer:
+        if exchange.method not in ("GET", "HEAD"):
+            raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
+        return await probe()
+
+    async def _serve(self, route: _Route, params: dict[str, str], exchange: Exchange) -> Answer:
+        endpoint = route.endpoint
+        admitted = await self._authority.authenticate(endpoint, exchange, params)
+        caller, project = admitted.caller, admitted.project
+        origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
+        exchange.caller = caller
+        exchange.org_id = project.org_id if project else params.get("org_id", "") if admitted.org_exists else ""
+        exchange.project_id = project.project_id if project else ""
+        await self._authority.authorise(endpoint, exchange, origin, params, admitted)
+        _bind_log_context(exchange)
+        query, dry_run = route.read_query(exchange.query_string)
+        raw = await exchange.body() if endpoint.mutates else b""
+        asked = running.Asked(raw, exchange.path.decode("latin-1"), dry_run, exchange.header)
+        call = Call(self._site, origin, params, query, exchange.peer, project, exchange.is_gone, exchange.header)
+        answer = await route.run(call, asked)
+        if not endpoint.mutates and time.perf_counter() - exchange.started_s > self._site.settings.stream_recheck_s:
+            # It was waited for. Whoever lost the right to see it meanwhile does not.
+            await self._admit_again(exchange)
+        return answer
+
+    async def _open(
+        self, exchange: Exchange, answer: Answer, source: Source, send: Send
+    ) -> tuple[streams.Guard, Source]:
+        """From here the stream belongs to a guard, which asks again and again whether this caller may see it."""
+        try:
+            await send(exchange.response_start(answer))
+        except BaseException:
+            source.close()
+            raise
+
+        async def check() -> None:
+            await self._admit_again(exchange)
+
+        return self._guards.join((exchange.header(b"authorization"), exchange.path), check, source), source
+
+    async def _admit_again(self, exchange: Exchange) -> None:
+        match = self._routes.match(exchange.method, exchange.path)
+        endpoint, exchange.now = match.target.endpoint, self._site.clock()
+        admitted = await self._authority.identify(endpoint, exchange, match.params)
+        origin = Origin(admitted.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
+        await self._authority.authorise(endpoint, exchange, origin, match.params, admitted)
+
+    def _report(self, exchange: Exchange, answer: Answer, observe: Callable[[int, float], None]) -> None:
+        duration_s = time.perf_counter() - exchange.started_s
+        observe(answer.status, duration_s)
+        finished = telemetry.Finished(
+            exchange.route or _NO_ROUTE,
+            exchange.method,
+            answer.status,
+            answer.code,
+            exchange.correlation_id,
+            exchange.trace,
+            exchange.org_id,
+            exchange.project_id,
+            exchange.caller.actor_type,
+            exchange.caller.actor_id,
+            exchange.started_ns,
+            duration_s,
+        )
+        if not (exchange.path in self._quiet and answer.status == 200):
+            telemetry.write_log(finished)
+        if self._spans is not None:
+            self._spans.export(finished)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    dry_run: bool
-    key: str
-    path: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _EdgeCall(Call):
-    options: _Options = _Options(False, "", "")
-
-
-def _readiness(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def ready(_: Request) -> Response:
-        await site.database.reader.one("SELECT number FROM migrations LIMIT 1")
-        return Response("ok\n")
-
-    return ready
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = {404: errors.NotFound, 405: errors.MethodNotAllowed}.get(error.status_code, errors.InvalidRequest)
-    return problem.response(kind(), ids.new("cor"), dict(error.headers or {}))
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    correlation_id = request.headers.get("X-Correlation-ID", "") or ids.new("cor")
-    log.error("unexpected failure", correlation_id=correlation_id, path=request.url.path, exc_info=error)
-    return problem.response(errors.ApiError(), correlation_id)
+def _bind_log_context(exchange: Exchange) -> None:
+    """Whatever a handler logs says for whom."""
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(
+        correlation_id=exchange.correlation_id,
+        trace_id=exchange.trace.trace_id,
+        org_id=exchange.org_id,
+        project_id=exchange.project_id,
+        actor=f"{exchange.caller.actor_type}:{exchange.caller.actor_id}",
+    )

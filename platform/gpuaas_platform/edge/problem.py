@@ -1,13 +1,16 @@
 """Write an error of the catalogue as a problem document. Nowhere else is a status code chosen."""
 
-from collections.abc import Mapping
+import math
 
 import msgspec
 from gpuaas_contract import errors
-from starlette.responses import Response
+
+from gpuaas_platform.edge.exchange import Answer, Header
+
+_MEDIA_TYPE = b"application/problem+json"
 
 
-def response(error: errors.ApiError, correlation_id: str, headers: Mapping[str, str] | None = None) -> Response:
+def answer(error: errors.ApiError, correlation_id: str) -> Answer:
     body = errors.Problem(
         type=f"urn:gpuaas:error:{error.code}",
         title=error.title,
@@ -20,10 +23,15 @@ def response(error: errors.ApiError, correlation_id: str, headers: Mapping[str, 
         retryable=error.retryable,
         fix=error.fix,
     )
-    extra = {"Retry-After": "1"} if error.status in (429, 503) else {}
-    return Response(
-        msgspec.json.encode(body),
-        status_code=error.status,
-        media_type="application/problem+json",
-        headers={**(headers or {}), **extra, "X-Correlation-ID": correlation_id},
-    )
+    return Answer(error.status, msgspec.json.encode(body), _MEDIA_TYPE, _headers(error), error.code)
+
+
+def _headers(error: errors.ApiError) -> tuple[Header, ...]:
+    if error.status in (429, 503):
+        wait_s = max(1, math.ceil(error.details.get("retry_after_s", 1)))
+        return ((b"retry-after", str(wait_s).encode()),)
+    if error.status == 401:
+        return ((b"www-authenticate", b"Bearer"),)
+    if error.status == 405:
+        return ((b"allow", ", ".join(error.details.get("allow", ())).encode()),)
+    return ()

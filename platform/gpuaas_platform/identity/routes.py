@@ -1,10 +1,10 @@
-"""Sign-in, who am I, organisations, projects, service accounts."""
+"""Sign-in, sessions, who am I, organisations, projects. `people_routes` and `account_routes` have the rest."""
 
-from gpuaas_contract import identity
+from gpuaas_contract import identity, sessions
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import rules, service, store
+from gpuaas_platform.identity import oidc, orgs, paging, service, store
 from gpuaas_platform.kit import db, tables
 
 routes = Routes()
@@ -20,64 +20,69 @@ async def service_account_token(call: Call, body: identity.ServiceAccountLogin) 
     return await service.service_account_login(call, body.key_id, body.client_secret)
 
 
+@routes.flow(sessions.OIDC_AUTHORIZE)
+async def start_oidc(call: Call, _: NoBody) -> sessions.OidcStart:
+    return await oidc.start(call)
+
+
+@routes.flow(sessions.OIDC_EXCHANGE)
+async def finish_oidc(call: Call, body: sessions.OidcExchange) -> identity.Token:
+    return await oidc.finish(call, body.code, body.state)
+
+
 @routes.read(identity.ME)
-async def me(call: Call, _: db.Reader) -> identity.Me:
+async def me(call: Call, reader: db.Reader) -> identity.Me:
     caller = call.caller
     return identity.Me(
-        actor_type=caller.actor_type, actor_id=caller.actor_id, name=caller.name, bindings=list(caller.bindings)
+        actor_type=caller.actor_type,
+        actor_id=caller.actor_id,
+        name=caller.name,
+        bindings=list(await service.all_bindings(reader, caller, call.now)),
+        session_id=caller.session_id,
+        session_expires_at=caller.session_expires_at,
     )
+
+
+@routes.read(sessions.SESSION_LIST)
+async def list_sessions(call: Call, reader: db.Reader) -> Page[sessions.Session]:
+    after, limit = paging.bounds("sessions", call.query)
+    found = await service.sessions(reader, call, after=after, limit=limit)
+    return paging.page("sessions", found, limit, lambda session: session.session_id)
+
+
+@routes.write(sessions.SESSION_END)
+async def end_session(call: Call, tx: db.Tx, _: NoBody) -> sessions.Session:
+    return await service.end_session(tx, call, call.params["session_id"])
+
+
+@routes.write(sessions.LOGOUT)
+async def logout(call: Call, tx: db.Tx, _: NoBody) -> sessions.Session:
+    return await service.end_session(tx, call, call.caller.session_id)
 
 
 @routes.write(identity.ORG_CREATE)
 async def create_org(call: Call, tx: db.Tx, body: identity.CreateOrg) -> identity.Org:
-    return await service.create_org(tx, call, body.name)
+    return await orgs.create_org(tx, call, body.name)
 
 
 @routes.read(identity.ORG_LIST)
 async def list_orgs(call: Call, reader: db.Reader) -> Page[identity.Org]:
-    found, token = await tables.page(
-        store.ORGS, reader, "1 = 1", [], size=call.query.page_size, token=call.query.page_token
+    where, values = store.visible_orgs(call.caller, call.now)
+    found, token = await tables.page_as_stored(
+        store.ORGS, reader, where, values, size=call.query.page_size, token=call.query.page_token
     )
-    if not rules.sees_everything(call.caller.bindings, "identity.org.read"):
-        scopes = {binding.scope for binding in call.caller.bindings}
-        found = [org for org in found if org.org_id in scopes]
     return Page(items=found, next_page_token=token)
 
 
 @routes.write(identity.PROJECT_CREATE)
 async def create_project(call: Call, tx: db.Tx, body: identity.CreateProject) -> identity.Project:
-    return await service.create_project(tx, call, body.name)
+    return await orgs.create_project(tx, call, body.name)
 
 
 @routes.read(identity.PROJECT_LIST)
 async def list_projects(call: Call, reader: db.Reader) -> Page[identity.Project]:
-    found, token = await tables.page(
-        store.PROJECTS, reader, "1 = 1", [], size=call.query.page_size, token=call.query.page_token
-    )
-    if not rules.sees_everything(call.caller.bindings, "identity.project.read"):
-        scopes = {binding.scope for binding in call.caller.bindings}
-        found = [project for project in found if project.org_id in scopes or project.project_id in scopes]
-    return Page(items=found, next_page_token=token)
-
-
-@routes.write(identity.SERVICE_ACCOUNT_CREATE)
-async def create_service_account(call: Call, tx: db.Tx, body: identity.CreateServiceAccount) -> identity.ServiceAccount:
-    return await service.create_service_account(tx, call, body.name)
-
-
-@routes.read(identity.SERVICE_ACCOUNT_LIST)
-async def list_service_accounts(call: Call, reader: db.Reader) -> Page[identity.ServiceAccount]:
-    found, token = await tables.page(
-        store.SERVICE_ACCOUNTS,
-        reader,
-        "project_id = $1",
-        [call.params["project_id"]],
-        size=call.query.page_size,
-        token=call.query.page_token,
+    where, values = store.visible_projects(call.caller, call.now)
+    found, token = await tables.page_as_stored(
+        store.PROJECTS, reader, where, values, size=call.query.page_size, token=call.query.page_token
     )
     return Page(items=found, next_page_token=token)
-
-
-@routes.write(identity.SERVICE_ACCOUNT_KEY_CREATE)
-async def create_key(call: Call, tx: db.Tx, _: NoBody) -> identity.ServiceAccountKey:
-    return await service.create_key(tx, call, call.params["service_account_id"])

@@ -1,163 +1,158 @@
-"""Sign-in, tokens, and the making of organisations, projects and service accounts. The edge asks `authenticate`."""
+"""Signing in and out, tokens and sessions. `admission` reads what is made here; nodes get tokens here too."""
 
-import asyncio
+import dataclasses
 import datetime
 import hmac
+from typing import NoReturn
 
-import argon2
 from gpuaas_contract import errors
-from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount, ServiceAccountKey, Token
+from gpuaas_contract.identity import Binding, Token
+from gpuaas_contract.sessions import Session
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.identity import store
+from gpuaas_platform.identity import passwords, store, token_store
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
-_HASHER = argon2.PasswordHasher()
-_NOBODY = _HASHER.hash("nobody has this password")
 _EXPIRED_TOKENS_KEPT_S = 86_400
+_NAME_KEPT_MAX = 100
 
 
-async def authenticate(reader: db.Reader, token: str, now: datetime.datetime) -> Caller:
-    """Look the token up on every call, so that what was revoked stops working with the next one."""
-    row = await store.token(reader, ids.digest(token))
-    if row is None:
-        raise errors.TokenInvalid
-    if row["expires_at"] <= clock.micros(now):
-        raise errors.TokenExpired
-    actor_id: str = row["actor_id"]
-    if row["actor_type"] == "node":
-        return Caller("node", actor_id)
-    if row["actor_type"] == "service_account":
-        return await _service_account_caller(reader, actor_id)
-    name = await store.user_name(reader, actor_id)
-    if name is None:
-        raise errors.TokenInvalid
-    return Caller("user", actor_id, name, await store.bindings(reader, actor_id))
+async def all_bindings(reader: db.Reader, caller: Caller, now: datetime.datetime) -> tuple[Binding, ...]:
+    """Every role a caller has; a call carries only those that reach its target."""
+    return await store.bindings(reader, caller.actor_id, now) if caller.actor_type == "user" else caller.bindings
 
 
 async def login(call: Call, name: str, password: str) -> Token:
-    database = call.site.database
-    row = await store.user_by_name(database.reader, name)
-    matches = await asyncio.to_thread(_password_matches, row["password_hash"] if row else _NOBODY, password)
-    if row is None or not matches:
-        await database.write(lambda tx: _audit_failed_login(tx, call.origin, name))
-        raise errors.CredentialsInvalid
-    caller = Caller("user", row["user_id"], name)
-    return await database.write(
-        lambda tx: issue_token(tx, _origin_of(call, caller), caller, call.site.settings.session_ttl_s)
-    )
+    site = call.site
+    user = await store.user_by_name(site.database.reader, name)
+    password_hash = user["password_hash"] if user else ""
+    keys = attempt_keys(call, name)
+    matches = await passwords.matches(site.attempts, keys, call.now, password_hash, password)
+    if user is None or not matches or user["state"] != "active":
+        await _refuse(call, name)
+    site.attempts.forget(keys[0])
+    caller = Caller("user", user["user_id"], name)
+
+    async def use_case(tx: db.Tx) -> Token:
+        # The password took its time to check; meanwhile it may have been changed, or its owner disabled.
+        present = await store.user(tx, caller.actor_id)
+        if present is None or present["state"] != "active" or present["password_hash"] != password_hash:
+            raise errors.CredentialsInvalid
+        return await issue_token(tx, origin_of(call, caller), caller, site.settings.session_ttl_s)
+
+    return await site.database.write(use_case)
 
 
 async def service_account_login(call: Call, key_id: str, client_secret: str) -> Token:
-    database = call.site.database
-    row = await store.key(database.reader, key_id)
-    expected = row["secret_digest"] if row else ids.digest("")
-    if not hmac.compare_digest(expected, ids.digest(client_secret)) or row is None:
-        await database.write(lambda tx: _audit_failed_login(tx, call.origin, key_id))
-        raise errors.CredentialsInvalid
-    caller = await _service_account_caller(database.reader, row["service_account_id"])
-    lifetime_s = call.site.settings.service_account_token_ttl_s
-    return await database.write(lambda tx: issue_token(tx, _origin_of(call, caller), caller, lifetime_s))
+    key = await token_store.key_secret(call.site.database.reader, key_id, call.now)
+    expected = key["secret_digest"] if key else ids.digest("")
+    if not hmac.compare_digest(expected, ids.digest(client_secret)) or key is None:
+        await _refuse(call, key_id)
+
+    async def use_case(tx: db.Tx) -> Token:
+        return await _token_for_key(tx, call, key_id)
+
+    return await call.site.database.write(use_case)
 
 
-async def issue_token(tx: db.Tx, origin: Origin, caller: Caller, lifetime_s: int) -> Token:
+async def issue_token(
+    tx: db.Tx,
+    origin: Origin,
+    caller: Caller,
+    lifetime_s: int,
+    *,
+    key_id: str = "",
+    until: datetime.datetime | None = None,
+) -> Token:
+    """`until` cuts the lifetime short: nothing made with a key outlives it."""
     secret = ids.new_secret({"user": "session", "service_account": "sat", "node": "node"}[caller.actor_type])
-    expires_at = clock.micros(origin.now + datetime.timedelta(seconds=lifetime_s))
-    await store.add_token(tx, ids.digest(secret), caller.actor_type, caller.actor_id, expires_at)
-    await store.forget_tokens(tx, clock.micros(origin.now) - _EXPIRED_TOKENS_KEPT_S * 1_000_000)
+    expires_at = origin.now + datetime.timedelta(seconds=lifetime_s)
+    expires_at = min(expires_at, until) if until else expires_at
+    await token_store.add_token(
+        tx,
+        ids.digest(secret),
+        caller.actor_type,
+        caller.actor_id,
+        token_id=ids.new("ses"),
+        key_id=key_id,
+        created_at=clock.micros(origin.now),
+        expires_at=clock.micros(expires_at),
+    )
+    await token_store.forget_tokens(tx, clock.micros(origin.now) - _EXPIRED_TOKENS_KEPT_S * 1_000_000)
     if caller.actor_type != "node":
         await record.audit(tx, origin, "auth.token.issue", caller.actor_id)
-    return Token(access_token=secret, expires_in_s=lifetime_s)
+    return Token(access_token=secret, expires_in_s=int((expires_at - origin.now).total_seconds()))
+
+
+async def sessions(reader: db.Reader, call: Call, *, after: str, limit: int) -> list[Session]:
+    rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after=after, limit=limit)
+    return [_shown_session(row, call) for row in rows]
+
+
+async def end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
+    row = await token_store.live_token(tx, call.caller.actor_id, session_id, call.now)
+    if row is None:
+        raise errors.NotFound("You have no such session.")
+    await token_store.end_token(tx, session_id)
+    return _shown_session(row, call)
 
 
 async def set_password(site: Site, origin: Origin, name: str, password: str, role: str) -> None:
-    """Make a person a platform-wide `role`, or give them a new password. Used at first start and for recovery."""
-    password_hash = await asyncio.to_thread(_HASHER.hash, password)
+    """Make a person a platform-wide `role`, or let them in again. Used at first start and for recovery."""
+    password_hash = await passwords.hashed(password)
 
     async def use_case(tx: db.Tx) -> None:
-        await store.put_user(tx, ids.new("user"), name, password_hash)
-        row = await store.user_by_name(tx, name)
-        if row is None:
-            raise LookupError(name)
-        await store.bind(tx, row["user_id"], role, "platform")
+        user = await store.user_by_name(tx, name)
+        user_id = user["user_id"] if user else await store.add_user(tx, name, created_by="platform", now=origin.now)
+        await store.set_password_hash(tx, user_id, password_hash)
+        await store.set_user_state(tx, user_id, "active")
+        await token_store.end_tokens_of(tx, user_id)
+        await store.bind(tx, user_id, role, "platform", created_by="platform", now=origin.now)
         await record.audit(tx, origin, "identity.user.set_password", name)
 
     await site.database.write(use_case)
 
 
-async def create_org(tx: db.Tx, call: Call, name: str) -> Org:
-    _check_name(name)
-    if await store.ORGS.find(tx, "name = $1", name):
-        raise errors.Conflict(f"There is an organisation named {name} already.")
-    org = Org(org_id=ids.new("org"), name=name, created_at=call.now)
-    await store.ORGS.insert(tx, org)
-    return org
+def attempt_keys(call: Call, name: str) -> tuple[str, str]:
+    """Failures count against the name and against the address they come from."""
+    return f"name:{name[:_NAME_KEPT_MAX]}", f"peer:{call.peer}"
 
 
-async def create_project(tx: db.Tx, call: Call, name: str) -> Project:
-    _check_name(name)
-    org_id = call.params["org_id"]
-    if await store.PROJECTS.find(tx, "org_id = $1 AND name = $2", org_id, name):
-        raise errors.Conflict(f"The organisation has a project named {name} already.")
-    project = Project(project_id=ids.new("proj"), org_id=org_id, name=name, created_at=call.now)
-    await store.PROJECTS.insert(tx, project)
-    return project
+def origin_of(call: Call, caller: Caller) -> Origin:
+    return dataclasses.replace(call.origin, caller=caller)
 
 
-async def create_service_account(tx: db.Tx, call: Call, name: str) -> ServiceAccount:
-    _check_name(name)
-    project = call.in_project()
-    if await store.SERVICE_ACCOUNTS.find(tx, "project_id = $1 AND name = $2", project.project_id, name):
-        raise errors.Conflict(f"The project has a service account named {name} already.")
-    account = ServiceAccount(
-        service_account_id=ids.new("sa"),
-        org_id=project.org_id,
-        project_id=project.project_id,
-        name=name,
-        state="active",
-        created_by=call.caller.actor_id,
-        created_at=call.now,
+async def _token_for_key(tx: db.Tx, call: Call, key_id: str) -> Token:
+    key = await token_store.key_secret(tx, key_id, call.now)
+    account = await store.SERVICE_ACCOUNTS.get(tx, key["service_account_id"]) if key else None
+    if key is None or account is None or account.state != "active":
+        raise errors.CredentialsInvalid
+    await token_store.note_key_use(tx, key_id, call.now)
+    caller = Caller("service_account", account.service_account_id, account.name)
+    return await issue_token(
+        tx,
+        origin_of(call, caller),
+        caller,
+        call.site.settings.service_account_token_ttl_s,
+        key_id=key_id,
+        until=clock.moment_or_none(key["expires_at"]),
     )
-    await store.SERVICE_ACCOUNTS.insert(tx, account)
-    return account
 
 
-async def create_key(tx: db.Tx, call: Call, service_account_id: str) -> ServiceAccountKey:
-    account = await store.SERVICE_ACCOUNTS.get(tx, service_account_id)
-    if account is None or account.project_id != call.in_project().project_id:
-        raise errors.NotFound
-    secret = ids.new_secret("sak")
-    key_id = ids.new("key")
-    await store.add_key(tx, key_id, service_account_id, ids.digest(secret))
-    return ServiceAccountKey(key_id=key_id, service_account_id=service_account_id, client_secret=secret)
+async def _refuse(call: Call, name: str) -> NoReturn:
+    async def use_case(tx: db.Tx) -> None:
+        await record.audit(tx, call.origin, "auth.login", name[:_NAME_KEPT_MAX], result="failure")
+
+    await call.site.database.write(use_case)
+    raise errors.CredentialsInvalid
 
 
-async def _service_account_caller(reader: db.Reader, service_account_id: str) -> Caller:
-    account = await store.SERVICE_ACCOUNTS.get(reader, service_account_id)
-    if account is None or account.state != "active":
-        raise errors.TokenInvalid
-    binding = Binding(role="service_account", scope=account.project_id)
-    return Caller("service_account", service_account_id, account.name, (binding,))
-
-
-async def _audit_failed_login(tx: db.Tx, origin: Origin, name: str) -> None:
-    await record.audit(tx, origin, "auth.login", name[:100], result="failure")
-
-
-def _password_matches(password_hash: str, password: str) -> bool:
-    try:
-        return _HASHER.verify(password_hash, password)
-    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-        return False
-
-
-def _origin_of(call: Call, caller: Caller) -> Origin:
-    return Origin(caller, call.origin.correlation_id, call.now)
-
-
-def _check_name(name: str) -> None:
-    if not (1 <= len(name) <= 63 and name.replace("-", "").replace("_", "").isalnum() and name.isascii()):
-        raise errors.ValidationFailed(
-            "A name has 1 to 63 letters, digits, hyphens or underscores.", details={"field": "name"}
-        )
+def _shown_session(row: db.Row, call: Call) -> Session:
+    return Session(
+        session_id=row["token_id"],
+        created_at=clock.moment(row["created_at"]),
+        expires_at=clock.moment(row["expires_at"]),
+        current=row["token_id"] == call.caller.session_id,
+        key_id=row["key_id"],
+    )

@@ -1,9 +1,16 @@
-"""SQL of organisations, projects, people, service accounts, tokens and bindings."""
+"""SQL of organisations, projects, people, service accounts and role bindings. `token_store` has tokens and keys."""
 
+import datetime
+from typing import Any
+
+from gpuaas_contract.bindings import RoleBinding
 from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount
+from gpuaas_contract.users import User
 
-from gpuaas_platform.kit import db
-from gpuaas_platform.kit.tables import Table
+from gpuaas_platform.call import Caller
+from gpuaas_platform.identity import rules
+from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit.tables import PAGE_MAX, Table
 
 ORGS = Table("orgs", Org, "org_id", name=lambda org: org.name)
 PROJECTS = Table(
@@ -18,68 +25,202 @@ SERVICE_ACCOUNTS = Table(
     state=lambda account: account.state,
 )
 
+_SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
+_USER = "user_id, name, state, password_hash, issuer, subject, created_by, created_at"
+_BINDING = """bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope, bindings.created_by,
+    bindings.created_at, bindings.expires_at, bindings.reason
+    FROM bindings JOIN users ON users.user_id = bindings.user_id"""
+
 
 async def user_by_name(reader: db.Reader, name: str) -> db.Row | None:
-    return await reader.one("SELECT user_id, password_hash FROM users WHERE name = $1", name)
+    return await reader.one(f"SELECT {_USER} FROM users WHERE name = $1", name)  # noqa: S608 - columns are ours
 
 
-async def user_name(reader: db.Reader, user_id: str) -> str | None:
-    row = await reader.one("SELECT name FROM users WHERE user_id = $1", user_id)
-    return str(row[0]) if row is not None else None
+async def user(reader: db.Reader, user_id: str) -> db.Row | None:
+    return await reader.one(f"SELECT {_USER} FROM users WHERE user_id = $1", user_id)  # noqa: S608
 
 
-async def put_user(tx: db.Tx, user_id: str, name: str, password_hash: str) -> None:
+async def user_by_subject(reader: db.Reader, issuer: str, subject: str) -> db.Row | None:
+    return await reader.one(
+        f"SELECT {_USER} FROM users WHERE issuer = $1 AND subject = $2 AND issuer <> ''",  # noqa: S608
+        issuer,
+        subject,
+    )
+
+
+async def users_after(reader: db.Reader, after: str, limit: int) -> list[User]:
+    rows = await reader.all(
+        f"SELECT {_USER} FROM users WHERE user_id > $1 ORDER BY user_id LIMIT $2",  # noqa: S608
+        after,
+        limit,
+    )
+    return [shown_user(row) for row in rows]
+
+
+def shown_user(row: db.Row) -> User:
+    return User(
+        user_id=row["user_id"],
+        name=row["name"],
+        state=row["state"],
+        has_password=bool(row["password_hash"]),
+        issuer=row["issuer"],
+        external_id=f"oidc:{row['subject']}" if row["subject"] else "",
+        created_by=row["created_by"],
+        created_at=clock.moment(row["created_at"]),
+    )
+
+
+async def add_user(
+    tx: db.Tx,
+    name: str,
+    *,
+    created_by: str,
+    now: datetime.datetime,
+    password_hash: str = "",
+    issuer: str = "",
+    subject: str = "",
+) -> str:
+    user_id = ids.new("user")
     await tx.run(
-        """INSERT INTO users (user_id, name, password_hash) VALUES ($1, $2, $3)
-           ON CONFLICT (name) DO UPDATE SET password_hash = excluded.password_hash""",
+        """INSERT INTO users (user_id, name, state, password_hash, issuer, subject, created_by, created_at)
+           VALUES ($1, $2, 'active', $3, $4, $5, $6, $7)""",
         user_id,
         name,
         password_hash,
+        issuer,
+        subject,
+        created_by,
+        clock.micros(now),
     )
+    return user_id
 
 
-async def bind(tx: db.Tx, subject_id: str, role: str, scope: str) -> None:
+async def set_user_state(tx: db.Tx, user_id: str, state: str) -> None:
+    await tx.run("UPDATE users SET state = $2 WHERE user_id = $1", user_id, state)
+
+
+async def set_password_hash(tx: db.Tx, user_id: str, password_hash: str) -> None:
+    await tx.run("UPDATE users SET password_hash = $2 WHERE user_id = $1", user_id, password_hash)
+
+
+async def bind(
+    tx: db.Tx,
+    user_id: str,
+    role: str,
+    scope: str,
+    *,
+    created_by: str = "",
+    now: datetime.datetime = clock.EPOCH,
+    expires_at: datetime.datetime | None = None,
+    reason: str = "",
+) -> str:
+    """The new binding's id. One that expired, or a temporary one that is given anew, is replaced."""
     await tx.run(
-        "INSERT INTO bindings (subject_id, role, scope) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        subject_id,
+        "DELETE FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at <> 0", user_id, role, scope
+    )
+    binding_id = ids.new("bind")
+    await tx.run(
+        """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (user_id, role, scope) DO NOTHING""",
+        binding_id,
+        user_id,
+        role,
+        scope,
+        created_by,
+        clock.micros(now),
+        clock.micros(expires_at) if expires_at else 0,
+        reason,
+    )
+    return binding_id
+
+
+async def unbind(tx: db.Tx, binding_id: str) -> None:
+    await tx.run("DELETE FROM bindings WHERE binding_id = $1", binding_id)
+
+
+async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> tuple[Binding, ...]:
+    rows = await reader.all(
+        "SELECT role, scope, expires_at FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)",
+        user_id,
+        clock.micros(now),
+    )
+    return tuple(Binding(role=row[0], scope=row[1], expires_at=clock.moment_or_none(row[2])) for row in rows)
+
+
+async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.datetime) -> RoleBinding | None:
+    row = await reader.one(
+        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.scope = $2
+            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
+        binding_id,
+        scope,
+        clock.micros(now),
+    )
+    return _shown_binding(row) if row is not None else None
+
+
+async def bindings_at(
+    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int = PAGE_MAX
+) -> list[RoleBinding]:
+    rows = await reader.all(
+        f"""SELECT {_BINDING} WHERE bindings.scope = $1 AND bindings.binding_id > $2
+            AND (bindings.expires_at = 0 OR bindings.expires_at > $3) ORDER BY bindings.binding_id LIMIT $4""",
+        scope,
+        after,
+        clock.micros(now),
+        limit,
+    )
+    return [_shown_binding(row) for row in rows]
+
+
+async def holds(reader: db.Reader, user_id: str, role: str, scope: str) -> bool:
+    """For good, that is: temporary roles do not count."""
+    row = await reader.one(
+        "SELECT 1 FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at = 0",
+        user_id,
         role,
         scope,
     )
+    return row is not None
 
 
-async def bindings(reader: db.Reader, subject_id: str) -> tuple[Binding, ...]:
-    rows = await reader.all("SELECT role, scope FROM bindings WHERE subject_id = $1", subject_id)
-    return tuple(Binding(role=row[0], scope=row[1]) for row in rows)
+async def others_holding(reader: db.Reader, role: str, scope: str, *, apart_from: str) -> int:
+    """How many people who can sign in hold the role there for good, one person apart."""
+    row = await reader.one(
+        """SELECT count(*) FROM bindings JOIN users ON users.user_id = bindings.user_id
+           WHERE bindings.role = $1 AND bindings.scope = $2 AND bindings.expires_at = 0
+           AND users.state = 'active' AND users.user_id <> $3""",
+        role,
+        scope,
+        apart_from,
+    )
+    return int(row[0]) if row is not None else 0
 
 
-async def add_token(tx: db.Tx, digest: str, actor_type: str, actor_id: str, expires_at: int) -> None:
-    await tx.run(
-        "INSERT INTO tokens (digest, actor_type, actor_id, expires_at) VALUES ($1, $2, $3, $4)",
-        digest,
-        actor_type,
-        actor_id,
-        expires_at,
+def _shown_binding(row: db.Row) -> RoleBinding:
+    return RoleBinding(
+        binding_id=row[0],
+        user_id=row[1],
+        user_name=row[2],
+        role=row[3],
+        scope=row[4],
+        created_by=row[5],
+        created_at=clock.moment(row[6]),
+        expires_at=clock.moment_or_none(row[7]),
+        reason=row[8],
     )
 
 
-async def token(reader: db.Reader, digest: str) -> db.Row | None:
-    return await reader.one("SELECT actor_type, actor_id, expires_at FROM tokens WHERE digest = $1", digest)
+def visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[Any]]:
+    """What comes after WHERE in a list of organisations, and its values."""
+    if rules.sees_everything(caller.bindings, "identity.org.read"):
+        return "1 = 1", []
+    return f"org_id IN ({_SCOPES})", [caller.actor_id, clock.micros(now)]
 
 
-async def forget_tokens(tx: db.Tx, expired_before: int) -> None:
-    await tx.run("DELETE FROM tokens WHERE expires_at < $1", expired_before)
-
-
-async def add_key(tx: db.Tx, key_id: str, service_account_id: str, secret_digest: str) -> None:
-    await tx.run(
-        "INSERT INTO service_account_keys (key_id, service_account_id, secret_digest) VALUES ($1, $2, $3)",
-        key_id,
-        service_account_id,
-        secret_digest,
-    )
-
-
-async def key(reader: db.Reader, key_id: str) -> db.Row | None:
-    return await reader.one(
-        "SELECT service_account_id, secret_digest FROM service_account_keys WHERE key_id = $1", key_id
-    )
+def visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[Any]]:
+    """The same for projects; a service account sees the one it belongs to."""
+    if rules.sees_everything(caller.bindings, "identity.project.read"):
+        return "1 = 1", []
+    own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""
+    where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3)"
+    return where, [caller.actor_id, clock.micros(now), own]

@@ -1,11 +1,11 @@
 """The one place that saves an instance, member or operation: bumps its revision, tells the change, wakes watchers."""
 
-from collections.abc import Mapping
-
 import msgspec
+from gpuaas_contract.event_types import InstanceChanged, MemberChanged
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import InstanceStatus
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.instances import store
@@ -37,15 +37,15 @@ async def save_member(tx: db.Tx, origin: Origin, present: Member, changed: Membe
             tx,
             origin,
             "apps.member.changed",
-            {
-                "member_id": saved.member_id,
-                "component_key": saved.component_key,
-                "node_name": saved.node_name,
-                "status": saved.status,
-                "was": present.status,
-                "status_reason": saved.status_reason,
-                "operation_id": saved.last_operation_id,
-            },
+            MemberChanged(
+                member_id=saved.member_id,
+                component_key=saved.component_key,
+                node_name=saved.node_name,
+                status=saved.status,
+                was=present.status,
+                status_reason=saved.status_reason,
+                operation_id=saved.last_operation_id,
+            ),
             org_id=saved.org_id,
             project_id=saved.project_id,
             app_slug=instance.app_slug if instance else "",
@@ -68,18 +68,24 @@ async def set_instance_status(
     )
     await store.INSTANCES.save(tx, saved)
     if saved.status != instance.status:
-        payload = {"name": saved.name, "was": instance.status, "reason": reason, "operation_id": operation.operation_id}
-        await tell(tx, origin, f"apps.instance.{status}", operation, payload)
+        changed = InstanceChanged(
+            operation_id=operation.operation_id,
+            kind=operation.kind,
+            name=saved.name,
+            was=instance.status,
+            reason=reason,
+        )
+        await tell(tx, origin, f"apps.instance.{status}", operation, changed)
     return saved
 
 
-async def tell(tx: db.Tx, origin: Origin, kind: str, operation: Operation, payload: Mapping[str, object]) -> None:
+async def tell(tx: db.Tx, origin: Origin, kind: str, operation: Operation, payload: Wire) -> None:
     """An event of this operation, under the correlation id of the request that asked for it."""
     await record.emit(
         tx,
         origin,
         kind,
-        {"operation_id": operation.operation_id, "kind": operation.kind, **payload},
+        payload,
         org_id=operation.org_id,
         project_id=operation.project_id,
         app_slug=operation.app_slug,

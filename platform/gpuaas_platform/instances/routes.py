@@ -21,7 +21,7 @@ async def deploy(call: Call, tx: db.Tx, body: instances.DeployInstance) -> insta
 
 @routes.read(instances.INSTANCE_LIST)
 async def list_instances(call: Call, reader: db.Reader) -> Page[instances.Instance]:
-    found, token = await tables.page(
+    found, token = await tables.page_as_stored(
         store.INSTANCES,
         reader,
         "project_id = $1",
@@ -48,7 +48,7 @@ async def list_roles(call: Call, reader: db.Reader) -> instances.Roles:
 @routes.read(instances.MEMBER_LIST)
 async def list_members(call: Call, reader: db.Reader) -> Page[instances.Member]:
     instance = await service.in_project(reader, call, call.params["instance_id"])
-    found, token = await tables.page(
+    found, token = await tables.page_as_stored(
         store.MEMBERS,
         reader,
         "instance_id = $1",
@@ -106,7 +106,7 @@ async def list_operations(call: Call, reader: db.Reader) -> Page[operations.Oper
     where, values = "project_id = $1", [call.params["project_id"]]
     if call.query.instance_id:
         where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
-    found, token = await tables.page(
+    found, token = await tables.page_as_stored(
         store.OPERATIONS, reader, where, values, size=call.query.page_size, token=call.query.page_token
     )
     return Page(items=found, next_page_token=token)

@@ -1,7 +1,7 @@
 """Pure: may this be asked, may this be reported, and what follows from it."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from gpuaas_contract import errors, lifecycles
@@ -18,6 +18,8 @@ from gpuaas_contract.operations import (
     OperationKind,
     Target,
 )
+
+from gpuaas_platform.policy import rules as policy_rules
 
 STARTS: dict[str, frozenset[str]] = {
     "drain": frozenset({"ready", "degraded", "draining", "drained"}),
@@ -44,6 +46,16 @@ def check_free(active: Sequence[Operation], kind: OperationKind, member_ids: Ite
                 details={"operation_id": other.operation_id, "kind": other.kind},
                 fix=f"gpuaas op follow {other.operation_id}",
             )
+
+
+def check_policy(layers: policy_rules.Layers, instances: int, placement: Mapping[str, Sequence[str]]) -> None:
+    """One more instance in the project, with a member per placed allocation."""
+    policy_rules.check_limit(layers, "instances_max", present=instances, asked=1)
+    check_members_max(layers, 0, sum(len(allocation_ids) for allocation_ids in placement.values()))
+
+
+def check_members_max(layers: policy_rules.Layers, present: int, asked: int) -> None:
+    policy_rules.check_limit(layers, "members_per_instance_max", present=present, asked=asked)
 
 
 def check_member_request(

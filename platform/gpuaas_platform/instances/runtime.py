@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 
 import msgspec
-from gpuaas_contract import errors, lifecycles, runtime
+from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import AccessBundle, Member
 from gpuaas_contract.operations import FailureClass, Lease, Operation, OperationError, Step
 
@@ -57,8 +57,15 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Operat
     else:
         steps[position] = _moved_step(steps[position], body, call.now)
     saved = await changes.save_operation(tx, msgspec.structs.replace(operation, steps=steps))
-    payload = {"step": body.name, "member_id": body.member_id, "state": body.state, "message": body.message}
-    await changes.tell(tx, call.origin, "apps.operation.step", operation, payload)
+    told = event_types.OperationStep(
+        operation_id=operation.operation_id,
+        kind=operation.kind,
+        step=body.name,
+        member_id=body.member_id,
+        state=body.state,
+        message=body.message,
+    )
+    await changes.tell(tx, call.origin, "apps.operation.step", operation, told)
     return saved
 
 
@@ -141,7 +148,10 @@ async def _take(tx: db.Tx, call: Call, waiting: Operation, body: runtime.ClaimOp
         lease=Lease(holder=body.holder, claim_id=body.claim_id, epoch=epoch, expires_at=_lease_end(call, body.lease_s)),
     )
     saved = await changes.save_operation(tx, taken)
-    await changes.tell(tx, call.origin, "apps.operation.claimed", saved, {"holder": body.holder, "epoch": saved.epoch})
+    told = event_types.OperationClaimed(
+        operation_id=saved.operation_id, kind=saved.kind, holder=body.holder, epoch=saved.epoch
+    )
+    await changes.tell(tx, call.origin, "apps.operation.claimed", saved, told)
     instance = await store.INSTANCES.get(tx, waiting.instance_id)
     if waiting.kind == "deploy" and instance is not None and instance.status == "requested":
         await changes.set_instance_status(tx, call.origin, instance, "deploying", "", saved)
@@ -203,8 +213,13 @@ async def _end(tx: db.Tx, origin: Origin, operation: Operation, error: Operation
     members = await store.members_of(tx, operation.instance_id)
     status = rules.instance_status(instance.status, operation, error is None, members)
     await changes.set_instance_status(tx, origin, instance, status, error.message if error else "", ended)
-    payload = {"status": ended.status, "error": error.message if error else ""}
-    await changes.tell(tx, origin, "apps.operation.ended", ended, payload)
+    told = event_types.OperationEnded(
+        operation_id=ended.operation_id,
+        kind=ended.kind,
+        status=ended.status,
+        error=error.message if error else "",
+    )
+    await changes.tell(tx, origin, "apps.operation.ended", ended, told)
     return ended
 
 

@@ -7,6 +7,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.access import MachineAccess, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.catalog import AppVersion, Manifest
+from gpuaas_contract.event_types import InstanceChanged, OperationAccepted
 from gpuaas_contract.instances import (
     Decommission,
     Deployed,
@@ -24,15 +25,18 @@ from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import changes, rules, store
 from gpuaas_platform.kit import db, ids
+from gpuaas_platform.policy import service as policy
 
 
 async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     project = call.in_project()
-    version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version)
+    layers = await policy.of_project(tx, project)
+    version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
     catalog_rules.check_inputs(version.manifest, body.topology, body.inputs)
     placement = catalog_rules.placement(version.manifest, body.topology, body.inputs)
     if await store.live_instance_named(tx, project.project_id, body.name):
         raise errors.Conflict(f"There is an instance named {body.name} already.", details={"field": "name"})
+    rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
     instance = _new_instance(call, body, version, placement)
     await store.INSTANCES.insert(tx, instance)
     members = [
@@ -43,7 +47,8 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     operation = await _accept(tx, call, instance, version.manifest, "deploy", members)
     instance = msgspec.structs.replace(instance, last_operation_id=operation.operation_id)
     await store.INSTANCES.save(tx, instance)
-    await changes.tell(tx, call.origin, "apps.instance.requested", operation, {"name": instance.name})
+    requested = InstanceChanged(operation_id=operation.operation_id, kind=operation.kind, name=instance.name)
+    await changes.tell(tx, call.origin, "apps.instance.requested", operation, requested)
     return Deployed(instance=instance, operation=operation)
 
 
@@ -72,6 +77,8 @@ async def operate_members(tx: db.Tx, call: Call, instance_id: str, body: MemberO
     component_key = rules.check_member_request(manifest, instance, members, body)
     rules.check_free(await store.active_operations(tx, instance_id), body.kind, body.member_ids)
     if body.kind == "add":
+        layers = await policy.of_project(tx, call.in_project())
+        rules.check_members_max(layers, len(rules.live_members(members)), len(body.allocation_ids))
         targets = [await _new_member(tx, call, instance, component_key, found) for found in body.allocation_ids]
     else:
         targets = [member for member in members if member.member_id in body.member_ids]
@@ -217,9 +224,10 @@ async def _accept(
             member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
         )
         await changes.save_member(tx, call.origin, member, owned)
-    await changes.tell(
-        tx, call.origin, "apps.operation.accepted", operation, {"members": [member.member_id for member in members]}
+    accepted = OperationAccepted(
+        operation_id=operation.operation_id, kind=operation.kind, members=[member.member_id for member in members]
     )
+    await changes.tell(tx, call.origin, "apps.operation.accepted", operation, accepted)
     tx.wake(changes.claims_topic(instance.project_id, instance.app_slug))
     return operation
 

@@ -71,6 +71,11 @@ async def overdue(reader: db.Reader, now: int) -> list[Operation]:
     return await OPERATIONS.find(reader, "status IN ('accepted', 'running') AND deadline_at <= $1 LIMIT 100", now)
 
 
+async def live_count(reader: db.Reader, project_id: str) -> int:
+    row = await reader.one("SELECT COUNT(*) FROM instances WHERE project_id = $1 AND status <> 'deleted'", project_id)
+    return int(row[0]) if row is not None else 0
+
+
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:
     found = await INSTANCES.find(reader, "project_id = $1 AND name = $2 AND status <> 'deleted'", project_id, name)
     return found[0] if found else None

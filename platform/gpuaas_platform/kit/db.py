@@ -12,6 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
+OnGroup = Callable[[int, float], None]
+"""Called after each commit with the number of writers and the seconds it took."""
+
+
+class Unavailable(Exception):
+    """The store does not answer, or cannot take more."""
+
+
+def nobody_counts(_: int, __: float) -> None:
+    return
 
 
 class Row(Protocol):
@@ -39,6 +49,7 @@ UseCase = Callable[[Tx], Awaitable[Result]]
 
 class Database(Protocol):
     reader: Reader
+    on_group: OnGroup
 
     async def write(self, use_case: UseCase[Result], *, keep: bool = True) -> Result:
         """Run the use case and commit it; with keep=False roll it back and still return its result (dry run)."""
@@ -60,9 +71,9 @@ class Job:
 
 def settle(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: BaseException | None) -> None:
     """Answer every writer of a group, on the event loop, after the commit."""
-    if commit_error is None:
-        for topic in dict.fromkeys(topic for job in jobs if job.keep and job.error is None for topic in job.topics):
-            notify(topic)
+    # After a failed commit too: its answer may have been lost after it was done, and a needless wake costs one look.
+    for topic in topics_of(jobs):
+        notify(topic)
     for job in jobs:
         if job.answer.done():
             continue
@@ -71,3 +82,8 @@ def settle(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: Bas
             job.answer.set_exception(error)
         else:
             job.answer.set_result(job.result)
+
+
+def topics_of(jobs: Sequence[Job]) -> list[str]:
+    """What a group wakes: the topics of the writers that are kept, each once."""
+    return list(dict.fromkeys(topic for job in jobs if job.keep and job.error is None for topic in job.topics))

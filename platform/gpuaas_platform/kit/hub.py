@@ -17,16 +17,26 @@ class Hub:
     def __init__(self) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._closing = False
+        self.waiting = 0
+        """Long polls that wait right now."""
 
     def notify(self, topic: str) -> None:
         for listener in self._listeners.get(topic, ()):
             listener.set()
 
-    def close(self) -> None:
-        """The server stops: every long poll ends now with what it has."""
-        self._closing = True
+    def notify_all(self) -> None:
+        """Wakes may have been missed: everybody looks again."""
         for topic in list(self._listeners):
             self.notify(topic)
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """The server stops: every long poll and every stream ends now with what it has."""
+        self._closing = True
+        self.notify_all()
 
     @contextlib.contextmanager
     def listen(self, topic: str) -> Iterator[asyncio.Event]:
@@ -56,7 +66,11 @@ class Hub:
                 left_s = ends_at - time.monotonic()
                 if enough(found) or left_s <= 0 or self._closing:
                     return found
-                await wait(listener, min(left_s, look_every_s))
+                self.waiting += 1
+                try:
+                    await wait(listener, min(left_s, look_every_s))
+                finally:
+                    self.waiting -= 1
 
 
 async def wait(listener: asyncio.Event, timeout_s: float) -> None:

@@ -1,11 +1,15 @@
 """Signing keys of the platform: one file each in the data folder, made at first start, readable by the owner only."""
 
+import functools
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+AUDIT_FILE = "audit.pem"
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,16 @@ class Keys:
     """Signs user certificates for machines."""
     tasks: Ed25519PrivateKey
     """Signs node tasks."""
+    audit: Ed25519PrivateKey
+    """Signs heads of the audit chains."""
+
+    def request_digest(self, content: bytes) -> str:
+        """Keyed, because a request may hold a password: the stored digest must not help anybody to guess it."""
+        return hashlib.blake2b(content, key=self._digest_key, digest_size=32).hexdigest()
+
+    @functools.cached_property
+    def _digest_key(self) -> bytes:
+        return hashlib.blake2b(b"gpuaas request digest", key=self.tasks.private_bytes_raw(), digest_size=32).digest()
 
     def ssh_authority_public(self) -> str:
         raw = self.ssh_authority.public_key().public_bytes(
@@ -30,16 +44,25 @@ class Keys:
 
 def load(folder: Path) -> Keys:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Keys(ssh_authority=_load_one(folder / "ssh-authority.pem"), tasks=_load_one(folder / "tasks.pem"))
+    return Keys(
+        ssh_authority=_load_one(folder / "ssh-authority.pem"),
+        tasks=_load_one(folder / "tasks.pem"),
+        audit=_load_one(folder / AUDIT_FILE),
+    )
+
+
+def read(path: Path) -> Ed25519PrivateKey:
+    """A key that must be there already."""
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise TypeError(f"{path} is not an Ed25519 key")
+    return key
 
 
 def _load_one(path: Path) -> Ed25519PrivateKey:
     if not path.exists():
         write_private(path, private_pem(Ed25519PrivateKey.generate()))
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise TypeError(f"{path} is not an Ed25519 key")
-    return key
+    return read(path)
 
 
 def private_pem(key: Ed25519PrivateKey) -> bytes:

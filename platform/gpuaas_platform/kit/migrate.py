@@ -13,8 +13,11 @@ import asyncpg
 from gpuaas_platform.kit import postgres, sqlite
 
 _DIALECT = {
-    "sqlite": {"{{cursor}}": "INTEGER PRIMARY KEY AUTOINCREMENT"},
-    "postgres": {"{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"},
+    "sqlite": {"{{cursor}}": "INTEGER PRIMARY KEY AUTOINCREMENT", "{{random}}": "lower(hex(randomblob(16)))"},
+    "postgres": {
+        "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "{{random}}": "replace(gen_random_uuid()::text, '-', '')",
+    },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
 

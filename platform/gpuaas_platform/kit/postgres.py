@@ -5,30 +5,55 @@ of event cursors is the order of commits, on one process or on many.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, postgres_wakes
 
 Result = TypeVar("Result")
 WRITER_LOCK = 0x6770_7561  # "gpua"
 _GROUP_MAX = 256
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.exceptions.OperatorInterventionError,
+    asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.InterfaceError,
+    OSError,
+)
+"""The server went away, is full or is being shut down."""
+
+
+def shown(url: str) -> str:
+    """The address without user and password, for people."""
+    parts = urlsplit(url)
+    host = parse_qs(parts.query).get("host", [""])[0] or parts.hostname or "localhost"
+    return f"{parts.scheme or 'postgresql'}://{host}{parts.path}"
 
 
 class PostgresDatabase:
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", wakes: postgres_wakes.Wakes, notify: Callable[[str], None]
+    ) -> None:
         self._pool = pool
+        self._wakes = wakes
         self._notify = notify
+        self.on_group: db.OnGroup = db.nobody_counts
         self._jobs: asyncio.Queue[db.Job] = asyncio.Queue()
         self.reader: db.Reader = PostgresReader(pool)
         self._writer = asyncio.create_task(self._write_groups(), name="postgres-writer")
 
     @classmethod
-    async def connect(cls, url: str, notify: Callable[[str], None]) -> "PostgresDatabase":
+    async def connect(
+        cls, url: str, notify: Callable[[str], None], notify_all: Callable[[], None]
+    ) -> "PostgresDatabase":
         pool = await asyncpg.create_pool(url, min_size=2, max_size=8)
-        return cls(pool, notify)
+        wakes = postgres_wakes.Wakes(url, notify, notify_all)
+        await wakes.start()
+        return cls(pool, wakes, notify)
 
     async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
         job = db.Job(use_case, keep, asyncio.get_running_loop().create_future())
@@ -38,6 +63,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         self._writer.cancel()
         await asyncio.gather(self._writer, return_exceptions=True)
+        await self._wakes.close()
         await self._pool.close()
 
     async def _write_groups(self) -> None:
@@ -46,10 +72,12 @@ class PostgresDatabase:
             while not self._jobs.empty() and len(jobs) < _GROUP_MAX:
                 jobs.append(self._jobs.get_nowait())
             error: BaseException | None = None
+            started_s = time.perf_counter()
             try:
                 await self._run_group(jobs)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as failure:
-                error = failure
+                error = db.Unavailable(str(failure))
+            self.on_group(len(jobs), time.perf_counter() - started_s)
             db.settle(jobs, self._notify, error)
 
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
@@ -57,6 +85,7 @@ class PostgresDatabase:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITER_LOCK)
             for job in jobs:
                 await _run_job(connection, job)
+            await self._wakes.say(connection, db.topics_of(jobs))
 
 
 class PostgresReader:
@@ -64,10 +93,16 @@ class PostgresReader:
         self._source = source
 
     async def one(self, sql: str, *values: Any) -> db.Row | None:
-        return cast("db.Row | None", await self._source.fetchrow(sql, *values))
+        try:
+            return cast("db.Row | None", await self._source.fetchrow(sql, *values))
+        except _GONE as error:
+            raise db.Unavailable(str(error)) from error
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        return cast("Sequence[db.Row]", await self._source.fetch(sql, *values))
+        try:
+            return cast("Sequence[db.Row]", await self._source.fetch(sql, *values))
+        except _GONE as error:
+            raise db.Unavailable(str(error)) from error
 
 
 class PostgresTx(PostgresReader):

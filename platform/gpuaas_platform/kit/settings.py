@@ -14,6 +14,14 @@ class Settings:
     """First part of every resource name."""
     session_ttl_s: int = 12 * 3600
     """Life of a person's token."""
+    oidc_issuer: str = ""
+    """Identity provider people can sign in through; empty: none."""
+    oidc_client_id: str = ""
+    """What the provider calls this platform."""
+    oidc_client_secret_file: Path | None = None
+    """File with the client's secret; None for a public client."""
+    oidc_redirect_url: str = ""
+    """Where the provider sends the browser back; registered with the provider."""
     service_account_token_ttl_s: int = 3600
     """Life of a service account's token; short, because its key makes new ones."""
     node_token_ttl_s: int = 3600
@@ -28,5 +36,24 @@ class Settings:
     """A node task not done by then fails."""
     idempotency_kept_s: int = 48 * 3600
     """How long an answer can be replayed."""
+    rate_limit_per_s: float = 200.0
+    """Requests a caller may send in the long run, per process; 0 sets no limit. A long poll counts once."""
+    rate_limit_burst: int = 400
+    """Requests a caller that was silent may send at once."""
+    node_rate_limit_per_s: float = 50.0
+    """The same for each node."""
+    node_rate_limit_burst: int = 100
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    otlp_endpoint: str = ""
+    """Where an OpenTelemetry collector takes spans over HTTP; empty sends none."""
+    event_retention_s: float = 7 * 86400
+    """How long events are kept; a cursor older than that is answered with 410."""
+    stream_silence_s_max: float = 15.0
+    """A stream with nothing to tell says a bookmark before it has been silent for this long."""
+    stream_recheck_s: float = 3.0
+    """How often it is asked again whether the caller of an open stream may still see it."""
+    audit_head_interval_s: float = 60.0
+    """How often audit chains that moved get a signed head; what happened since the last one is not vouched for yet."""
     sweep_interval_s: float = 1.0
     """How often deadlines and silence are looked at even if nobody woke the loop."""

@@ -11,6 +11,7 @@ import queue
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,6 +26,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, notify: Callable[[str], None]) -> None:
         self._path = path
         self._notify = notify
+        self.on_group: db.OnGroup = db.nobody_counts
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[db.Job | None] = queue.SimpleQueue()
         self._read_connection = _connect(path)
@@ -48,7 +50,9 @@ class SqliteDatabase:
         while open_for_work:
             jobs, open_for_work = self._next_group()
             if jobs:
+                started_s = time.perf_counter()
                 error = _run_group(connection, jobs)
+                self.on_group(len(jobs), time.perf_counter() - started_s)
                 self._loop.call_soon_threadsafe(db.settle, jobs, self._notify, error)
         connection.close()
 
@@ -111,7 +115,7 @@ def _run_group(connection: sqlite3.Connection, jobs: Sequence[db.Job]) -> BaseEx
     except sqlite3.Error as error:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
-        return error
+        return db.Unavailable(str(error))
     return None
 
 

@@ -1,11 +1,11 @@
 """Follow events, read the audit trail."""
 
-from gpuaas_contract import events
+from gpuaas_contract import audit, events
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
-from gpuaas_platform.record import service, store
+from gpuaas_platform.record import chain, following, trail, watch
 
 routes = Routes()
 _LIMIT_MAX = 500
@@ -16,19 +16,30 @@ async def follow_events(call: Call, _: NoBody) -> events.Events:
     query: events.EventsQuery = call.query
     project_id = call.params["project_id"]
     limit = max(1, min(query.limit, _LIMIT_MAX))
+    filters = following.Filters(query.app_instance_id, query.correlation_id)
 
-    async def look() -> list[events.Event]:
-        return await store.events_after(
-            call.site.database.reader, project_id, query.after, limit, query.app_instance_id, query.correlation_id
-        )
+    async def look() -> events.Events:
+        found, cursor = await following.after(call.site.database.reader, project_id, query.after, limit, filters)
+        return events.Events(items=list(found), cursor=cursor)
 
-    found = await call.site.hub.poll(f"{service.EVENTS_TOPIC}:{project_id}", query.wait_s, look, bool)
-    return events.Events(items=found, cursor=found[-1].cursor if found else query.after)
+    return await call.site.hub.poll(following.topic(project_id), query.wait_s, look, lambda found: bool(found.items))
 
 
-@routes.read(events.AUDIT_LIST)
-async def list_audit(call: Call, reader: db.Reader) -> events.AuditRows:
-    query: events.AuditQuery = call.query
-    limit = max(1, min(query.limit, _LIMIT_MAX))
-    rows = await store.audit_after(reader, call.params["project_id"], query.after, limit, query.correlation_id)
-    return events.AuditRows(items=list(rows))
+@routes.stream(events.EVENT_STREAM)
+async def stream_events(call: Call) -> watch.Watch:
+    return await watch.open_watch(call)
+
+
+@routes.read(audit.AUDIT_LIST)
+async def list_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+    return await trail.search(reader, {"project_id": call.params["project_id"]}, call.query)
+
+
+@routes.read(audit.ORG_AUDIT_LIST)
+async def list_org_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+    return await trail.search(reader, {"chain": chain.name_of(call.params["org_id"])}, call.query)
+
+
+@routes.read(audit.PLATFORM_AUDIT_LIST)
+async def list_platform_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+    return await trail.search(reader, {}, call.query)

@@ -2,20 +2,23 @@
 
 from typing import Any
 
-from gpuaas_contract import events
+import msgspec
+from gpuaas_contract import event_types, events
+from gpuaas_contract.audit import AuditEntry
+from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.kit import db, ids
-from gpuaas_platform.record import store
+from gpuaas_platform.record import following, store, trail
 
-EVENTS_TOPIC = "events"
+_TEXT_MAX = 300
 
 
 async def emit(
     tx: db.Tx,
     origin: Origin,
     kind: str,
-    payload: dict[str, Any],
+    payload: Wire,
     *,
     org_id: str,
     project_id: str,
@@ -24,8 +27,9 @@ async def emit(
     correlation_id: str = "",
 ) -> None:
     """`correlation_id` is given where the change belongs to an older request than the one being served."""
-    if kind not in events.TYPES:
-        raise ValueError(f"{kind} is not in the event catalogue")
+    expected = event_types.TYPES[kind].payload
+    if type(payload) is not expected:
+        raise TypeError(f"{kind} carries {expected.__name__}, not {type(payload).__name__}")
     event = events.Event(
         event_id=ids.new("evt"),
         cursor=0,
@@ -36,10 +40,10 @@ async def emit(
         project_id=project_id,
         app_slug=app_slug,
         app_instance_id=app_instance_id,
-        payload=payload,
+        payload=msgspec.to_builtins(payload),
     )
     await store.add_event(tx, event)
-    tx.wake(f"{EVENTS_TOPIC}:{project_id}")
+    tx.wake(following.topic(project_id))
 
 
 async def audit(
@@ -53,17 +57,26 @@ async def audit(
     project_id: str = "",
     details: dict[str, Any] | None = None,
 ) -> None:
-    row = events.AuditRow(
+    """Goes into the chain of the organisation, in the transaction of the change: no row, no change."""
+    entry = AuditEntry(
         audit_id=ids.new("aud"),
         occurred_at=origin.now,
         actor_type=origin.caller.actor_type,
         actor_id=origin.caller.actor_id,
+        actor_name=_readable(origin.caller.name),
         action=action,
-        target=target,
+        target=_readable(target),
         result=result,
         correlation_id=origin.correlation_id,
         org_id=org_id,
         project_id=project_id,
+        peer=origin.peer,
+        route=origin.route,
         details=details or {},
     )
-    await store.add_audit(tx, row)
+    await trail.append(tx, entry)
+
+
+def _readable(text: str) -> str:
+    """Callers choose names and parts of paths; a row shows them without control characters and at a bounded length."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:_TEXT_MAX])

@@ -1,14 +1,14 @@
-"""SQL of events and audit rows."""
+"""SQL of events and of how far they were forgotten; audit rows are in `trail`."""
 
-from collections.abc import Sequence
+import datetime
+import itertools
 
 import msgspec
-from gpuaas_contract.events import AuditRow, Event
+from gpuaas_contract.events import Event
 
 from gpuaas_platform.kit import db
 
 _EVENT = msgspec.json.Decoder(Event)
-_AUDIT = msgspec.json.Decoder(AuditRow)
 
 
 async def add_event(tx: db.Tx, event: Event) -> None:
@@ -36,25 +36,42 @@ async def events_after(
     return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
 
 
-async def add_audit(tx: db.Tx, row: AuditRow) -> None:
-    await tx.run(
-        "INSERT INTO audit (org_id, project_id, correlation_id, document) VALUES ($1, $2, $3, $4)",
-        row.org_id,
-        row.project_id,
-        row.correlation_id,
-        msgspec.json.encode(row).decode(),
-    )
-
-
-async def audit_after(
-    reader: db.Reader, project_id: str, after: int, limit: int, correlation_id: str
-) -> Sequence[AuditRow]:
+async def newest_cursor(reader: db.Reader, project_id: str) -> int:
+    """Of the newest event there ever was, kept or not."""
     rows = await reader.all(
-        """SELECT document FROM audit WHERE project_id = $1 AND cursor > $2
-           AND ($3 = '' OR correlation_id = $3) ORDER BY cursor LIMIT $4""",
+        """SELECT max(cursor) FROM events WHERE project_id = $1
+           UNION ALL SELECT forgotten_to FROM event_horizons WHERE project_id = $1""",
         project_id,
-        after,
-        correlation_id,
-        limit,
     )
-    return [_AUDIT.decode(row[0]) for row in rows]
+    return max((row[0] for row in rows if row[0] is not None), default=0)
+
+
+async def newest_cursor_anywhere(reader: db.Reader) -> int:
+    rows = await reader.all("SELECT max(cursor) FROM events UNION ALL SELECT max(forgotten_to) FROM event_horizons")
+    return max((row[0] for row in rows if row[0] is not None), default=0)
+
+
+async def forgotten_to(reader: db.Reader, project_id: str) -> int:
+    """The highest cursor of this project that retention has dropped."""
+    row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE project_id = $1", project_id)
+    return int(row[0]) if row is not None else 0
+
+
+async def set_forgotten_to(tx: db.Tx, project_id: str, cursor: int) -> None:
+    await tx.run(
+        """INSERT INTO event_horizons (project_id, forgotten_to) VALUES ($1, $2)
+           ON CONFLICT (project_id) DO UPDATE SET forgotten_to = excluded.forgotten_to""",
+        project_id,
+        cursor,
+    )
+
+
+async def oldest_events(reader: db.Reader, before: datetime.datetime, limit: int) -> list[tuple[str, int]]:
+    """Project and cursor of the oldest events, up to the first that did not happen before `before`."""
+    rows = await reader.all("SELECT cursor, project_id, document FROM events ORDER BY cursor LIMIT $1", limit)
+    old = itertools.takewhile(lambda row: _EVENT.decode(row[2]).occurred_at < before, rows)
+    return [(row[1], row[0]) for row in old]
+
+
+async def delete_events_to(tx: db.Tx, cursor: int) -> None:
+    await tx.run("DELETE FROM events WHERE cursor <= $1", cursor)

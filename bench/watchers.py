@@ -1,0 +1,143 @@
+"""A thousand idle watchers of one project: what each costs the server, and how long until all have an event."""
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench import api
+
+WATCHERS = 1000
+WARM = 50
+ROUNDS = 20
+_PORT = 7174
+_APP: dict[str, Any] = {
+    "slug": "bench",
+    "display_name": "Bench",
+    "version": "1.0.0",
+    "runtime_backend": "bench",
+    "operating_modes": ["tenant_dedicated"],
+    "control_plane_scopes": ["project"],
+    "roles": [{"component_key": "head", "max": 1}],
+    "topologies": {"solo": {"head": "allocation"}},
+    "deploy_form": {"type": "object", "properties": {"allocation": {"type": "string"}}},
+}
+
+
+def run() -> None:
+    with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
+        password = api.admin_password(Path(folder))
+        command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", folder]
+        command += ["--rate-limit-per-s", "0"]  # one caller opens everything here
+        server = api.process([*command, "--listen", f"127.0.0.1:{_PORT}"], _PORT)
+        with server:
+            asyncio.run(_measure(api.login(password, _PORT), server._child.pid))
+
+
+async def _measure(admin_token: str, server_pid: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{_PORT}/api/v1", timeout=30) as client:
+        admin = Admin(client, admin_token)
+        await admin.make_project()
+        warm = [await _watch(admin.project_id, admin_token) for _ in range(WARM)]
+        await admin.make_event()
+        await asyncio.gather(*(watcher.told.wait() for watcher in warm))
+        before_kb = _resident_kb(server_pid)
+        watchers = [await _watch(admin.project_id, admin_token) for _ in range(WATCHERS)]
+        each_kb = (_resident_kb(server_pid) - before_kb) / WATCHERS
+        print(f"{WATCHERS} idle watchers: {each_kb:.1f} kB each")
+        lasts_ms, all_ms = [], []
+        for _ in range(ROUNDS):
+            took_ms = await _round(admin, [*warm, *watchers])
+            lasts_ms.append(took_ms[-1])
+            all_ms += took_ms
+        all_ms.sort()
+        print(
+            f"one event to {WARM + WATCHERS} of them, from the sending of the change, {ROUNDS} rounds:"
+            f" p50 {statistics.median(all_ms):.1f} ms, p99 {all_ms[len(all_ms) * 99 // 100]:.1f} ms,"
+            f" the last after {statistics.median(lasts_ms):.1f} ms (median), {max(lasts_ms):.1f} ms (worst)"
+        )
+        print(f"with every event delivered: {(_resident_kb(server_pid) - before_kb) / WATCHERS:.1f} kB each")
+        for watcher in [*warm, *watchers]:
+            watcher.transport.abort()
+
+
+async def _round(admin: "Admin", watchers: list["Watcher"]) -> list[float]:
+    """Milliseconds until each watcher had the event, in order."""
+    for watcher in watchers:
+        watcher.told.clear()
+    started_s = time.perf_counter()
+    await admin.make_event()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(watcher.told.wait() for watcher in watchers))
+    return sorted((watcher.told_at_s - started_s) * 1000 for watcher in watchers)
+
+
+class Watcher(asyncio.Protocol):
+    """As little as a client can be, so that its own cost hides the server's as little as possible."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.opened, self.told = asyncio.Event(), asyncio.Event()
+        self.told_at_s = 0.0
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1"):
+            if not data.startswith(b"HTTP/1.1 200"):
+                raise SystemExit(f"bench: a watcher was refused: {data.decode()}")
+            self.opened.set()
+        if b"event: catalog" in data:
+            self.told_at_s = time.perf_counter()
+            self.told.set()
+
+
+async def _watch(project_id: str, token: str) -> Watcher:
+    path = f"/api/v1/projects/{project_id}/events/stream"
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{_PORT}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    _, watcher = await asyncio.get_running_loop().create_connection(lambda: Watcher(request), "127.0.0.1", _PORT)
+    await watcher.opened.wait()
+    return watcher
+
+
+class Admin:
+    """Makes the project and the events."""
+
+    def __init__(self, client: httpx.AsyncClient, token: str) -> None:
+        self._client, self._token = client, token
+        self.project_id = ""
+        self._enabled = False
+
+    async def make_project(self) -> None:
+        org = await self._send("POST", "/orgs", {"name": "bench"})
+        project = await self._send("POST", f"/orgs/{org['org_id']}/projects", {"name": "watched"})
+        self.project_id = project["project_id"]
+        await self._send("POST", "/admin/app-versions", _APP)
+
+    async def make_event(self) -> None:
+        self._enabled = not self._enabled
+        path = f"/projects/{self.project_id}/entitlements/{_APP['slug']}"
+        await self._send("PUT", path, {"enabled": self._enabled})
+
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "X-Idempotency-Key": uuid.uuid4().hex}
+        answer = await self._client.request(method, path, json=body, headers=headers)
+        if answer.is_error:
+            raise SystemExit(f"bench: {method} {path}: {answer.status_code} {answer.text}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def _resident_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))

@@ -1,0 +1,113 @@
+"""Make the AsyncAPI 3.0 document, and the table of event types in the docs, from the event catalogue.
+
+`--check` compares both with the golden files and `--write` renews them; a file's ending says which of the two it is.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuaas_contract import VERSION, event_types, events
+from gpuaas_contract.event_types import EventType
+
+CATALOGUE = tuple(event_types.TYPES.values())
+TABLE_BEGINS = "<!-- event types: made from the contract by `make contract` -->\n"
+TABLE_ENDS = "<!-- end of event types -->\n"
+
+
+def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
+    kinds = list(dict.fromkeys([events.Event, *(kind.payload for kind in catalogue)]))
+    shapes, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(kinds, shapes, strict=True))
+    return {
+        "asyncapi": "3.0.0",
+        "info": {"title": "GPUaaS events", "version": VERSION, "description": "What happens in a project, in order."},
+        "defaultContentType": "application/json",
+        "channels": {"projectEvents": _channel([kind for kind in catalogue if kind.of_project])},
+        "operations": {"tellProjectEvents": _operation()},
+        "components": {
+            "messages": {kind.name: _message(kind, schema_of) for kind in catalogue},
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def table(catalogue: Sequence[EventType] = CATALOGUE) -> str:
+    rows = [f"| `{kind.name}` | {kind.meaning} | {_fields(kind)} |" for kind in catalogue if kind.of_project]
+    return "\n".join(["| type | told when | payload |", "|---|---|---|", *rows, ""])
+
+
+def text() -> str:
+    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
+
+
+def golden(path: Path) -> str:
+    """What the file should hold: the whole document, or a page of prose with the table renewed."""
+    if path.suffix == ".json":
+        return text()
+    page = path.read_text()
+    before, begins, rest = page.partition(TABLE_BEGINS)
+    _, ends, after = rest.partition(TABLE_ENDS)
+    if not (begins and ends):
+        raise ValueError(f"{path} has no place for the table of event types: {TABLE_BEGINS.strip()}")
+    return "".join([before, begins, table(), ends, after])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", type=Path, nargs="+", default=[])
+    parser.add_argument("--write", type=Path, nargs="+", default=[])
+    options = parser.parse_args()
+    for path in options.write:
+        path.write_text(golden(path))
+    stale = [path for path in options.check if path.read_text() != golden(path)]
+    for path in stale:
+        sys.stderr.write(f"{path} does not match the event catalogue. If the change is on purpose: make contract\n")
+    return 1 if stale else 0
+
+
+def _channel(told: Sequence[EventType]) -> dict[str, Any]:
+    return {
+        "address": events.EVENT_STREAM.path,
+        "title": "Events of a project",
+        "description": (
+            "Server-sent events: `id` is the cursor, `event` the type, `data` the message. Ordered, unique, without a"
+            " gap; `Last-Event-ID` resumes. An event named `bookmark` only moves the cursor on."
+        ),
+        "parameters": {"project_id": {"description": "The project that is followed."}},
+        "messages": {kind.name: {"$ref": f"#/components/messages/{kind.name}"} for kind in told},
+    }
+
+
+def _operation() -> dict[str, Any]:
+    return {
+        "action": "send",
+        "channel": {"$ref": "#/channels/projectEvents"},
+        "summary": events.EVENT_STREAM.summary,
+        "security": [{"$ref": "#/components/securitySchemes/bearer"}],
+        "bindings": {"http": {"method": events.EVENT_STREAM.method, "bindingVersion": "0.3.0"}},
+    }
+
+
+def _message(kind: EventType, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    narrowed = {"type": {"const": kind.name}, "payload": schema_of[kind.payload]}
+    return {
+        "name": kind.name,
+        "summary": kind.meaning,
+        "contentType": "application/json",
+        "correlationId": {"location": "$message.payload#/correlation_id"},
+        "payload": {"allOf": [schema_of[events.Event], {"type": "object", "properties": narrowed}]},
+    }
+
+
+def _fields(kind: EventType) -> str:
+    return ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(kind.payload))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The audit trail: who did what, from where, and who was refused. Rows are only ever added."""
+
+import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.errors import NotFound
+from gpuaas_contract.wire import NoBody, PageSize, Query, Wire
+
+Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+
+
+class AuditEntry(Wire):
+    """What is written, once. The hash chain runs over these exact bytes; request bodies and secrets are never in it."""
+
+    audit_id: str
+    occurred_at: datetime.datetime
+    actor_type: str
+    actor_id: str
+    action: str
+    """The endpoint's name, or what the platform did on its own; `authz.deny` for a refusal."""
+    target: str
+    """Ids of what it was done to, outermost first; for a refusal the endpoint's name."""
+    result: str
+    """`success` or `failure`."""
+    correlation_id: str
+    org_id: str
+    project_id: str
+    details: dict[str, Any]
+    actor_name: str = ""
+    peer: str = ""
+    """Address the request came from."""
+    route: str = ""
+    """Name of the endpoint that was called; empty for the platform's own work."""
+
+
+class AuditRow(AuditEntry):
+    cursor: int = 0
+    """Place among all rows, in commit order; pass it as `after` to go on from here."""
+    chain: str = ""
+    """The organisation's id, or `platform` for rows of no organisation."""
+    position: int = 0
+    """Place in its chain, from 1, without gaps."""
+    hash: str = ""
+    """SHA-256 over chain, position, the hash before and the entry."""
+
+
+class AuditQuery(Query):
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    """Rows behind this cursor only; 0 starts with the oldest."""
+    limit: PageSize = 200
+    """How many rows at the most; more than 500 is read as 500."""
+    correlation_id: str = ""
+    actor_id: str = ""
+    action: str = ""
+    target: str = ""
+    result: str = ""
+    since: Moment | None = None
+    """Rows of this moment or later, by the platform's clock."""
+    until: Moment | None = None
+    """Rows of this moment or earlier."""
+
+
+class AuditRows(Wire):
+    items: list[AuditRow]
+    cursor: int = 0
+    """Pass it as `after` to go on. A page looks at a bounded number of rows, so it may hold few or none and go on."""
+    more: bool = False
+    """Whether there is anything behind `cursor` to look at."""
+
+
+AUDIT_LIST = Endpoint(
+    "record.audit",
+    "GET",
+    "/api/v1/projects/{project_id}/audit",
+    "Who did what in a project, and who was refused",
+    permission="record.audit.read",
+    request=NoBody,
+    query=AuditQuery,
+    response=AuditRows,
+    errors=(NotFound,),
+)
+ORG_AUDIT_LIST = Endpoint(
+    "record.org_audit",
+    "GET",
+    "/api/v1/orgs/{org_id}/audit",
+    "Who did what in an organisation and its projects, and who was refused",
+    permission="record.audit.read",
+    request=NoBody,
+    query=AuditQuery,
+    response=AuditRows,
+    errors=(NotFound,),
+)
+PLATFORM_AUDIT_LIST = Endpoint(
+    "record.platform_audit",
+    "GET",
+    "/api/v1/admin/audit",
+    "Who did what anywhere, and who was refused",
+    permission="record.audit.read_all",
+    request=NoBody,
+    query=AuditQuery,
+    response=AuditRows,
+)
+ENDPOINTS = (AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST)

@@ -1,0 +1,241 @@
+"""Policy overlays: what the platform, an organisation and a project narrow, and why a verdict is as it is.
+
+An overlay narrows and never broadens: a value is allowed when every layer's list allows it and no layer denies it.
+"""
+
+import datetime
+from typing import Literal
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, Request, Wire
+
+Layer = Literal["global", "org", "project"]
+Subject = Literal["region", "sku", "artifact_source", "app"]
+Limit = Literal["allocations_max", "instances_max", "members_per_instance_max"]
+
+SUBJECTS: dict[Subject, str] = {
+    "region": "regions",
+    "sku": "skus",
+    "artifact_source": "artifact_sources",
+    "app": "apps",
+}
+"""What is asked about -> the field of an overlay that decides it."""
+LIMITS: tuple[Limit, ...] = ("allocations_max", "instances_max", "members_per_instance_max")
+
+ENTRIES_MAX = 1000
+ENTRY_LENGTH_MAX = 200
+REASON_LENGTH_MAX = 500
+
+
+class Choice(Request):
+    """Entries are exact, or end in `*` and then name everything that starts so: `registry/team/*`. Case counts."""
+
+    allow: list[str] | None = None
+    """None allows everything, an empty list nothing."""
+    deny: list[str] = []
+    """Stronger than every allow of every layer."""
+
+
+class Overlay(Request):
+    regions: Choice = Choice()
+    skus: Choice = Choice()
+    artifact_sources: Choice = Choice()
+    apps: Choice = Choice()
+    """By slug."""
+    allocations_max: int | None = None
+    """Allocations of one project that are not released; None sets no limit. The same for the next two."""
+    instances_max: int | None = None
+    """App instances of one project that are not deleted."""
+    members_per_instance_max: int | None = None
+    """Live members of one app instance, all roles together."""
+    reason: str = ""
+    """Why it is so, for whoever is refused."""
+
+
+class Ineffective(Wire):
+    """An entry wider than the layers above it. It is kept and has no effect, or effect on a part only."""
+
+    layer: Layer
+    """The layer that holds the entry."""
+    field: str
+    """Where it stands: `regions.allow`, `instances_max`."""
+    entry: str
+    extent: Literal["whole", "part"]
+    narrowed_by: Layer
+    """Whole: the layer after which nothing of it is left. Part: the first layer that takes some of it."""
+    rule: str
+
+
+class PolicyLayer(Wire):
+    layer: Layer
+    scope: str
+    """`platform`, an org id or a project id."""
+    overlay: Overlay
+    revision: int
+    """0: never set."""
+    changed_by: str
+    changed_at: datetime.datetime | None
+
+
+class ChangedPolicyLayer(PolicyLayer):
+    ineffective: list[Ineffective] = []
+    """Entries wider than the layers above leave; they change when those do, so only `explain` shows them later."""
+
+
+class ExplainPolicy(Request):
+    """Empty: not asked."""
+
+    region: str = ""
+    sku: str = ""
+    artifact_source: str = ""
+    app: str = ""
+
+
+class PolicyVerdict(Wire):
+    subject: Subject
+    value: str
+    allowed: bool
+    layer: Layer | None
+    """Refused: the first layer that refuses, from global to project. Allowed: the narrowest layer with a list that
+    names it, or None when no layer has such a list."""
+    rule: str
+
+
+class PolicyLimit(Wire):
+    limit: Limit
+    max: int
+    layer: Layer
+    """The first layer with the smallest number."""
+    rule: str
+
+
+class PolicyExplanation(Wire):
+    verdicts: list[PolicyVerdict]
+    """One per value that was asked about."""
+    limits: list[PolicyLimit]
+    effective: Overlay
+    """What all layers together leave."""
+    ineffective: list[Ineffective]
+
+
+class CanI(Request):
+    """May I do this, there? At most one of `project_id` and `org_id`; neither asks about the platform as a whole."""
+
+    permission: str
+    project_id: str = ""
+    org_id: str = ""
+    region: str = ""
+    sku: str = ""
+    artifact_source: str = ""
+    app: str = ""
+
+
+class DecidedByBinding(Wire, tag_field="kind", tag="binding"):
+    role: str
+    scope: str
+
+
+class DecidedByOverlay(Wire, tag_field="kind", tag="overlay"):
+    layer: Layer
+    rule: str
+
+
+class DecidedByNone(Wire, tag_field="kind", tag="none"):
+    """Nothing gives it to you."""
+
+
+class CanIAnswer(Wire):
+    allowed: bool
+    decided_by: DecidedByBinding | DecidedByOverlay | DecidedByNone
+    explanation: str
+
+
+_EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}
+
+GLOBAL_GET = Endpoint(
+    "policy.global.get",
+    "GET",
+    "/api/v1/admin/policy",
+    "The overlay of the whole platform",
+    permission="policy.overlay.read",
+    request=NoBody,
+    response=PolicyLayer,
+)
+GLOBAL_SET = Endpoint(
+    "policy.global.set",
+    "PUT",
+    "/api/v1/admin/policy",
+    "Narrow every organisation",
+    permission="policy.overlay.change_global",
+    request=Overlay,
+    response=ChangedPolicyLayer,
+    repeat="natural",
+    guarded=True,
+    example=_EXAMPLE,
+)
+ORG_GET = Endpoint(
+    "policy.org.get",
+    "GET",
+    "/api/v1/orgs/{org_id}/policy",
+    "The overlay of an organisation",
+    permission="policy.overlay.read",
+    request=NoBody,
+    response=PolicyLayer,
+)
+ORG_SET = Endpoint(
+    "policy.org.set",
+    "PUT",
+    "/api/v1/orgs/{org_id}/policy",
+    "Narrow every project of an organisation",
+    permission="policy.overlay.change_org",
+    request=Overlay,
+    response=ChangedPolicyLayer,
+    repeat="natural",
+    guarded=True,
+    example=_EXAMPLE,
+)
+PROJECT_GET = Endpoint(
+    "policy.project.get",
+    "GET",
+    "/api/v1/projects/{project_id}/policy",
+    "The overlay of a project",
+    permission="policy.overlay.read",
+    request=NoBody,
+    response=PolicyLayer,
+)
+PROJECT_SET = Endpoint(
+    "policy.project.set",
+    "PUT",
+    "/api/v1/projects/{project_id}/policy",
+    "Narrow a project",
+    permission="policy.overlay.change_project",
+    request=Overlay,
+    response=ChangedPolicyLayer,
+    repeat="natural",
+    guarded=True,
+    example=_EXAMPLE,
+)
+EXPLAIN = Endpoint(
+    "policy.explain",
+    "POST",
+    "/api/v1/projects/{project_id}/policy/explain",
+    "What the layers together allow here, and which of them decides; changes nothing",
+    permission="policy.overlay.read",
+    request=ExplainPolicy,
+    response=PolicyExplanation,
+    repeat="natural",
+    audited=False,
+    example={"region": "local", "sku": "standard"},
+)
+CAN_I = Endpoint(
+    "auth.can_i",
+    "POST",
+    "/api/v1/auth/can-i",
+    "May I do this, and what decides it; changes nothing",
+    request=CanI,
+    response=CanIAnswer,
+    repeat="natural",
+    audited=False,
+    example={"permission": "capacity.node.read"},
+)
+ENDPOINTS = (GLOBAL_GET, GLOBAL_SET, ORG_GET, ORG_SET, PROJECT_GET, PROJECT_SET, EXPLAIN, CAN_I)

@@ -1,0 +1,82 @@
+"""Your own sessions, and sign-in through an identity provider (OpenID Connect, authorization code with PKCE)."""
+
+import datetime
+
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.identity import Token
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+
+
+class Session(Wire):
+    session_id: str
+    """Names the session; it opens nothing."""
+    created_at: datetime.datetime
+    expires_at: datetime.datetime
+    current: bool
+    """The session this very call is made with."""
+    key_id: str = ""
+    """The service-account key it was made with."""
+
+
+class OidcStart(Wire):
+    authorization_url: str
+    """Open it in a browser; the provider sends the browser back with `code` and `state`."""
+    state: str
+    """Must equal the `state` that comes back."""
+
+
+class OidcExchange(Request):
+    code: str
+    state: str
+
+
+SESSION_LIST = Endpoint(
+    "auth.session.list",
+    "GET",
+    "/api/v1/me/sessions",
+    "Your sessions",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[Session],
+)
+SESSION_END = Endpoint(
+    "auth.session.end",
+    "DELETE",
+    "/api/v1/me/sessions/{session_id}",
+    "End one of your sessions",
+    request=NoBody,
+    response=Session,
+)
+LOGOUT = Endpoint(
+    "auth.logout",
+    "POST",
+    "/api/v1/auth/logout",
+    "End the session this call is made with",
+    repeat="natural",
+    request=NoBody,
+    response=Session,
+)
+OIDC_AUTHORIZE = Endpoint(
+    "auth.oidc.authorize",
+    "GET",
+    "/api/v1/auth/oidc/authorize",
+    "Begin to sign in through the identity provider",
+    audience="public",
+    request=NoBody,
+    response=OidcStart,
+    errors=(errors.OidcNotConfigured,),
+)
+OIDC_EXCHANGE = Endpoint(
+    "auth.oidc.exchange",
+    "POST",
+    "/api/v1/auth/oidc/exchange",
+    "End signing in: trade what the identity provider sent back for a token",
+    audience="public",
+    repeat="natural",
+    request=OidcExchange,
+    response=Token,
+    secret_answer=True,
+    errors=(errors.OidcNotConfigured, errors.SignInRefused),
+)
+ENDPOINTS = (SESSION_LIST, SESSION_END, LOGOUT, OIDC_AUTHORIZE, OIDC_EXCHANGE)

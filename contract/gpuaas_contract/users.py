@@ -1,0 +1,110 @@
+"""People: made by platform admins, or by their first sign-in through an identity provider."""
+
+import datetime
+
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+
+PASSWORD_LENGTH_MIN = 10
+PASSWORD_LENGTH_MAX = 1000
+
+
+class User(Wire):
+    user_id: str
+    name: str
+    state: str
+    """`active` or `disabled`."""
+    has_password: bool
+    issuer: str
+    """Identity provider the person signs in through; empty: none."""
+    external_id: str
+    """`oidc:` and the provider's id of the person; empty without a provider."""
+    created_by: str
+    created_at: datetime.datetime
+
+
+class CreateUser(Request):
+    name: str
+    password: str = ""
+    """Empty: the person cannot sign in until somebody sets one."""
+
+
+class SetPassword(Request):
+    password: str
+
+
+class ChangePassword(Request):
+    present_password: str
+    new_password: str
+
+
+USER_CREATE = Endpoint(
+    "identity.user.create",
+    "POST",
+    "/api/v1/admin/users",
+    "Create a person; roles are given apart",
+    permission="identity.user.create",
+    request=CreateUser,
+    response=User,
+    status=201,
+    example={"name": "ada"},
+)
+USER_LIST = Endpoint(
+    "identity.user.list",
+    "GET",
+    "/api/v1/admin/users",
+    "Everybody",
+    permission="identity.user.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[User],
+)
+USER_GET = Endpoint(
+    "identity.user.get",
+    "GET",
+    "/api/v1/admin/users/{user_id}",
+    "One person",
+    permission="identity.user.read",
+    request=NoBody,
+    response=User,
+)
+USER_DISABLE = Endpoint(
+    "identity.user.disable",
+    "POST",
+    "/api/v1/admin/users/{user_id}/disable",
+    "End all of a person's sessions at once and let them start no new ones",
+    permission="identity.user.change",
+    request=NoBody,
+    response=User,
+)
+USER_ENABLE = Endpoint(
+    "identity.user.enable",
+    "POST",
+    "/api/v1/admin/users/{user_id}/enable",
+    "Let a disabled person sign in again, with the roles they have",
+    permission="identity.user.change",
+    request=NoBody,
+    response=User,
+)
+USER_SET_PASSWORD = Endpoint(
+    "identity.user.set_password",
+    "PUT",
+    "/api/v1/admin/users/{user_id}/password",
+    "Give a person a new password and end all their sessions",
+    permission="identity.user.change",
+    repeat="natural",
+    request=SetPassword,
+    response=User,
+)
+MY_PASSWORD = Endpoint(
+    "auth.password.change",
+    "PUT",
+    "/api/v1/me/password",
+    "Change your own password and end your other sessions",
+    repeat="natural",
+    request=ChangePassword,
+    response=User,
+    errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
+)
+ENDPOINTS = (USER_CREATE, USER_LIST, USER_GET, USER_DISABLE, USER_ENABLE, USER_SET_PASSWORD, MY_PASSWORD)

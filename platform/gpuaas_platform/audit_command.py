@@ -1,0 +1,119 @@
+"""`gpuaas-platform audit …`: verify the audit chains, print their signed heads. `main` hands its options here."""
+
+import argparse
+import asyncio
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncpg
+import msgspec
+
+from gpuaas_platform.kit import clock, db, keys
+from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.record import chain, heads, verify
+
+_PROGRESS_EVERY_S = 1.0
+_EXAMPLES = """examples:
+  gpuaas-platform audit verify --data ./cloud
+      every chain against its rows' hashes and its signed heads; exit 0: sound, 1: not, 2: could not be read
+  gpuaas-platform audit head --data ./cloud > heads-of-today.jsonl
+      sign where the chains stand now; keep the file on another machine
+  gpuaas-platform audit verify --data ./cloud --heads heads-of-today.jsonl
+      also against heads kept elsewhere
+"""
+
+
+class CannotVerify(Exception):
+    """Something to read is not there. Never to be taken for a sound trail."""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> list[argparse.ArgumentParser]:
+    """The parsers of the commands below `audit`; the caller adds the options all commands have."""
+    style = argparse.RawDescriptionHelpFormatter
+    audit = commands.add_parser("audit", help="verify the audit trail", epilog=_EXAMPLES, formatter_class=style)
+    acts = audit.add_subparsers(dest="act", required=True)
+    check = acts.add_parser("verify", help="check every chain", epilog=_EXAMPLES, formatter_class=style)
+    check.add_argument("--org", default="", help=f"this organisation's chain only, or {chain.PLATFORM}")
+    check.add_argument("--heads", default="", help="file with heads kept elsewhere, one per line")
+    head = acts.add_parser("head", help="sign and print the present heads", epilog=_EXAMPLES, formatter_class=style)
+    return [check, head]
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    try:
+        if options.act == "verify":
+            return asyncio.run(_verify(settings, options.org, options.heads))
+        return asyncio.run(_print_heads(settings))
+    except (CannotVerify, OSError, ValueError, sqlite3.Error, asyncpg.PostgresError, db.Unavailable) as error:
+        sys.stderr.write(f"gpuaas-platform: the audit trail could not be read: {error}\n")
+        sys.stderr.write("Next: check --data and --database; gpuaas-platform audit verify --help\n")
+        return 2
+
+
+async def _verify(settings: Settings, org: str, heads_file: str) -> int:
+    key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE).public_key()
+    kept = _read_heads(Path(heads_file)) if heads_file else []
+    evidence = verify.Evidence(heads.folder_in(settings.data_dir), key, kept)
+    started = time.monotonic()
+    async with verify.open_source(settings.data_dir, settings.database_url) as source:
+        verdicts = await verify.verify(source, evidence, clock.utc_now(), org, _Progress())
+    for verdict in verdicts:
+        sys.stdout.write(_said(verdict))
+    seconds = max(time.monotonic() - started, 1e-9)
+    count = sum(verdict.count for verdict in verdicts)
+    bad = sum(bool(verdict.findings) for verdict in verdicts)
+    sys.stdout.write(
+        f"{count} rows of {len(verdicts)} chains in {seconds:.1f} s ({count / seconds:,.0f} rows/s): "
+        + (f"{bad} not sound\n" if bad else "all sound\n")
+    )
+    return 1 if bad else 0
+
+
+def _said(verdict: verify.Verdict) -> str:
+    if verdict.findings:
+        lines = [f"{verdict.name}: NOT SOUND from position {verdict.findings[0].position}\n"]
+        lines += [f"  {found.kind} at position {found.position}: {found.message}\n" for found in verdict.findings]
+        return "".join(lines)
+    beyond = verdict.last_position - verdict.signed_position
+    signed = f"signed up to {verdict.signed_position}" + (f", {beyond} rows not signed yet" if beyond else "")
+    return f"{verdict.name}: ok, {verdict.count} rows, last position {verdict.last_position}, {signed}\n"
+
+
+def _read_heads(path: Path) -> list[chain.Head]:
+    found: list[chain.Head] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            found.append(msgspec.json.decode(line, type=chain.Head))
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise CannotVerify(f"line {number} of {path} is not a head: {error}") from error
+    return found
+
+
+async def _print_heads(settings: Settings) -> int:
+    """Signs what moved, with the server running or not, then prints the last head of every chain."""
+    key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE)
+    folder = heads.folder_in(settings.data_dir)
+    async with verify.open_source(settings.data_dir, settings.database_url) as source:
+        await heads.Signer(source.reader, folder, key, clock.utc_now).sweep()
+    for line in _last_lines(folder):
+        sys.stdout.write(line.decode() + "\n")
+    return 0
+
+
+def _last_lines(folder: Path) -> Sequence[bytes]:
+    return [line for name in heads.names(folder) if (line := heads.last_line(folder, name)) is not None]
+
+
+class _Progress:
+    """A line on stderr now and then, so that a long walk is seen to move."""
+
+    def __init__(self) -> None:
+        self._said_at = time.monotonic()
+
+    def __call__(self, name: str, count: int) -> None:
+        if time.monotonic() - self._said_at >= _PROGRESS_EVERY_S:
+            self._said_at = time.monotonic()
+            sys.stderr.write(f"{name}: {count} rows checked\n")

@@ -1,0 +1,112 @@
+"""One request as it came and one answer as it goes: the ASGI side of the edge. `http` makes one per request."""
+
+import datetime
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple
+
+from gpuaas_contract import errors
+from starlette.requests import Request
+
+from gpuaas_platform.call import Caller, Source
+from gpuaas_platform.edge import decoding, telemetry
+from gpuaas_platform.kit import ids
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+ANONYMOUS = Caller("anonymous", "")
+JSON = b"application/json"
+_CORRELATION_MAX = 128
+
+
+class Answer(NamedTuple):
+    status: int
+    content: bytes
+    media_type: bytes = JSON
+    headers: tuple[Header, ...] = ()
+    code: str = ""
+    """Of the problem, for the log."""
+    source: Source | None = None
+    """A stream: `streams` sends it, `content` is empty."""
+
+
+class Exchange:
+    """Nothing of a request is parsed twice: headers once here, the rest by whoever needs it first."""
+
+    __slots__ = (
+        "_scope",
+        "caller",
+        "correlation_id",
+        "headers",
+        "method",
+        "now",
+        "org_id",
+        "path",
+        "peer",
+        "project_id",
+        "query_string",
+        "receive",
+        "route",
+        "started_ns",
+        "started_s",
+        "trace",
+    )
+
+    def __init__(self, scope: Message, receive: Receive, now: datetime.datetime) -> None:
+        self.now = now
+        self.started_s, self.started_ns = time.perf_counter(), time.time_ns()
+        self._scope, self.receive = scope, receive
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.method: str = scope["method"]
+        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.query_string: bytes = scope.get("query_string", b"")
+        client = scope.get("client")
+        self.peer: str = client[0] if client else ""
+        self.correlation_id = _correlation_id(self.header(b"x-correlation-id"))
+        self.trace = telemetry.trace_of(self.header(b"traceparent"))
+        self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
+
+    def header(self, name: bytes) -> str:
+        found = self.headers.get(name)
+        return found.decode("latin-1") if found else ""
+
+    async def body(self) -> bytes:
+        if len(length := self.headers.get(b"content-length", b"0")) > 7 and int(length) > decoding.BODY_MAX_BYTES:
+            raise errors.BodyTooLarge
+        message = await self.receive()
+        body: bytes = message.get("body", b"")
+        while message.get("more_body"):
+            if len(body) > decoding.BODY_MAX_BYTES:
+                raise errors.BodyTooLarge
+            message = await self.receive()
+            body += message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise errors.InvalidRequest("The body ended before it was whole.")
+        if len(body) > decoding.BODY_MAX_BYTES:
+            raise errors.BodyTooLarge
+        if body:
+            decoding.check_content_type(self.header(b"content-type"))
+        return body
+
+    async def is_gone(self) -> bool:
+        return await Request(self._scope, self.receive).is_disconnected()
+
+    def response_start(self, answer: Answer) -> Message:
+        headers = [(b"x-correlation-id", self.correlation_id.encode()), (b"traceparent", self.trace.header().encode())]
+        if answer.status != 304:
+            headers.append((b"content-type", answer.media_type))
+        if answer.source is None and answer.status != 304:
+            headers.append((b"content-length", str(len(answer.content)).encode()))
+        return {"type": "http.response.start", "status": answer.status, "headers": [*headers, *answer.headers]}
+
+    async def send(self, send: Send, answer: Answer) -> None:
+        await send(self.response_start(answer))
+        await send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else answer.content})
+
+
+def _correlation_id(given: str) -> str:
+    sound = 0 < len(given) <= _CORRELATION_MAX and given.isascii() and given.isprintable()
+    return given if sound else ids.new("cor")

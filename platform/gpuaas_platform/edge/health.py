@@ -1,0 +1,58 @@
+"""For load balancers and operators: alive, ready, which version, which numbers. No credentials, no limits."""
+
+import asyncio
+import importlib.metadata
+from collections.abc import Awaitable, Callable
+
+import gpuaas_contract
+import msgspec
+from gpuaas_contract import errors
+
+from gpuaas_platform.call import Site
+from gpuaas_platform.edge import telemetry
+from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.kit import db
+
+_STORE_ANSWERS_WITHIN_S = 1.0
+_TEXT = b"text/plain; charset=utf-8"
+Probe = Callable[[], Awaitable[Answer]]
+
+
+def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
+    """Path -> what answers there."""
+
+    async def alive() -> Answer:
+        return Answer(200, b"ok\n", _TEXT)
+
+    async def ready() -> Answer:
+        await _check_store(site.database)
+        return Answer(200, b"ok\n", _TEXT)
+
+    async def version() -> Answer:
+        return Answer(200, msgspec.json.encode(_version(site)))
+
+    async def numbers() -> Answer:
+        return Answer(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
+
+    return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
+
+
+async def _check_store(database: db.Database) -> None:
+    """Ready means able to change something: the check waits its turn with the writers and leaves nothing behind."""
+    try:
+        await asyncio.wait_for(
+            database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False),
+            _STORE_ANSWERS_WITHIN_S,
+        )
+    except TimeoutError as error:
+        text = f"The store has not answered within {_STORE_ANSWERS_WITHIN_S:g} s."
+        raise errors.Unavailable(text, details={"check": "store"}) from error
+
+
+def _version(site: Site) -> dict[str, str]:
+    return {
+        "name": "gpuaas-platform",
+        "version": importlib.metadata.version("gpuaas-platform"),
+        "contract_version": gpuaas_contract.VERSION,
+        "store": "postgresql" if site.settings.database_url else "sqlite",
+    }

@@ -1,0 +1,52 @@
+"""Spans to an OpenTelemetry collector over HTTP. Loaded by `telemetry` only where an endpoint is configured."""
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from gpuaas_platform.edge.telemetry import Finished
+
+
+class OtlpSpans:
+    """Spans are handed over whole when the request is over; a thread of the exporter's own sends them in batches."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._resource = Resource.create({"service.name": "gpuaas-platform"})
+        self._processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"))
+
+    def export(self, finished: Finished) -> None:
+        trace = finished.trace
+        flags = TraceFlags(int(trace.flags, 16))
+        parent = _context(trace.trace_id, trace.parent_id, flags, is_remote=True) if trace.parent_id else None
+        failed = finished.status >= 500
+        self._processor.on_end(
+            ReadableSpan(
+                name=finished.route,
+                context=_context(trace.trace_id, trace.span_id, flags, is_remote=False),
+                parent=parent,
+                resource=self._resource,
+                kind=SpanKind.SERVER,
+                attributes={
+                    "http.request.method": finished.method,
+                    "http.response.status_code": finished.status,
+                    "gpuaas.code": finished.code,
+                    "gpuaas.correlation_id": finished.correlation_id,
+                    "gpuaas.org_id": finished.org_id,
+                    "gpuaas.project_id": finished.project_id,
+                    "gpuaas.actor": f"{finished.actor_type}:{finished.actor_id}",
+                },
+                status=Status(StatusCode.ERROR if failed else StatusCode.UNSET),
+                start_time=finished.started_ns,
+                end_time=finished.started_ns + int(finished.duration_s * 1e9),
+            )
+        )
+
+    def close(self) -> None:
+        self._processor.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _context(trace_id: str, span_id: str, flags: TraceFlags, *, is_remote: bool) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=is_remote, trace_flags=flags)

@@ -1,0 +1,70 @@
+"""From a path to the routes under it: a tree with one step per part of the path, so a match does not grow with the
+table. `http` builds it from the endpoint table at start."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from gpuaas_contract import errors
+
+from gpuaas_platform.edge import decoding
+
+Target = TypeVar("Target")
+
+
+@dataclass
+class _Node(Generic[Target]):
+    names: dict[bytes, "_Node[Target]"] = field(default_factory=dict)
+    parameter: "_Node[Target] | None" = None
+    targets: dict[str, tuple[Target, tuple[str, ...]]] = field(default_factory=dict)
+    """Method -> target and the names of its parameters."""
+
+
+@dataclass(frozen=True)
+class Match(Generic[Target]):
+    target: Target
+    params: dict[str, str]
+
+
+class Tree(Generic[Target]):
+    def __init__(self) -> None:
+        self._root: _Node[Target] = _Node()
+        self._nowhere: _Node[Target] = _Node()
+
+    def add(self, method: str, path: str, target: Target) -> None:
+        node, names = self._root, []
+        for part in path.split("/")[1:]:
+            if part.startswith("{"):
+                names.append(part.strip("{}"))
+                node.parameter = node.parameter or _Node()
+                node = node.parameter
+            else:
+                node = node.names.setdefault(part.encode(), _Node())
+        node.targets[method] = (target, tuple(names))
+
+    def match(self, method: str, path: bytes) -> Match[Target]:
+        """A path that is written out goes before one with a parameter; HEAD is answered as GET."""
+        node, values = next(_walk(self._root, path.split(b"/"), 1, ()), (self._nowhere, ()))
+        found = node.targets.get("GET" if method == "HEAD" else method)
+        if found is not None:
+            target, names = found
+            return Match(target, {name: decoding.segment(name, raw) for name, raw in zip(names, values, strict=True)})
+        if not node.targets:
+            raise errors.NotFound
+        allowed = sorted({*node.targets, *(["HEAD"] if "GET" in node.targets else [])})
+        raise errors.MethodNotAllowed(f"This path does not take {method[:20]}.", details={"allow": allowed})
+
+
+def _walk(
+    node: _Node[Target], parts: list[bytes], position: int, values: tuple[bytes, ...]
+) -> Iterator[tuple[_Node[Target], tuple[bytes, ...]]]:
+    if position == len(parts):
+        if node.targets:
+            yield node, values
+        return
+    part = parts[position]
+    named = node.names.get(part)
+    if named is not None:
+        yield from _walk(named, parts, position + 1, values)
+    if node.parameter is not None and part:
+        yield from _walk(node.parameter, parts, position + 1, (*values, part))

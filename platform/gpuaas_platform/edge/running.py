@@ -1,0 +1,172 @@
+"""Run a domain's handler for one call: read, stream, flow, or write in one transaction with its audit row and the
+answer kept for replays. `http` chooses the way once per route, at start."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+
+from gpuaas_platform.call import Call, Flow, Read, Routes, Stream, Write
+from gpuaas_platform.edge import auditing, decoding, etag, idempotency, streams, telemetry
+from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.kit import db
+
+AnyEndpoint = Endpoint[Any, Any]
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says beside its path, query and body."""
+
+    raw: bytes
+    path: str
+    dry_run: bool
+    header: Callable[[bytes], str]
+
+
+Run = Callable[[Call, Asked], Awaitable[Answer]]
+
+
+def runner(
+    endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes], metrics: telemetry.Metrics
+) -> Run:
+    """The one way to run this endpoint. Without a handler, or with two, the server does not start."""
+    found: list[Run] = []
+    for domain in domains:
+        if endpoint.name in domain.reads:
+            found.append(_read(endpoint, domain.reads[endpoint.name]))
+        if endpoint.name in domain.flows:
+            found.append(_flow(endpoint, domain.flows[endpoint.name]))
+        if endpoint.name in domain.streams:
+            found.append(_stream(domain.streams[endpoint.name]))
+        if endpoint.name in domain.writes:
+            guard = _reader_of(endpoint.path, endpoints, domains) if endpoint.guarded else None
+            prepare = domain.preparations.get(endpoint.name)
+            found.append(_write(endpoint, domain.writes[endpoint.name], prepare, guard, metrics))
+    if len(found) != 1:
+        raise LookupError(f"{endpoint.name} has {len(found)} handlers; it must have one")
+    return found[0]
+
+
+def _read(endpoint: AnyEndpoint, handler: Read) -> Run:
+    answer_of = _answer_of(endpoint)
+
+    async def run(call: Call, asked: Asked) -> Answer:
+        return answer_of(await handler(call, call.site.database.reader), asked)
+
+    return run
+
+
+def _flow(endpoint: AnyEndpoint, handler: Flow) -> Run:
+    """A flow opens transactions of its own; in a dry run none of them is kept."""
+    read_body, answer_of = decoding.body_reader(endpoint), _answer_of(endpoint)
+
+    async def run(call: Call, asked: Asked) -> Answer:
+        body = read_body(asked.raw)
+        if asked.dry_run:
+            site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
+            call = dataclasses.replace(call, site=site)
+        return answer_of(await handler(call, body), asked)
+
+    return run
+
+
+def _stream(handler: Stream) -> Run:
+    async def run(call: Call, _: Asked) -> Answer:
+        return Answer(200, b"", streams.MEDIA_TYPE, streams.HEADERS, source=await handler(streams.resumed(call)))
+
+    return run
+
+
+def _write(
+    endpoint: AnyEndpoint, handler: Write, prepare: Flow | None, guard: Read | None, metrics: telemetry.Metrics
+) -> Run:
+    read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
+
+    async def run(call: Call, asked: Asked) -> Answer:
+        key = _idempotency_key(asked) if by_key else ""
+        body = read_body(asked.raw)
+        digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw)) if by_key else ""
+        if prepare is not None:
+            body = await prepare(call, body)
+
+        async def use_case(tx: db.Tx) -> bytes:
+            if by_key:
+                replay = await idempotency.replay(tx, call.caller, asked.path, key, digest)
+                if replay is not None:
+                    metrics.replays.inc()
+                    return replay
+            if guard is not None:
+                await _check_guard(guard, call, tx, asked)
+            found = await handler(call, tx, body)
+            content = msgspec.json.encode(found)
+            if endpoint.audited:
+                await auditing.change(tx, endpoint, call, found)
+            if by_key:
+                kept = b"" if endpoint.secret_answer else content
+                await idempotency.remember(tx, call, asked.path, key, digest, kept)
+            return content
+
+        return Answer(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
+
+    return run
+
+
+def _idempotency_key(asked: Asked) -> str:
+    key = asked.header(b"x-idempotency-key") or asked.header(b"idempotency-key")
+    if not key:
+        raise errors.IdempotencyKeyMissing
+    return decoding.header_word("X-Idempotency-Key", key)
+
+
+async def _check_guard(guard: Read, call: Call, tx: db.Tx, asked: Asked) -> None:
+    """Compare with what GET on this path would answer now, inside the transaction that changes it."""
+    if_match, if_none_match = asked.header(b"if-match"), asked.header(b"if-none-match")
+    try:
+        present: str | None = etag.of(await guard(call, tx))
+    except errors.NotFound:
+        present = None
+    etag.check(if_match, if_none_match, present)
+
+
+def _reader_of(path: str, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> Read:
+    names = [found.name for found in endpoints if found.path == path and found.tagged]
+    found = [domain.reads[name] for domain in domains for name in names if name in domain.reads]
+    if len(found) != 1:
+        raise LookupError(f"{path} has a guarded change and no read with a revision to compare it with")
+    return found[0]
+
+
+def _answer_of(endpoint: AnyEndpoint) -> Callable[[Any, Asked], Answer]:
+    status, encode = endpoint.status, msgspec.json.encode
+
+    def plain(found: Any, _: Asked) -> Answer:
+        return Answer(status, encode(found))
+
+    def with_tag(found: Any, asked: Asked) -> Answer:
+        tag = etag.of(found)
+        headers = ((b"etag", tag.encode()),)
+        if etag.is_known(asked.header(b"if-none-match"), tag):
+            return Answer(304, b"", headers=headers)
+        return Answer(status, encode(found), headers=headers)
+
+    return with_tag if endpoint.tagged else plain
+
+
+class _NothingKept:
+    """The store of a dry run: every write is rolled back after it answered."""
+
+    def __init__(self, database: db.Database) -> None:
+        self._database = database
+        self.reader = database.reader
+        self.on_group = database.on_group
+
+    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
+        return await self._database.write(use_case, keep=False)
+
+    async def close(self) -> None:
+        raise RuntimeError("a dry run does not close the store")

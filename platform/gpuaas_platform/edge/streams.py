@@ -1,0 +1,111 @@
+"""Streams, after `http` has decided everything as for every other route: an idle watcher should cost next to nothing.
+
+From the first byte the stream belongs to a guard, which asks every few seconds whether this caller may still see it.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+from gpuaas_contract import errors
+
+from gpuaas_platform.call import Call, Source
+from gpuaas_platform.edge.exchange import Receive, Send
+
+log = structlog.get_logger()
+
+MEDIA_TYPE = b"text/event-stream; charset=utf-8"
+HEADERS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+_RETRY = b"retry: 1000\n\n"
+_CHECK_S_MAX = 1.0
+_SEND_S_MAX = 30.0
+
+
+class Guard:
+    """Who may see a set of streams: one token on one path."""
+
+    def __init__(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
+        self.key, self.check = key, check
+        self.sources: set[Source] = set()
+
+    def end(self) -> None:
+        for source in self.sources:
+            source.end()
+
+
+class Guards:
+    """One check for each guard and round, however many streams it has open. Runs only while there are any."""
+
+    def __init__(self, recheck_s: float) -> None:
+        self._recheck_s = recheck_s
+        self._open: dict[tuple[str, bytes], Guard] = {}
+        self._rounds: asyncio.Task[None] | None = None
+
+    def join(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]], source: Source) -> Guard:
+        guard = self._open.get(key)
+        if guard is None:
+            guard = self._open[key] = Guard(key, check)
+        guard.sources.add(source)
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._run(), name="stream guards")
+        return guard
+
+    def leave(self, guard: Guard, source: Source) -> None:
+        guard.sources.discard(source)
+        if not guard.sources and self._open.get(guard.key) is guard:
+            del self._open[guard.key]
+
+    async def _run(self) -> None:
+        while self._open:
+            await asyncio.sleep(self._recheck_s)
+            try:
+                await self._check_all()
+            except Exception:
+                # Not knowing is no permission. Clients come back with their position and meet the same question.
+                log.exception("could not ask who may watch, ending every stream")
+                for guard in self._open.values():
+                    guard.end()
+
+    async def _check_all(self) -> None:
+        for guard in list(self._open.values()):
+            try:
+                async with asyncio.timeout(_CHECK_S_MAX):
+                    await guard.check()
+            except errors.ApiError as refusal:
+                log.info("a stream's caller may no longer watch", path=guard.key[1], code=refusal.code)
+                guard.end()
+            await asyncio.sleep(0)
+
+
+async def pump(source: Source, receive: Receive, send: Send) -> None:
+    gone = asyncio.ensure_future(_until_gone(receive))
+    try:
+        said = _RETRY
+        while said and not gone.done():
+            async with asyncio.timeout(_SEND_S_MAX):
+                await send({"type": "http.response.body", "body": said, "more_body": True})
+            said = await source.next()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except TimeoutError:
+        log.info("a watcher took no bytes for too long and was dropped; it can resume")
+    finally:
+        gone.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def resumed(call: Call) -> Call:
+    """A client that reconnects says how far it came; that is newer than what its address says."""
+    said = call.header(b"last-event-id")
+    if not said:
+        return call
+    try:
+        values = {**msgspec.structs.asdict(call.query), "after": said}
+        return dataclasses.replace(call, query=msgspec.convert(values, type(call.query), strict=False))
+    except msgspec.ValidationError as error:
+        raise errors.ValidationFailed(f"Last-Event-ID is not a cursor: {said[:40]!r}") from error

@@ -1,0 +1,96 @@
+"""Sign in through an identity provider. What is kept between the two calls works once, for ten minutes."""
+
+import datetime
+from typing import Any, NoReturn
+
+from gpuaas_contract import errors
+from gpuaas_contract.identity import Token
+from gpuaas_contract.sessions import OidcStart
+
+from gpuaas_platform.call import Call, Caller
+from gpuaas_platform.identity import rules, service, store, token_store
+from gpuaas_platform.kit import clock, db, ids, openid
+from gpuaas_platform.record import service as record
+
+_SIGN_IN_S = 600
+_NAMESAKES_MAX = 9999
+
+
+async def start(call: Call) -> OidcStart:
+    try:
+        begun = await _provider(call).start()
+    except openid.Unreachable as error:
+        raise _unavailable(error) from error
+    expires_at = clock.micros(call.now + datetime.timedelta(seconds=_SIGN_IN_S))
+
+    async def use_case(tx: db.Tx) -> None:
+        await token_store.add_sign_in(tx, ids.digest(begun.state), begun.code_verifier, begun.nonce, expires_at)
+
+    await call.site.database.write(use_case)
+    return OidcStart(authorization_url=begun.url, state=begun.state)
+
+
+async def finish(call: Call, code: str, state: str) -> Token:
+    provider, database = _provider(call), call.site.database
+    kept = await database.write(lambda tx: token_store.take_sign_in(tx, ids.digest(state), call.now))
+    if kept is None:
+        await _refuse(call, "This sign-in was not begun here, was used, or is older than ten minutes.")
+    try:
+        claims = await provider.finish(code, kept["code_verifier"], kept["nonce"], call.now)
+    except openid.Refused as error:
+        await _refuse(call, f"The identity provider's answer was refused: {error}.", error)
+    except openid.Unreachable as error:
+        raise _unavailable(error) from error
+    token = await database.write(lambda tx: _sign_in(tx, call, provider.issuer, claims))
+    if token is None:
+        await _refuse(call, "This person is disabled here.")
+    return token
+
+
+async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, Any]) -> Token | None:
+    subject = str(claims["sub"])
+    user = await store.user_by_subject(tx, issuer, subject)
+    if user is None:
+        user = await _new_user(tx, call, issuer, subject, claims)
+    if user["state"] != "active":
+        return None
+    caller = Caller("user", user["user_id"], user["name"])
+    return await service.issue_token(tx, service.origin_of(call, caller), caller, call.site.settings.session_ttl_s)
+
+
+async def _new_user(tx: db.Tx, call: Call, issuer: str, subject: str, claims: dict[str, Any]) -> db.Row:
+    """Nobody gets a role by signing in."""
+    name = await _free_name(tx, rules.wished_user_name(claims))
+    user_id = await store.add_user(tx, name, issuer=issuer, subject=subject, created_by="oidc", now=call.now)
+    user = await store.user(tx, user_id)
+    if user is None:
+        raise LookupError(user_id)
+    origin = service.origin_of(call, Caller("user", user_id, name))
+    await record.audit(tx, origin, "identity.user.create", user_id, details={"external_id": f"oidc:{subject}"})
+    return user
+
+
+async def _free_name(tx: db.Tx, wished: str) -> str:
+    for name in (wished, *(f"{wished}-{number}" for number in range(2, _NAMESAKES_MAX))):
+        if await store.user_by_name(tx, name) is None:
+            return name
+    raise errors.Conflict(f"Too many people are named {wished}.")
+
+
+def _provider(call: Call) -> openid.Provider:
+    if call.site.openid is None:
+        raise errors.OidcNotConfigured
+    return call.site.openid
+
+
+def _unavailable(error: openid.Unreachable) -> errors.Unavailable:
+    return errors.Unavailable(f"The identity provider cannot be used right now: {error}")
+
+
+async def _refuse(call: Call, message: str, cause: Exception | None = None) -> NoReturn:
+    async def use_case(tx: db.Tx) -> None:
+        details = {"reason": message}
+        await record.audit(tx, call.origin, "auth.oidc.exchange", "oidc", result="failure", details=details)
+
+    await call.site.database.write(use_case)
+    raise errors.SignInRefused(message) from cause

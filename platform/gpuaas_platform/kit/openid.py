@@ -1,0 +1,152 @@
+"""Client of one OpenID provider: authorization code with PKCE (S256). `server` makes it, `identity.oidc` uses it.
+
+The libraries build the requests and check the ID token; here is only the order of things, and what is fetched when.
+"""
+
+import datetime
+import ipaddress
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from authlib.common.security import generate_token
+from authlib.oauth2.auth import ClientAuth
+from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from authlib.oidc.core import CodeIDToken
+from joserfc import jwk, jwt
+from joserfc.errors import JoseError
+
+_METADATA_KEPT_S = 600.0
+_TIMEOUT_S = 10.0
+_CLOCK_SKEW_S = 60
+_SCOPE = "openid profile email"
+_SIGNATURES = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
+"""Made with a private key, all of them: a provider's public key can never pass as a shared secret."""
+
+
+class Unreachable(Exception):
+    """The provider does not answer, or not in the way providers do."""
+
+
+class Refused(Exception):
+    """The provider refused the code, or its token does not hold."""
+
+
+@dataclass(frozen=True)
+class Start:
+    url: str
+    state: str
+    nonce: str
+    code_verifier: str
+
+
+class Provider:
+    def __init__(self, issuer: str, client_id: str, client_secret: str, redirect_url: str) -> None:
+        self.issuer = issuer.rstrip("/")
+        _check_transport(self.issuer)
+        self._client_id, self._client_secret, self._redirect_url = client_id, client_secret, redirect_url
+        # Loading the trusted authorities takes a while: once, not with every request.
+        self._tls = httpx.create_ssl_context()
+        self._metadata: dict[str, Any] = {}
+        self._metadata_until = 0.0
+
+    async def start(self) -> Start:
+        """Where to send the browser, and what to keep until it is back."""
+        metadata = await self._discover()
+        state, nonce, code_verifier = generate_token(48), generate_token(48), generate_token(64)
+        url = prepare_grant_uri(
+            metadata["authorization_endpoint"],
+            client_id=self._client_id,
+            response_type="code",
+            redirect_uri=self._redirect_url,
+            scope=_SCOPE,
+            state=state,
+            nonce=nonce,
+            code_challenge=create_s256_code_challenge(code_verifier),
+            code_challenge_method="S256",
+        )
+        return Start(url=url, state=state, nonce=nonce, code_verifier=code_verifier)
+
+    async def finish(self, code: str, code_verifier: str, nonce: str, now: datetime.datetime) -> dict[str, Any]:
+        """The claims about whoever signed in. The provider's keys are read anew each time, so it may rotate them."""
+        metadata = await self._discover()
+        answer = await self._redeem(metadata, code, code_verifier)
+        key_set = await self._get(metadata["jwks_uri"])
+        try:
+            return self._verified(answer, metadata, key_set, nonce, now)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise Refused(f"its ID token does not hold: {error}") from error
+
+    async def _discover(self) -> dict[str, Any]:
+        if time.monotonic() >= self._metadata_until:
+            found = await self._get(f"{self.issuer}/.well-known/openid-configuration")
+            if str(found.get("issuer", "")).rstrip("/") != self.issuer:
+                raise Unreachable(f"{self.issuer} says it is {found.get('issuer')!r}")
+            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                _check_transport(str(found.get(name, "")))
+            self._metadata, self._metadata_until = found, time.monotonic() + _METADATA_KEPT_S
+        return self._metadata
+
+    async def _redeem(self, metadata: dict[str, Any], code: str, code_verifier: str) -> dict[str, Any]:
+        body = prepare_token_request(
+            "authorization_code", code=code, redirect_uri=self._redirect_url, code_verifier=code_verifier
+        )
+        supported = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        method = "client_secret_basic" if "client_secret_basic" in supported else "client_secret_post"
+        authentication = ClientAuth(self._client_id, self._client_secret, method if self._client_secret else "none")
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        url, headers, body = authentication.prepare("POST", metadata["token_endpoint"], form, body)
+        return await self._send("POST", url, headers, body)
+
+    def _verified(
+        self, answer: dict[str, Any], metadata: dict[str, Any], key_set: Any, nonce: str, now: datetime.datetime
+    ) -> dict[str, Any]:
+        said = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
+        algorithms = [name for name in _SIGNATURES if name in said]
+        token = jwt.decode(answer["id_token"], jwk.KeySet.import_key_set(key_set), algorithms=algorithms)
+        claims = CodeIDToken(
+            token.claims,
+            token.header,
+            options={
+                "iss": {"essential": True, "value": metadata["issuer"]},
+                "aud": {"essential": True, "value": self._client_id},
+                "sub": {"essential": True},
+            },
+            params={"nonce": nonce, "client_id": self._client_id, "access_token": answer.get("access_token")},
+        )
+        claims.validate(now=int(now.timestamp()), leeway=_CLOCK_SKEW_S)
+        return dict(claims)
+
+    async def _get(self, url: str) -> dict[str, Any]:
+        return await self._send("GET", url, {"Accept": "application/json"}, "")
+
+    async def _send(self, method: str, url: str, headers: dict[str, str], body: str) -> dict[str, Any]:
+        try:
+            async with httpx.AsyncClient(
+                timeout=_TIMEOUT_S, verify=self._tls, trust_env=not _on_loopback(url)
+            ) as client:
+                response = await client.request(method, url, headers=headers, content=body.encode())
+            content = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise Unreachable(f"{url} gave no answer that can be read: {error}") from error
+        if method == "POST" and response.is_client_error:
+            raise Refused(f"it answered {content.get('error', response.status_code)}")
+        if not response.is_success or not isinstance(content, dict):
+            raise Unreachable(f"{url} answered {response.status_code}")
+        return content
+
+
+def _check_transport(url: str) -> None:
+    if urlsplit(url).scheme != "https" and not (urlsplit(url).scheme == "http" and _on_loopback(url)):
+        raise Unreachable(f"{url!r} is not an https URL; plain http is for loopback only")
+
+
+def _on_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,139 @@
+"""The newest part of an endless record, kept once per topic for any number of watchers.
+
+One task per topic reads what each commit added and keeps it as encoded frames in a ring. A watcher is a position and
+nothing more: it takes what lies behind its position, or waits for `changed`. Whoever is slower than the ring is long
+reads from the store again, so no watcher has a queue and none can hold up another.
+"""
+
+import asyncio
+import bisect
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from gpuaas_platform.kit import hub
+
+log = structlog.get_logger()
+
+READ_MAX = 500
+_FRAMES_MAX = 1024
+_BYTES_MAX = 1_048_576
+
+
+class Frame(NamedTuple):
+    cursor: int
+    labels: tuple[str, ...]
+    """What filters look at."""
+    data: bytes
+
+
+class Record(Protocol):
+    """Where frames come from. Cursors grow in the order of commits."""
+
+    async def newest(self) -> int: ...
+
+    async def after(self, cursor: int, limit: int) -> list[Frame]: ...
+
+
+class Tail:
+    def __init__(self, topic: str, wakes: hub.Hub, record: Record, tick_s: float) -> None:
+        self._topic, self._wakes, self._record, self._tick_s = topic, wakes, record, tick_s
+        self._frames: list[Frame] = []
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self.newest = 0
+        self.floor: int | None = None
+        """The ring holds everything behind this cursor; nothing until the first read is done."""
+        self.ended = False
+        self.watchers = 0
+
+    def changed(self) -> asyncio.Event:
+        """Set at the next change or tick; taken before looking, it cannot be missed."""
+        return self._changed
+
+    def behind(self, position: int) -> list[Frame]:
+        """Frames behind `position`, which must not lie below the floor."""
+        if position >= self.newest:
+            return []
+        return self._frames[bisect.bisect_right(self._frames, position, key=_cursor) :]
+
+    def poke(self) -> None:
+        """Everybody who waits looks again."""
+        present, self._changed = self._changed, asyncio.Event()
+        present.set()
+
+    async def run(self) -> None:
+        with self._wakes.listen(self._topic) as listener:
+            while not self._wakes.closing:
+                if not await self._advance():
+                    await hub.wait(listener, self._tick_s)
+                    self.poke()
+        self.ended = True
+        self.poke()
+
+    async def _advance(self) -> bool:
+        """Read what is new; whether there may be more of it."""
+        try:
+            if self.floor is None:
+                self.floor = self.newest = await self._record.newest()
+                self.poke()
+            found = await self._record.after(self.newest, READ_MAX)
+        except Exception:
+            log.exception("a tail could not read, starting over", topic=self._topic)
+            self._start_over()
+            return False
+        if found:
+            self._keep(found)
+            self.poke()
+        return len(found) == READ_MAX
+
+    def _start_over(self) -> None:
+        """Watchers read from the store until the ring holds something again."""
+        self.floor, self._bytes = None, 0
+        self._frames.clear()
+
+    def _keep(self, found: list[Frame]) -> None:
+        self._frames += found
+        self._bytes += sum(len(frame.data) for frame in found)
+        self.newest = found[-1].cursor
+        drop = max(0, len(self._frames) - _FRAMES_MAX)
+        left = self._bytes - sum(len(frame.data) for frame in self._frames[:drop])
+        while left > _BYTES_MAX and drop < len(self._frames):
+            left -= len(self._frames[drop].data)
+            drop += 1
+        if drop:
+            self.floor = self._frames[drop - 1].cursor
+            del self._frames[:drop]
+        self._bytes = left
+
+
+class Tails:
+    """The tails that somebody watches, by topic."""
+
+    def __init__(self, wakes: hub.Hub, tick_s: float) -> None:
+        self._wakes, self._tick_s = wakes, tick_s
+        self._open: dict[str, tuple[Tail, asyncio.Task[None]]] = {}
+
+    def join(self, topic: str, record: Record) -> Tail:
+        if topic not in self._open:
+            tail = Tail(topic, self._wakes, record, self._tick_s)
+            self._open[topic] = tail, asyncio.create_task(tail.run(), name=f"tail {topic}")
+        tail, _ = self._open[topic]
+        tail.watchers += 1
+        return tail
+
+    def leave(self, topic: str, tail: Tail) -> None:
+        tail.watchers -= 1
+        if tail.watchers == 0 and self._open[topic][0] is tail:
+            _, task = self._open.pop(topic)
+            task.cancel()
+
+    async def close(self) -> None:
+        tasks = [task for _, task in self._open.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _cursor(frame: Frame) -> int:
+    return frame.cursor

@@ -1,0 +1,1 @@
+CREATE TABLE policy_overlays (scope TEXT PRIMARY KEY, layer TEXT NOT NULL, document TEXT NOT NULL)

@@ -1,0 +1,1 @@
+CREATE INDEX bindings_by_user ON bindings (user_id, scope)

@@ -1,0 +1,166 @@
+"""Pure: what the overlays of several layers leave of a value, a limit or an entry, and which layer says so.
+
+Layers come in order, global first. None can give back what one above it took: an allow is met with every other allow,
+a deny counts wherever it stands, the smallest limit holds.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.policy import (
+    ENTRIES_MAX,
+    ENTRY_LENGTH_MAX,
+    LIMITS,
+    REASON_LENGTH_MAX,
+    SUBJECTS,
+    Choice,
+    Layer,
+    Limit,
+    Overlay,
+    PolicyLimit,
+    PolicyVerdict,
+    Subject,
+)
+
+from gpuaas_platform.policy import patterns
+
+Layers = Sequence[tuple[Layer, Overlay]]
+_NAMED_MAX = 5
+
+
+def verdict(layers: Layers, subject: Subject, value: str) -> PolicyVerdict:
+    """The first layer that refuses decides; if none does, the narrowest layer that lists the value is named."""
+    field = SUBJECTS[subject]
+    allowed_by: Layer | None = None
+    rule = f"no layer denies {value} or has a list of allowed {field}"
+    for layer, overlay in layers:
+        choice = choice_of(overlay, field)
+        denied = patterns.naming(choice.deny, value)
+        if denied is not None:
+            return _refused(subject, value, layer, overlay, f"denies {field} {denied}")
+        if choice.allow is not None:
+            entry = patterns.naming(choice.allow, value)
+            if entry is None:
+                return _refused(subject, value, layer, overlay, f"allows only {field} {listed(choice.allow)}")
+            allowed_by, rule = layer, f"policy of {layer} allows {field} {entry}"
+    return PolicyVerdict(subject=subject, value=value, allowed=True, layer=allowed_by, rule=rule)
+
+
+def check(layers: Layers, subject: Subject, value: str) -> None:
+    found = verdict(layers, subject, value)
+    if not found.allowed:
+        raise errors.PolicyDenied(
+            f"{subject} {value} is refused: {found.rule}.",
+            details={"layer": found.layer, "rule": found.rule, "subject": subject, "value": value},
+        )
+
+
+def limit(layers: Layers, name: Limit) -> PolicyLimit | None:
+    """The smallest number over the layers; the first layer that sets it is named."""
+    found = [(number, layer, overlay) for layer, overlay in layers if (number := number_of(overlay, name)) is not None]
+    if not found:
+        return None
+    number, layer, overlay = min(found, key=lambda candidate: candidate[0])
+    return PolicyLimit(limit=name, max=number, layer=layer, rule=words(layer, overlay, f"sets {name} to {number}"))
+
+
+def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> None:
+    found = limit(layers, name)
+    if found is not None and present + asked > found.max:
+        raise errors.PolicyDenied(
+            f"{found.rule[0].upper()}{found.rule[1:]}; there are {present}, and {asked} more would be too many.",
+            details={
+                "layer": found.layer,
+                "rule": found.rule,
+                "limit": name,
+                "max": found.max,
+                "present": present,
+                "asked": asked,
+            },
+        )
+
+
+def merged(layers: Layers) -> Overlay:
+    """One overlay that decides as all of them do."""
+    limits = {name: limit(layers, name) for name in LIMITS}
+    numbers = {name: found.max if found else None for name, found in limits.items()}
+    return Overlay(
+        regions=merged_choice(layers, "regions"),
+        skus=merged_choice(layers, "skus"),
+        artifact_sources=merged_choice(layers, "artifact_sources"),
+        apps=merged_choice(layers, "apps"),
+        allocations_max=numbers["allocations_max"],
+        instances_max=numbers["instances_max"],
+        members_per_instance_max=numbers["members_per_instance_max"],
+    )
+
+
+def merged_choice(layers: Layers, field: str) -> Choice:
+    allow: list[str] | None = None
+    for _, overlay in layers:
+        added = choice_of(overlay, field).allow
+        if added is not None:
+            entries = patterns.Entries(added)
+            allow = entries.sorted if allow is None else entries.intersect(patterns.Entries(allow))
+    denied = {entry for _, overlay in layers for entry in choice_of(overlay, field).deny}
+    return Choice(allow=allow, deny=sorted(denied))
+
+
+def sound(overlay: Overlay) -> Overlay:
+    """The overlay as it is kept: entries trimmed and without repeats; or refused, by field."""
+    choices = {field: _sound_choice(field, choice_of(overlay, field)) for field in SUBJECTS.values()}
+    for name in LIMITS:
+        if (number_of(overlay, name) or 0) < 0:
+            raise errors.ValidationFailed("A limit is 0 or more.", details={"field": name})
+    if len(overlay.reason) > REASON_LENGTH_MAX:
+        raise errors.ValidationFailed(
+            f"A reason has at most {REASON_LENGTH_MAX} characters.", details={"field": "reason"}
+        )
+    return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), **choices)
+
+
+def choice_of(overlay: Overlay, field: str) -> Choice:
+    found: Choice = getattr(overlay, field)
+    return found
+
+
+def number_of(overlay: Overlay, name: Limit) -> int | None:
+    found: int | None = getattr(overlay, name)
+    return found
+
+
+def words(layer: Layer, overlay: Overlay, what: str) -> str:
+    return f"policy of {layer} {what}" + (f" ({overlay.reason})" if overlay.reason else "")
+
+
+def listed(entries: Sequence[str]) -> str:
+    more = f" and {len(entries) - _NAMED_MAX} more" if len(entries) > _NAMED_MAX else ""
+    return (", ".join(entries[:_NAMED_MAX]) or "of an empty list") + more
+
+
+def _refused(subject: Subject, value: str, layer: Layer, overlay: Overlay, what: str) -> PolicyVerdict:
+    return PolicyVerdict(subject=subject, value=value, allowed=False, layer=layer, rule=words(layer, overlay, what))
+
+
+def _sound_choice(field: str, choice: Choice) -> Choice:
+    allow = None if choice.allow is None else _sound_entries(f"{field}.allow", choice.allow)
+    return Choice(allow=allow, deny=_sound_entries(f"{field}.deny", choice.deny))
+
+
+def _sound_entries(field: str, entries: Sequence[str]) -> list[str]:
+    if len(entries) > ENTRIES_MAX:
+        raise errors.ValidationFailed(f"{field} has at most {ENTRIES_MAX} entries.", details={"field": field})
+    trimmed = list(dict.fromkeys(entry.strip() for entry in entries))
+    for entry in trimmed:
+        if not 1 <= len(entry) <= ENTRY_LENGTH_MAX or not entry.isprintable():
+            raise errors.ValidationFailed(
+                f"An entry of {field} has 1 to {ENTRY_LENGTH_MAX} printable characters.",
+                details={"field": field, "entry": entry[:ENTRY_LENGTH_MAX]},
+            )
+        if "*" in entry[:-1]:
+            raise errors.ValidationFailed(
+                f"{entry} in {field}: a * stands at the end only, for everything that starts so.",
+                details={"field": field, "entry": entry},
+            )
+    return trimmed

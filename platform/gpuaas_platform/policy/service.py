@@ -1,0 +1,176 @@
+"""Read, change and explain overlays. Domains that hand something out ask `of_project` and decide with `rules`."""
+
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract import errors, permissions
+from gpuaas_contract.event_types import OverlayChanged
+from gpuaas_contract.identity import Project
+from gpuaas_contract.policy import (
+    LIMITS,
+    SUBJECTS,
+    CanI,
+    CanIAnswer,
+    ChangedPolicyLayer,
+    DecidedByBinding,
+    DecidedByNone,
+    DecidedByOverlay,
+    ExplainPolicy,
+    Layer,
+    Overlay,
+    PolicyExplanation,
+    PolicyLayer,
+    PolicyVerdict,
+)
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.identity import rules as identity_rules
+from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity import store as identity_store
+from gpuaas_platform.kit import db
+from gpuaas_platform.policy import ineffective, rules, store
+from gpuaas_platform.record import service as record
+
+Chain = Sequence[tuple[Layer, str]]
+"""Layer and scope, from the platform downwards."""
+_PLATFORM: tuple[Layer, str] = ("global", "platform")
+
+
+async def of_project(reader: db.Reader, project: Project) -> rules.Layers:
+    """The overlays that hold in a project, read anew for every decision."""
+    return _overlays(await _stack(reader, _project_chain(project)))
+
+
+async def present(reader: db.Reader, call: Call) -> PolicyLayer:
+    return (await _stack(reader, _chain_of(call)))[-1]
+
+
+async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
+    """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
+    if call.caller.actor_type != "user":
+        raise errors.PermissionDenied("Only a person can change a policy.")
+    overlay = rules.sound(wanted)
+    stack = await _stack(tx, _chain_of(call))
+    before = stack[-1]
+    if before.revision and before.overlay == overlay:
+        return _with_ineffective(stack)
+    after = msgspec.structs.replace(
+        before,
+        overlay=overlay,
+        revision=before.revision + 1,
+        changed_by=call.caller.actor_id,
+        changed_at=call.now,
+    )
+    if before.revision:
+        await store.OVERLAYS.save(tx, after)
+    else:
+        await store.OVERLAYS.insert(tx, after)
+    await _tell(tx, call, before, after)
+    return _with_ineffective([*stack[:-1], after])
+
+
+async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> PolicyExplanation:
+    layers = await of_project(reader, project)
+    limits = [rules.limit(layers, name) for name in LIMITS]
+    return PolicyExplanation(
+        verdicts=_verdicts(layers, asked),
+        limits=[found for found in limits if found is not None],
+        effective=rules.merged(layers),
+        ineffective=ineffective.of_every_layer(layers),
+    )
+
+
+async def can_i(reader: db.Reader, call: Call, asked: CanI) -> CanIAnswer:
+    if asked.permission not in permissions.KEYS:
+        raise errors.ValidationFailed(f"There is no permission {asked.permission}.", details={"field": "permission"})
+    if asked.project_id and asked.org_id:
+        raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
+    chain = await _asked_chain(reader, asked)
+    scopes = [scope for _, scope in chain or ()]
+    bindings = await identity.all_bindings(reader, call.caller, call.now)
+    hidden = identity_rules.decide(bindings, asked.permission, scopes) == "hidden"
+    if chain is None or (hidden and len(chain) > 1):
+        return _no("There is no such project or organisation, or you may not see it.")
+    binding = identity_rules.deciding(bindings, asked.permission, scopes)
+    if binding is None:
+        return _no(f"No role of yours that reaches here holds {asked.permission}.")
+    held = f"{binding.role} at {binding.scope} holds {asked.permission}"
+    layers = _overlays(await _stack(reader, chain))
+    refused = next((found for found in _verdicts(layers, asked) if not found.allowed), None)
+    if refused is not None and refused.layer is not None:
+        return CanIAnswer(
+            allowed=False,
+            decided_by=DecidedByOverlay(layer=refused.layer, rule=refused.rule),
+            explanation=f"{held}, but {refused.subject} {refused.value} is refused: {refused.rule}.",
+        )
+    return CanIAnswer(
+        allowed=True, decided_by=DecidedByBinding(role=binding.role, scope=binding.scope), explanation=f"{held}."
+    )
+
+
+def _no(explanation: str) -> CanIAnswer:
+    return CanIAnswer(allowed=False, decided_by=DecidedByNone(), explanation=explanation)
+
+
+async def _asked_chain(reader: db.Reader, asked: CanI) -> Chain | None:
+    if asked.project_id:
+        project = await identity_store.PROJECTS.get(reader, asked.project_id)
+        return _project_chain(project) if project is not None else None
+    if asked.org_id:
+        org = await identity_store.ORGS.get(reader, asked.org_id)
+        return [_PLATFORM, ("org", org.org_id)] if org is not None else None
+    return [_PLATFORM]
+
+
+def _chain_of(call: Call) -> Chain:
+    """The route says how far down the chain goes; its last link is the one being read or changed."""
+    if call.project is not None:
+        return _project_chain(call.project)
+    org_id = call.params.get("org_id")
+    return [_PLATFORM, ("org", org_id)] if org_id is not None else [_PLATFORM]
+
+
+def _project_chain(project: Project) -> Chain:
+    return [_PLATFORM, ("org", project.org_id), ("project", project.project_id)]
+
+
+async def _stack(reader: db.Reader, chain: Chain) -> list[PolicyLayer]:
+    kept = await store.of_scopes(reader, [scope for _, scope in chain])
+    return [
+        kept.get(scope)
+        or PolicyLayer(layer=layer, scope=scope, overlay=Overlay(), revision=0, changed_by="", changed_at=None)
+        for layer, scope in chain
+    ]
+
+
+def _overlays(stack: Sequence[PolicyLayer]) -> rules.Layers:
+    return [(found.layer, found.overlay) for found in stack]
+
+
+def _with_ineffective(stack: Sequence[PolicyLayer]) -> ChangedPolicyLayer:
+    wider = ineffective.of_last_layer(_overlays(stack))
+    return ChangedPolicyLayer(**msgspec.structs.asdict(stack[-1]), ineffective=wider)
+
+
+def _verdicts(layers: rules.Layers, asked: ExplainPolicy | CanI) -> list[PolicyVerdict]:
+    values = {subject: str(getattr(asked, subject)) for subject in SUBJECTS}
+    return [rules.verdict(layers, subject, value) for subject, value in values.items() if value]
+
+
+async def _tell(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) -> None:
+    old, new = msgspec.structs.asdict(before.overlay), msgspec.structs.asdict(after.overlay)
+    project = call.project
+    await record.emit(
+        tx,
+        call.origin,
+        "policy.overlay.changed",
+        OverlayChanged(
+            layer=after.layer,
+            scope=after.scope,
+            revision=after.revision,
+            changed=[field for field in new if new[field] != old[field]],
+            reason=after.overlay.reason,
+        ),
+        org_id=project.org_id if project else call.params.get("org_id", ""),
+        project_id=project.project_id if project else "",
+    )

@@ -1,0 +1,191 @@
+"""Signed heads of the audit chains, kept outside the database: one file per chain, one line per head, only ever added
+to. `server` runs the signer as a loop and at shutdown; `audit_command` runs it on demand and reads the files.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.record import chain, trail
+
+log = structlog.get_logger()
+
+TOPIC = "audit-heads"
+"""Wakes the signer before its time."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_LOOK_MAX = 20_000
+_END_BYTES = 8192
+
+
+class Signer:
+    """Remembers up to where it has looked, so that a round costs what happened since the one before."""
+
+    def __init__(self, reader: db.Reader, folder: Path, key: Ed25519PrivateKey, now: clock.Clock) -> None:
+        self._reader, self._folder, self._key, self._now = reader, folder, key, now
+        self._looked: int | None = None
+        self._running = asyncio.Lock()
+
+    async def sweep(self) -> None:
+        """Sign every chain that has moved since its last head."""
+        async with self._running:
+            newest = await trail.newest(self._reader)
+            names = await self._moved(newest)
+            known = await asyncio.to_thread(_last_heads, self._folder, names)
+            tips = [tip for name, last in known.items() if (tip := await self._tip(name, last)) is not None]
+            await asyncio.to_thread(_append, self._folder, self._key, tips, self._now().isoformat())
+            self._looked = newest
+
+    async def _moved(self, newest: int) -> list[str]:
+        if self._looked is None:
+            return await trail.all_chains(self._reader)
+        found: set[str] = set()
+        for start in range(self._looked, newest, _LOOK_MAX):
+            found.update(await trail.chains_between(self._reader, start, min(start + _LOOK_MAX, newest)))
+            await asyncio.sleep(0)
+        return sorted(found)
+
+    async def _tip(self, name: str, last: chain.Head | None) -> "_Tip | None":
+        """None when there is nothing new, or nothing that may be signed."""
+        position, hash_ = await trail.tip(self._reader, name)
+        if last is not None and await trail.hash_at(self._reader, name, last.position) != last.hash:
+            log.error(
+                "the audit chain no longer holds what was signed; it gets no new head",
+                chain=name,
+                position=last.position,
+                fix="gpuaas-platform audit verify",
+            )
+            return None
+        return _Tip(name, position, hash_) if last is None or position > last.position else None
+
+
+@dataclass(frozen=True)
+class _Tip:
+    chain: str
+    position: int
+    hash: str
+
+
+def folder_in(data_dir: Path) -> Path:
+    return data_dir / "audit-heads"
+
+
+def path_of(folder: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a chain")
+    return folder / f"{name}.jsonl"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.jsonl"))
+
+
+def lines(folder: Path, name: str) -> list[bytes]:
+    """Whole lines only: what a power cut left half-written was never a head."""
+    path = path_of(folder, name)
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def last_line(folder: Path, name: str) -> bytes | None:
+    try:
+        with path_of(folder, name).open("rb") as file:
+            return _end(file)[0]
+    except FileNotFoundError:
+        return None
+
+
+def _end(file: BinaryIO) -> tuple[bytes | None, int]:
+    """The last whole line, and where it ends. Heads are short, so the end of the file is enough, however long it is."""
+    size = file.seek(0, os.SEEK_END)
+    start = file.seek(max(0, size - _END_BYTES))
+    whole, newline, _ = file.read(_END_BYTES).rpartition(b"\n")
+    if not newline and start > 0:
+        raise ValueError(f"the last {_END_BYTES} bytes hold no line")
+    return (whole.rpartition(b"\n")[2], start + len(whole) + 1) if newline else (None, 0)
+
+
+def _last_heads(folder: Path, names: Sequence[str]) -> dict[str, chain.Head | None]:
+    """A chain whose file ends in something else than a head is left out: it gets no new one until somebody looked."""
+    found: dict[str, chain.Head | None] = {}
+    for name in names:
+        try:
+            found[name] = _decode(last_line(folder, name))
+        except (msgspec.MsgspecError, ValueError):
+            log.exception("the heads file of an audit chain is damaged", chain=name, fix="gpuaas-platform audit verify")
+    return found
+
+
+def _decode(line: bytes | None) -> chain.Head | None:
+    return msgspec.json.decode(line, type=chain.Head) if line is not None else None
+
+
+def _append(folder: Path, key: Ed25519PrivateKey, tips: Sequence[_Tip], time: str) -> None:
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        _belongs_to_parent(folder)
+    with _locked(folder):
+        for tip in tips:
+            _append_one(folder, key, tip, time)
+
+
+def _append_one(folder: Path, key: Ed25519PrivateKey, tip: _Tip, time: str) -> None:
+    path = path_of(folder, tip.chain)
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        line, end = _end(file)
+        file.truncate(end)
+        last = _decode(line)
+        if last is not None and last.position >= tip.position:
+            return
+        head = chain.Head(
+            chain=tip.chain,
+            position=tip.position,
+            hash=tip.hash,
+            time=time,
+            number=last.number + 1 if last else 1,
+            previous=chain.line_digest(line) if line else "",
+            key="",
+        )
+        file.seek(end)
+        file.write(msgspec.json.encode(chain.sign(key, head)) + b"\n")
+        os.fsync(file.fileno())
+    if is_new:
+        _belongs_to_parent(path)
+        _sync_folder(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The server and the command may sign at the same moment."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _belongs_to_parent(path: Path) -> None:
+    """Root may run the command; the server, which is somebody else, must still be able to write."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,151 @@
+"""SQL of the audit trail: add a row to its chain, find rows, read where a chain stands. Rows are never changed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow, AuditRows
+
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.record import chain
+
+LIMIT_MAX = 500
+LOOK_MAX = 5_000
+"""How many rows one page looks at, whatever its filters: the cost of a page has a bound."""
+
+_ROW = msgspec.json.Decoder(AuditRow)
+INDEXED = ("correlation_id", "target", "actor_id", "action")
+"""Filters that have an index, the most selective first."""
+_FIRST_SINCE = f"""SELECT min(cursor) FROM (SELECT cursor FROM audit WHERE occurred_at >= $1
+    ORDER BY occurred_at, cursor LIMIT {LOOK_MAX}) AS looked"""  # noqa: S608 - a number of ours
+_LAST_UNTIL = f"""SELECT max(cursor) FROM (SELECT cursor FROM audit WHERE occurred_at <= $1
+    ORDER BY occurred_at DESC, cursor DESC LIMIT {LOOK_MAX}) AS looked"""  # noqa: S608
+
+
+async def append(tx: db.Tx, entry: AuditEntry) -> None:
+    """Writers run one after another, so the tip read here is still the tip when the row goes in."""
+    name = chain.name_of(entry.org_id)
+    position, previous_hash = await tip(tx, name)
+    document = msgspec.json.encode(entry)
+    await tx.run(
+        """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
+                              correlation_id, occurred_at, document)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)""",
+        name,
+        position + 1,
+        previous_hash,
+        chain.digest(name, position + 1, previous_hash, document),
+        entry.project_id,
+        entry.actor_id,
+        entry.action,
+        entry.target,
+        entry.result,
+        entry.correlation_id,
+        clock.micros(entry.occurred_at),
+        document.decode(),
+    )
+
+
+async def tip(reader: db.Reader, name: str) -> tuple[int, str]:
+    row = await reader.one("SELECT position, hash FROM audit WHERE chain = $1 ORDER BY position DESC LIMIT 1", name)
+    return (row[0], row[1]) if row is not None else (0, chain.GENESIS)
+
+
+async def hash_at(reader: db.Reader, name: str, position: int) -> str | None:
+    row = await reader.one("SELECT hash FROM audit WHERE chain = $1 AND position = $2", name, position)
+    return str(row[0]) if row is not None else None
+
+
+async def newest(reader: db.Reader) -> int:
+    row = await reader.one("SELECT coalesce(max(cursor), 0) FROM audit")
+    return int(row[0]) if row is not None else 0
+
+
+async def all_chains(reader: db.Reader) -> list[str]:
+    """One step in the index per chain, so that a long history costs nothing."""
+    found: list[str] = []
+    while True:
+        row = await reader.one("SELECT min(chain) FROM audit WHERE chain > $1", found[-1] if found else "")
+        if row is None or row[0] is None:
+            return found
+        found.append(row[0])
+
+
+async def chains_between(reader: db.Reader, after: int, until: int) -> list[str]:
+    rows = await reader.all("SELECT DISTINCT chain FROM audit WHERE cursor > $1 AND cursor <= $2", after, until)
+    return [row[0] for row in rows]
+
+
+async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> AuditRows:
+    """`scope` holds what every row must have: {"project_id": …}, {"chain": …}, or nothing for the whole platform."""
+    limit = max(1, min(query.limit, LIMIT_MAX))
+    rest = scope | {name: value for name in (*INDEXED, "result") if (value := getattr(query, name))}
+    driving = {name: rest.pop(name) for name in [name for name in (*INDEXED, *scope) if name in rest][:1]}
+    after, until = await _bounds(reader, query)
+    look = LOOK_MAX if rest or query.since or query.until else limit
+    window = _window(driving, look, [after, until])
+    last, looked = await _extent(reader, window)
+    rows = await _rows(reader, window, rest, query, limit)
+    if len(rows) == limit:
+        return AuditRows(items=rows, cursor=rows[-1].cursor, more=True)
+    return AuditRows(items=rows, cursor=max(last, query.after), more=looked == look)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The rows one page looks at, found through one index. The limit inside keeps the other filters outside."""
+
+    sql: str
+    values: list[Any]
+
+
+def _window(driving: dict[str, str], look: int, cursors: list[int]) -> _Window:
+    clauses = ["cursor > $1", "cursor <= $2", *(f"{name} = $3" for name in driving)]
+    sql = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY cursor LIMIT {look}"  # noqa: S608 - ours
+    return _Window(sql, [*cursors, *driving.values()])
+
+
+async def _extent(reader: db.Reader, window: _Window) -> tuple[int, int]:
+    """Cursor of the last row in the window, and how many it has."""
+    sql = f"SELECT coalesce(max(cursor), 0), count(*) FROM ({window.sql}) AS looked"  # noqa: S608
+    row = await reader.one(sql, *window.values)
+    return (row[0], row[1]) if row is not None else (0, 0)
+
+
+async def _rows(
+    reader: db.Reader, window: _Window, rest: dict[str, str], query: AuditQuery, limit: int
+) -> list[AuditRow]:
+    values = list(window.values)
+    clauses = ["1 = 1"]
+    filters: list[tuple[str, Any]] = [(f"{name} =", value) for name, value in rest.items()]
+    filters += [("occurred_at >=", clock.micros(query.since))] if query.since else []
+    filters += [("occurred_at <=", clock.micros(query.until))] if query.until else []
+    for comparison, value in filters:
+        values.append(value)
+        clauses.append(f"{comparison} ${len(values)}")
+    sql = f"""SELECT cursor, chain, position, hash, document FROM ({window.sql}) AS looked
+              WHERE {" AND ".join(clauses)} ORDER BY cursor LIMIT {limit}"""  # noqa: S608
+    return [
+        msgspec.structs.replace(_ROW.decode(row[4]), cursor=row[0], chain=row[1], position=row[2], hash=row[3])
+        for row in await reader.all(sql, *values)
+    ]
+
+
+async def _bounds(reader: db.Reader, query: AuditQuery) -> tuple[int, int]:
+    """Cursors between which all rows of the asked time lie. The upper one is fixed before anything is looked at, so a
+    row that is added meanwhile is left to the next page.
+
+    Times follow the clock and cursors the commits; where the clock was set back they disagree. Many rows around the
+    moment are looked at, so that they are found all the same.
+    """
+    after, until = query.after, await newest(reader)
+    if query.since is not None and after == 0:
+        after = await _one(reader, _FIRST_SINCE, clock.micros(query.since), until + 1) - 1
+    if query.until is not None:
+        until = await _one(reader, _LAST_UNTIL, clock.micros(query.until), 0)
+    return after, until
+
+
+async def _one(reader: db.Reader, sql: str, micros: int, otherwise: int) -> int:
+    row = await reader.one(sql, micros)
+    return int(row[0]) if row is not None and row[0] is not None else otherwise

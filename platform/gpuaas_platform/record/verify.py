@@ -1,0 +1,182 @@
+"""Read audit rows and heads, read-only and beside a running server, and let `chain` judge them. `audit_command` prints.
+
+Heads are read before rows: a chain only grows, so every row a head tells of must be there afterwards.
+"""
+
+import contextlib
+import datetime
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from gpuaas_platform.kit import db, postgres, sqlite
+from gpuaas_platform.record import chain, heads
+
+BATCH = 5_000
+_CACHE_KIB = 65_536
+HEAD_DUE_S = 300
+"""A chain whose first row is older than this must have a head; the signer runs five times as often."""
+
+_COLUMNS = "project_id, actor_id, action, target, result, correlation_id"
+Progress = Callable[[str, int], None]
+"""Told the chain and how many of its rows are checked, after every batch."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    name: str
+    count: int
+    last_position: int
+    signed_position: int
+    """The last position a sound head vouches for."""
+    findings: tuple[chain.Finding, ...]
+    """In the order of their positions."""
+
+
+class Source(Protocol):
+    reader: db.Reader
+
+    async def chains(self) -> list[str]: ...
+
+    def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        """The rows of a chain in the order of their positions, with the columns of `chain.Row`."""
+
+    async def first_at(self, name: str) -> int | None:
+        """When the first row was written, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What rows are held against."""
+
+    folder: Path
+    """Where the platform keeps its own heads."""
+    key: Ed25519PublicKey
+    elsewhere: Sequence[chain.Head] = ()
+    """Heads that were kept somewhere else."""
+
+
+async def verify(
+    source: Source, evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
+) -> list[Verdict]:
+    """Every chain there are rows or heads of, or one of them."""
+    told = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
+    known = [only] if only else sorted({*await source.chains(), *told})
+    return [await _verify_one(source, evidence, now, name, progress) for name in known]
+
+
+async def _verify_one(
+    source: Source, evidence: Evidence, now: datetime.datetime, name: str, progress: Progress
+) -> Verdict:
+    sound, findings = chain.check_file(name, heads.lines(evidence.folder, name), evidence.key)
+    kept = [head for head in evidence.elsewhere if head.chain == name]
+    findings += [finding for head in kept if (finding := chain.check_head(head, evidence.key)) is not None]
+    # A head kept elsewhere is trusted for where it was kept, so its hash counts even if the key here was replaced.
+    walk = chain.Walk(name, [*sound, *kept])
+    async with contextlib.aclosing(source.batches(name)) as batches:
+        async for rows in batches:
+            walk.feed(rows)
+            progress(name, walk.count)
+            if walk.finding is not None:
+                break
+    walk.end()
+    findings += [walk.finding] if walk.finding else []
+    if not sound and not findings and await _is_due(source, name, now):
+        message = "no signed head vouches for these rows; a running server signs one every minute"
+        findings.append(chain.Finding("head missing", 1, message))
+    ordered = tuple(sorted(findings, key=lambda finding: finding.position))
+    return Verdict(name, walk.count, walk.position, walk.vouched, ordered)
+
+
+async def _is_due(source: Source, name: str, now: datetime.datetime) -> bool:
+    first_at = await source.first_at(name)
+    return first_at is not None and now.timestamp() - first_at / 1_000_000 > HEAD_DUE_S
+
+
+@contextlib.asynccontextmanager
+async def open_source(data_dir: Path, database_url: str) -> AsyncIterator[Source]:
+    """Opens without a right to write; raises OSError, sqlite3.Error or asyncpg.PostgresError when there is nothing."""
+    if database_url:
+        connection = await asyncpg.connect(database_url, server_settings={"default_transaction_read_only": "on"})
+        try:
+            yield PostgresSource(connection)
+        finally:
+            await connection.close()
+        return
+    path = data_dir / "gpuaas.sqlite"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no database at {path}")
+    embedded = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    embedded.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    try:
+        yield SqliteSource(embedded)
+    finally:
+        embedded.close()
+
+
+class SqliteSource:
+    """The document comes as bytes: what is hashed is what is stored, sound text or not."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.reader: db.Reader = sqlite.SqliteReader(connection)
+
+    async def chains(self) -> list[str]:
+        rows = self._connection.execute("SELECT DISTINCT chain FROM audit").fetchall()
+        return [str(row[0]) for row in rows]
+
+    async def first_at(self, name: str) -> int | None:
+        sql = "SELECT occurred_at FROM audit WHERE chain = ? ORDER BY position LIMIT 1"
+        row = self._connection.execute(sql, (name,)).fetchone()
+        return row[0] if row is not None and isinstance(row[0], int) else None
+
+    async def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        sql = f"""SELECT cursor, position, previous_hash, hash, coalesce(CAST(document AS BLOB), x''), {_COLUMNS}
+                  FROM audit WHERE chain = ? ORDER BY position, cursor LIMIT -1 OFFSET ?"""  # noqa: S608 - ours
+        done = 0
+        found = self._connection.execute(sql, (name, done))
+        while True:
+            try:
+                rows = found.fetchmany(BATCH)
+            except sqlite3.OperationalError:
+                if self._connection.text_factory is _forgiving:
+                    raise
+                # Some column holds what is no text. Reading on with a mark in its place lets the walk name the row.
+                self._connection.text_factory = _forgiving
+                found = self._connection.execute(sql, (name, done))
+                continue
+            if not rows:
+                return
+            done += len(rows)
+            yield rows
+
+
+class PostgresSource:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.reader: db.Reader = postgres.PostgresReader(connection)
+
+    async def chains(self) -> list[str]:
+        return [row[0] for row in await self._connection.fetch("SELECT DISTINCT chain FROM audit")]
+
+    async def first_at(self, name: str) -> int | None:
+        sql = "SELECT occurred_at FROM audit WHERE chain = $1 ORDER BY position LIMIT 1"
+        found: int | None = await self._connection.fetchval(sql, name)
+        return found
+
+    async def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        sql = f"""SELECT cursor, position, previous_hash, hash, convert_to(document, 'UTF8'), {_COLUMNS}
+                  FROM audit WHERE chain = $1 ORDER BY position, cursor"""  # noqa: S608
+        async with self._connection.transaction(readonly=True):
+            found = await self._connection.cursor(sql, name)
+            while rows := await found.fetch(BATCH):
+                yield [tuple(row) for row in rows]
+
+
+def _forgiving(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,346 @@
+"""Every route × every kind of caller × every kind of target: the cells of the authorisation matrix, and what a leak is.
+
+Mutations are sent as dry runs, so asking changes nothing and the order of asking does not matter.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import bindings, identity, instances, registry, runtime
+from gpuaas_contract.endpoint import Endpoint
+from platform_world import MANIFEST, PASSWORD, World, enrol_body, login_body, ssh_public_key
+
+AnyEndpoint = Endpoint[Any, Any]
+
+PLACES = ("own", "sibling", "other_org", "absent")
+"""A project of mine, another of the same organisation, one of another organisation, none at all."""
+MIXTURES = ("own/foreign", "own/absent")
+"""My project (or organisation) in the path, and in it ids of the sibling (or the other one), or of nothing."""
+_CORRELATION = re.compile(r'"correlation_id":"[^"]*"')
+
+
+@dataclass
+class Place:
+    params: dict[str, str]
+    secrets: list[str] = field(default_factory=list)
+    """Ids that nobody beyond this place may ever be shown."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    name: str
+    token: str
+    reaches: frozenset[str] = frozenset()
+    """Places where this caller has a role."""
+
+
+@dataclass
+class Cast:
+    actors: list[Actor]
+    places: dict[str, Place]
+    node_login: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    route: str
+    target: str
+    actor: str
+    status: int
+    body: str
+    """Without correlation id, and with names in place of the ids that were sent."""
+    shown: str
+    """As it came."""
+
+
+async def cast(world: World) -> Cast:
+    expired = await world.service_account("expired")
+    world.clock.forward(world.site.settings.service_account_token_ttl_s + 1)
+    world.token = await world.sign_in("admin")
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    other_org = (await world.call(identity.ORG_CREATE, {"name": "other"})).org_id
+    await world.entitled_app()
+    own = await _place(world, org_id, world.project_id, "own")
+    places = {
+        "own": own,
+        "sibling": await _place(world, org_id, await _project(world, org_id, "sibling"), "sibling"),
+        "other_org": await _place(world, other_org, await _project(world, other_org, "elsewhere"), "elsewhere"),
+        "absent": Place({name: _absent(value) for name, value in own.params.items()}),
+    }
+    nodes = [await world.node("agent"), await world.node("agent-2")]
+    for name, node in zip(("own", "sibling"), nodes, strict=True):
+        created = await world.send(
+            registry.BY_NAME["capacity.allocation.create"], {"node_name": node.name}, project_id=world.project_id
+        )
+        assert created.status_code == 202
+        task = await world.next_task(node)
+        assert task is not None
+        places[name].params["task_id"] = task["task_id"]
+    places["other_org"].params["task_id"] = places["absent"].params["task_id"] = "task_" + "0" * 26
+    everywhere = frozenset(PLACES)
+    only = {place: frozenset({place}) for place in PLACES}
+    people = {
+        "platform_admin": await _person(world, "padmin", "platform_admin", "platform", places),
+        "platform_ops": await _person(world, "pops", "platform_ops", "platform", places),
+        "tenant_admin": await _person(world, "tadmin", "tenant_admin", "org", places),
+        "project_admin": await _person(world, "jadmin", "project_admin", "project", places),
+        "project_member": await _person(world, "member", "project_member", "project", places),
+        "viewer": await _person(world, "viewer", "viewer", "project", places),
+        "stranger": await _person(world, "stranger", "", "", places),
+        "other_tenant": await _person(world, "oadmin", "tenant_admin", "org", {"own": places["other_org"]}),
+    }
+    reaches = {
+        "platform_admin": everywhere,
+        "platform_ops": everywhere,
+        "tenant_admin": frozenset({"own", "sibling"}),
+        "stranger": frozenset[str](),
+        "other_tenant": only["other_org"],
+    }
+    actors = [Actor(name, token, reaches.get(name, only["own"])) for name, token in people.items()]
+    revoked = await world.service_account("revoked")
+    await _revoke(world)
+    actors += [
+        Actor("sa_own", await world.service_account("working"), only["own"]),
+        Actor("sa_sibling", await world.service_account("w2", places["sibling"].params["project_id"]), only["sibling"]),
+        Actor("sa_revoked", revoked),
+        Actor("sa_expired", expired),
+        Actor("node", nodes[0].token, only["own"]),
+        Actor("anonymous", ""),
+        Actor("garbage", "gpuaas_session_garbage"),
+    ]
+    login = msgspec.to_builtins(login_body(nodes[0], int(world.clock().timestamp()), "n" * 16))
+    world.site.hub.close()
+    return Cast(actors, places, login)
+
+
+def targets_of(endpoint: AnyEndpoint) -> Sequence[str]:
+    if "{project_id}" in endpoint.path or "{org_id}" in endpoint.path or endpoint.name in _PLACE_IN_BODY:
+        deeper = endpoint.path.count("{") > 1
+        return (*PLACES, *MIXTURES) if deeper else PLACES
+    if "{task_id}" in endpoint.path:
+        return ("own", "sibling", "absent")
+    return ("own", "absent") if "{" in endpoint.path else ("own",)
+
+
+async def cells(
+    client: httpx.AsyncClient, found: Cast, endpoints: Iterable[AnyEndpoint] = registry.ENDPOINTS
+) -> list[Cell]:
+    made = []
+    for endpoint in endpoints:
+        for target in targets_of(endpoint):
+            place = _target(found, endpoint, target)
+            for actor in found.actors:
+                answer = await client.send(_request(client, endpoint, place, actor, found))
+                body = _normal(answer.text, place.params)
+                made.append(Cell(endpoint.name, target, actor.name, answer.status_code, body, answer.text))
+    return made
+
+
+def leaks(found: Cast, asked: Sequence[Cell]) -> Iterator[str]:
+    """Beyond reach everything answers as if it were absent, and no answer names what its caller may not see."""
+    by_key = {(cell.route, cell.target, cell.actor): cell for cell in asked}
+    reaches = {actor.name: actor.reaches for actor in found.actors}
+    for cell in asked:
+        twin = "own/absent" if cell.target == "own/foreign" else "absent"
+        hidden = cell.target == "own/foreign" or (cell.target in PLACES and cell.target not in reaches[cell.actor])
+        absent = by_key.get((cell.route, twin, cell.actor))
+        if hidden and absent is not None and (cell.status, cell.body) != (absent.status, absent.body):
+            yield f"{cell.route} on {cell.target} tells {cell.actor} from absent: {cell.status} {absent.status}"
+        sent = _target(found, registry.BY_NAME[cell.route], cell.target).params.values()
+        for name, place in found.places.items():
+            if name not in reaches[cell.actor]:
+                shown = [secret for secret in place.secrets if secret in cell.shown and secret not in sent]
+                if shown:
+                    yield f"{cell.route} on {cell.target} shows {cell.actor} {shown[0]} of {name}"
+
+
+COLUMNS = {
+    "platform_admin": "padm",
+    "platform_ops": "pops",
+    "tenant_admin": "tadm",
+    "project_admin": "jadm",
+    "project_member": "memb",
+    "viewer": "view",
+    "stranger": "none",
+    "other_tenant": "othr",
+    "sa_own": "sacc",
+    "sa_sibling": "sibl",
+    "sa_revoked": "revo",
+    "sa_expired": "expi",
+    "node": "node",
+    "anonymous": "anon",
+    "garbage": "garb",
+}
+
+
+def table(found: Cast, asked: Sequence[Cell]) -> str:
+    """One line per route and target, one column per caller."""
+    names = [actor.name for actor in found.actors]
+    statuses = {(cell.route, cell.target, cell.actor): cell.status for cell in asked}
+    lines = [f"{'route':36} {'target':11} " + " ".join(COLUMNS[name] for name in names)]
+    for route, target in dict.fromkeys((cell.route, cell.target) for cell in asked):
+        lines.append(f"{route:36} {target:11} " + " ".join(f"{statuses[route, target, name]:>4}" for name in names))
+    return "\n".join(lines) + "\n"
+
+
+def without_a_control(asked: Sequence[Cell]) -> set[str]:
+    """Routes that let nobody through: they could be broken and would look safe."""
+    through = {cell.route for cell in asked if cell.status not in (401, 403, 404)}
+    return {cell.route for cell in asked} - through
+
+
+def _target(found: Cast, endpoint: AnyEndpoint, target: str) -> Place:
+    if target not in MIXTURES:
+        return found.places[target]
+    foreign = "other_org" if "{org_id}" in endpoint.path else "sibling"
+    own, inside = found.places["own"], found.places[foreign if target == "own/foreign" else "absent"]
+    outer = {name: own.params[name] for name in ("org_id", "project_id")}
+    return dataclasses.replace(inside, params={**inside.params, **outer})
+
+
+def _request(
+    client: httpx.AsyncClient, endpoint: AnyEndpoint, place: Place, actor: Actor, found: Cast
+) -> httpx.Request:
+    headers = {"X-Idempotency-Key": "matrix", "If-Match": "*"}
+    if actor.token:
+        headers["Authorization"] = f"Bearer {actor.token}"
+    body = _body(endpoint, place, found)
+    content = msgspec.json.encode(body) if body is not None else b""
+    query = {"dry_run": "true"} if endpoint.mutates else {}
+    params = dict(place.params)
+    for level in ("org", "platform"):
+        if endpoint.name.startswith(f"identity.{level}_binding."):
+            params["binding_id"] = params[f"{level}_binding_id"]
+    return client.build_request(
+        endpoint.method, endpoint.path.format(**params), content=content, params=query, headers=headers
+    )
+
+
+_PLACE_IN_BODY = frozenset({"auth.can_i", "identity.break_glass.create"})
+
+
+def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
+    params = place.params
+    facts = {"hostname": "agent", "cpus": 1, "memory_mb": 1, "addresses": ["127.0.0.1"]}
+    role = {"identity.platform_binding.create": "platform_ops", "identity.org_binding.create": "tenant_admin"}
+    bodies: dict[str, Any] = {
+        "auth.login": {"name": "admin", "password": PASSWORD},
+        "auth.service_account_token": {"key_id": "key_none", "client_secret": "none"},
+        "auth.oidc.exchange": {"code": "none", "state": "none"},
+        "auth.password.change": {"present_password": PASSWORD, "new_password": "short"},
+        "auth.can_i": {"permission": "apps.instance.read", "project_id": params["project_id"]},
+        "identity.org.create": {"name": "made"},
+        "identity.project.create": {"name": "made"},
+        "identity.service_account.create": {"name": "made"},
+        "identity.service_account_key.rotate": {},
+        "identity.user.create": {"name": "made"},
+        "identity.user.set_password": {"password": "short"},
+        "identity.break_glass.create": {"project_id": params["project_id"], "reason": "testing the glass"},
+        "policy.explain": {"region": "local"},
+        "catalog.version.register": {**MANIFEST, "version": "9.9.9"},
+        "catalog.entitlement.set": {"enabled": True},
+        "capacity.enrolment.create": {"name": "made"},
+        "capacity.allocation.create": {},
+        "access.machine.grant": {"public_key": _PUBLIC_KEY},
+        "apps.instance.create": {"name": "made", "app_slug": "toy", "topology": "pair", "inputs": {}},
+        "apps.instance.decommission": {"reason": "matrix"},
+        "apps.member.operate": {"kind": "drain", "member_ids": [params["member_id"]], "reason": "matrix"},
+        "runtime.claim": {"app_slug": "toy", "holder": "matrix", "claim_id": "matrix"},
+        "runtime.heartbeat": {"epoch": 1},
+        "runtime.step": {"epoch": 1, "name": "matrix", "state": "running"},
+        "runtime.member": {"epoch": 1, "status": "provisioning"},
+        "runtime.access": {"epoch": 1},
+        "runtime.complete": {"epoch": 1},
+        "runtime.fail": {"epoch": 1, "code": "x", "message": "x", "failure_class": "retryable"},
+        "node.enrol": msgspec.to_builtins(enrol_body("none", "agent", Ed25519PrivateKey.generate())),
+        "node.token": found.node_login,
+        "node.status": {"agent_version": "1", "boot_id": "1", "facts": facts},
+        "node.task.result": {"status": "succeeded"},
+    }
+    if endpoint.name.endswith("_binding.create"):
+        return {"user_id": params["user_id"], "role": role.get(endpoint.name, "viewer")}
+    return bodies.get(endpoint.name, {} if endpoint.name.startswith("policy.") and endpoint.mutates else None)
+
+
+_PUBLIC_KEY = ssh_public_key(Ed25519PrivateKey.generate())
+
+
+def _normal(text: str, params: dict[str, str]) -> str:
+    text = _CORRELATION.sub("", text)
+    for name, value in sorted(params.items(), key=lambda pair: -len(pair[1])):
+        text = text.replace(value, f"<{name}>")
+    return text
+
+
+def _absent(value: str) -> str:
+    prefix, _, rest = value.partition("_")
+    return f"{prefix}_{'0' * 26}" if rest else value
+
+
+async def _place(world: World, org_id: str, project_id: str, name: str) -> Place:
+    """A project with one of everything in it, an operation held by its own controller included."""
+    at_home, world.project_id = world.project_id, project_id
+    entitled = await world.send(registry.BY_NAME["catalog.entitlement.set"], {"enabled": True}, app_slug="toy")
+    assert entitled.status_code == 200
+    controller = await world.service_account("controller")
+    deployed: instances.Deployed = await world.deploy(name)
+    claim: runtime.Claim = await world.claim(controller, lease_s=15)
+    assert claim.operation is not None
+    operation_id = claim.operation.operation_id
+    await world.call(runtime.ACCESS_PUBLISH, {"epoch": claim.epoch}, token=controller, operation_id=operation_id)
+    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "target"})
+    key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+    person = await world.person(f"guest-of-{name}")
+    role = {"user_id": person.user_id, "role": "tenant_admin"}
+    bound_org = await world.call(bindings.ORG_BINDING_CREATE, role, org_id=org_id)
+    bound_above = await world.call(bindings.PLATFORM_BINDING_CREATE, {**role, "role": "platform_ops"})
+    bound = await world.call(bindings.PROJECT_BINDING_CREATE, {**role, "role": "viewer"})
+    world.project_id = at_home
+    params = {
+        "org_id": org_id,
+        "project_id": project_id,
+        "instance_id": deployed.instance.instance_id,
+        "operation_id": operation_id,
+        "member_id": claim.members[0].member_id,
+        "allocation_id": claim.members[0].allocation_id,
+        "service_account_id": account.service_account_id,
+        "key_id": key.key_id,
+        "binding_id": bound.binding_id,
+        "org_binding_id": bound_org.binding_id,
+        "platform_binding_id": bound_above.binding_id,
+        "user_id": person.user_id,
+        "session_id": "ses_" + "0" * 26,
+        "app_slug": "toy",
+        "version": "1.0.0",
+    }
+    secret = ("project_id", "instance_id", "operation_id", "member_id", "allocation_id", "service_account_id", "key_id")
+    return Place(params, [params[name] for name in secret])
+
+
+async def _project(world: World, org_id: str, name: str) -> str:
+    return (await world.call(identity.PROJECT_CREATE, {"name": name}, org_id=org_id)).project_id
+
+
+async def _person(world: World, name: str, role: str, level: str, places: dict[str, Place]) -> str:
+    """Roles are given over the API, by the admin who made everything."""
+    person = await world.person(name)
+    if role:
+        endpoint = registry.BY_NAME[f"identity.{level}_binding.create"]
+        params: dict[str, Any] = {key: places["own"].params[key] for key in ("org_id", "project_id")}
+        answer = await world.send(endpoint, {"user_id": person.user_id, "role": role}, **params)
+        assert answer.status_code == 201, answer.text
+    return person.token
+
+
+async def _revoke(world: World) -> None:
+    accounts = (await world.call(identity.SERVICE_ACCOUNT_LIST)).items
+    revoked = next(account for account in accounts if account.name == "revoked")
+    endpoint = registry.BY_NAME["identity.service_account.disable"]
+    answer = await world.send(endpoint, service_account_id=revoked.service_account_id)
+    assert answer.status_code == 200

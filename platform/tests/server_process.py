@@ -1,0 +1,181 @@
+"""A real `gpuaas-platform server` on loopback, to be killed and started again, and a small client of its API."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+from gpuaas_contract import catalog, events, identity
+from gpuaas_contract.endpoint import Endpoint
+
+Body = TypeVar("Body")
+Answer = TypeVar("Answer")
+
+_PLATFORM = [sys.executable, "-m", "gpuaas_platform.main"]
+_START_S_MAX = 30.0
+APP: dict[str, Any] = {
+    "slug": "toy",
+    "display_name": "Toy",
+    "version": "1.0.0",
+    "runtime_backend": "toy",
+    "operating_modes": ["tenant_dedicated"],
+    "control_plane_scopes": ["project"],
+    "roles": [{"component_key": "head", "max": 1}],
+    "topologies": {"solo": {"head": "allocation"}},
+    "deploy_form": {"type": "object", "properties": {"allocation": {"type": "string"}}},
+}
+
+
+class ServerProcess:
+    """Use it as a context manager; it is killed at the end."""
+
+    def __init__(self, data: Path, database_url: str = "") -> None:
+        self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
+        self._log = data.with_name(f"{data.name}-server.log")
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "ServerProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def admin_password(self) -> str:
+        command = [*_PLATFORM, "admin", *self._store]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}"]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + _START_S_MAX
+        while not self._is_ready():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise AssertionError(f"the server did not start:\n{self._log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask it to exit; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        os.kill(process.pid, number)
+        return process.wait(20)
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@dataclass
+class Cloud:
+    """An admin's client of one server, with a project in which anything can be made to happen."""
+
+    http: httpx.AsyncClient
+    token: str = ""
+    project_id: str = ""
+    answered: list[str] = field(default_factory=list)
+    """Correlation ids of the changes that were answered."""
+
+    async def sign_in(self, password: str) -> None:
+        token = await self.call(identity.LOGIN, identity.Login(name="admin", password=password))
+        self.token = token.access_token
+
+    async def make_project(self) -> None:
+        """A project of a new organisation, where an app can be entitled: each change of that is one event."""
+        name = uuid.uuid4().hex[:12]
+        org = await self.call(identity.ORG_CREATE, identity.CreateOrg(name=f"org-{name}"))
+        made = await self.call(identity.PROJECT_CREATE, identity.CreateProject(name="research"), org_id=org.org_id)
+        self.project_id = made.project_id
+        await self.call(catalog.VERSION_REGISTER, APP)
+
+    async def service_account(self, name: str) -> str:
+        """A new service account's token."""
+        account = await self.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
+        account_id = account.service_account_id
+        key = await self.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account_id)
+        login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+        return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login, token="")).access_token
+
+    async def make_event(self) -> str:
+        """One event; the correlation id it carries."""
+        correlation_id = f"made-{uuid.uuid4().hex}"
+        enabled = len(self.answered) % 2 == 0
+        headers = {"X-Correlation-ID": correlation_id}
+        await self.call(catalog.ENTITLEMENT_SET, {"enabled": enabled}, headers=headers, app_slug=APP["slug"])
+        self.answered.append(correlation_id)
+        return correlation_id
+
+    async def recorded(self) -> list[events.Event]:
+        """The whole record of the project, by short polls."""
+        found: list[events.Event] = []
+        while True:
+            after = found[-1].cursor if found else 0
+            page = await self.call(events.EVENT_LIST, query={"after": after, "limit": 500})
+            if not page.items:
+                return found
+            found += page.items
+
+    async def send(
+        self,
+        endpoint: Endpoint[Body, Answer],
+        body: Any = None,
+        *,
+        token: str | None = None,
+        key: str = "",
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        **params: str,
+    ) -> httpx.Response:
+        """Waits when it is told to slow down, as a client should."""
+        path = endpoint.path.format(**{"project_id": self.project_id, **params})
+        token = self.token if token is None else token
+        sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
+        if endpoint.mutates:
+            sent["X-Idempotency-Key"] = key or str(uuid.uuid4())
+        content = msgspec.json.encode(body) if body is not None else b""
+        sent |= {"Content-Type": "application/json"} if content else {}
+        while True:
+            answer = await self.http.request(endpoint.method, path, content=content, params=query, headers=sent)
+            if answer.status_code != 429:
+                return answer
+            await asyncio.sleep(float(answer.headers["Retry-After"]))
+
+    async def call(self, endpoint: Endpoint[Body, Answer], body: Any = None, **options: Any) -> Answer:
+        answer = await self.send(endpoint, body, **options)
+        if answer.status_code != endpoint.status:
+            raise AssertionError(f"{endpoint.name}: {answer.status_code} {answer.text}")
+        return msgspec.json.decode(answer.content, type=endpoint.response)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other tasks bring about; the test has the deadline."""
+    while not condition():  # noqa: ASYNC110 - a condition of many parts has no one event
+        await asyncio.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,95 @@
+"""Pure: every forgery of rows or heads is seen and its position named; without heads some forgeries pass."""
+
+import random
+
+import audit_tampering as tampering
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_platform.record import chain
+
+ROUNDS = 1_000
+
+
+@pytest.mark.parametrize("tamper", tampering.TAMPERINGS, ids=lambda tamper: tamper.__name__)
+def test_every_forgery_is_seen_and_its_position_named(tamper: tampering.Tamper) -> None:
+    for seed in range(ROUNDS):
+        dice = random.Random(seed)
+        rows = tampering.honest_rows(dice, dice.randint(2, 40))
+        heads = tampering.honest_heads(dice, rows)
+        assert tampering.verdict(rows, heads) is None
+        done = tamper(dice, rows)
+        found = tampering.verdict(done.rows, heads)
+        assert found is not None, seed
+        if done.only_heads_tell:
+            vouched = max((head.position for head in heads if head.position < done.first), default=0)
+            assert vouched < found.position <= done.first, (seed, found, done.first)
+        else:
+            assert found.position == done.first, (seed, found, done.first)
+
+
+@pytest.mark.parametrize("tamper", [tampering.cut_tail, tampering.make_suffix_anew])
+def test_without_heads_a_cut_tail_and_a_suffix_made_anew_pass_which_is_why_there_are_heads(
+    tamper: tampering.Tamper,
+) -> None:
+    for seed in range(100):
+        dice = random.Random(seed)
+        rows = tampering.honest_rows(dice, 20)
+        assert tampering.verdict(tamper(dice, rows).rows, []) is None
+
+
+def test_rows_after_the_last_head_are_not_vouched_for_and_the_walk_says_so() -> None:
+    rows = tampering.honest_rows(random.Random(1), 20)
+    walk = chain.Walk(tampering.CHAIN, [tampering.head(1, rows[11])])
+    walk.feed(rows)
+    assert (walk.end(), walk.vouched, walk.position) == (None, 12, 20)
+
+
+def test_each_kind_of_forgery_is_called_by_its_name() -> None:
+    rows = tampering.honest_rows(random.Random(1), 10)
+    heads = [tampering.head(1, rows[9])]
+    swapped = [*rows[:3], rows[5]._replace(position=4), rows[4], rows[3]._replace(position=6), *rows[6:]]
+    forged = tampering.following(rows[:4], tampering.entry(random.Random(2), 0))
+    anew = tampering.following(rows[:9], tampering.entry(random.Random(2), 0))
+    cases = {
+        "edited": [*rows[:4], rows[4]._replace(document=rows[5].document), *rows[5:]],
+        "deleted": [*rows[:4], *rows[5:]],
+        "reordered": swapped,
+        "inserted": tampering.renumbered([*rows[:4], forged, *rows[4:]]),
+        "truncated": rows[:9],
+        "rewritten": [*rows[:9], anew],
+    }
+    for kind, forgery in cases.items():
+        found = tampering.verdict(forgery, heads)
+        assert found is not None
+        assert found.kind == kind
+
+
+def test_a_copied_column_that_differs_from_the_document_is_an_edit() -> None:
+    rows = tampering.honest_rows(random.Random(1), 5)
+    hidden = [*rows[:2], rows[2]._replace(project_id="proj_other"), *rows[3:]]
+    found = tampering.verdict(hidden, [])
+    assert found is not None
+    assert (found.kind, found.position) == ("edited", 3)
+
+
+def test_a_heads_file_with_a_line_changed_taken_out_or_signed_by_another_is_not_believed() -> None:
+    rows = tampering.honest_rows(random.Random(1), 9)
+    lines = tampering.heads_file([rows[2], rows[5], rows[8]])
+    public = tampering.KEY.public_key()
+    assert chain.check_file(tampering.CHAIN, lines, public)[1] == []
+    other = chain.sign(Ed25519PrivateKey.generate(), msgspec.json.decode(lines[1], type=chain.Head))
+    cases = {
+        "head forged": [
+            [lines[0], lines[1].replace(rows[5].hash.encode(), rows[4].hash.encode()), lines[2]],
+            [lines[0], msgspec.json.encode(other), lines[2]],
+            [lines[0], b"{}", lines[2]],
+            [lines[0], lines[1].replace(b"org_test", b"org_else"), lines[2]],
+        ],
+        "head missing": [[lines[0], lines[2]], [lines[1], lines[2]], [lines[1], lines[0], lines[2]]],
+    }
+    for kind, files in cases.items():
+        for file in files:
+            heads, findings = chain.check_file(tampering.CHAIN, file, public)
+            assert [finding.kind for finding in findings] == [kind]
+            assert all(head.position < findings[0].position <= 6 for head in heads)

@@ -1,0 +1,170 @@
+"""Walk the endpoint table: every audited change leaves exactly one row, every refusal exactly one `authz.deny` row."""
+
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from gpuaas_contract import (
+    audit,
+    bindings,
+    capacity,
+    identity,
+    instances,
+    policy,
+    registry,
+    runtime,
+    sessions,
+    users,
+)
+from gpuaas_contract.endpoint import Endpoint
+from platform_world import PASSWORD, World
+
+NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
+ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
+"""Where the row is called by what happened rather than by the endpoint."""
+TOLD_TWICE = {"identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"]}
+"""The platform's own chain has the act; the tenant's chain tells the tenant."""
+
+AUDITED = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.mutates and endpoint.audited}
+_PATHS = [(found, re.compile(re.sub(r"{\w+}", "[^/]+", found.path))) for found in registry.ENDPOINTS]
+
+
+@dataclass
+class Recorder:
+    """Notes every change that succeeded, by its correlation id."""
+
+    done: dict[str, Endpoint[Any, Any]] = field(default_factory=dict)
+
+    async def note(self, response: httpx.Response) -> None:
+        request = response.request
+        endpoint = next(
+            (found for found, path in _PATHS if found.method == request.method and path.fullmatch(request.url.path)),
+            None,
+        )
+        if endpoint is not None and endpoint.mutates and response.is_success:
+            self.done[response.headers["x-correlation-id"]] = endpoint
+
+
+async def test_every_change_that_is_audited_leaves_exactly_one_row(world: World) -> None:
+    recorder = Recorder()
+    world.http.event_hooks = {"response": [recorder.note]}
+    await _tour(world)
+    world.http.event_hooks = {}
+    assert AUDITED - {endpoint.name for endpoint in recorder.done.values()} == set(NOT_DRIVEN)
+    for correlation_id, endpoint in recorder.done.items():
+        rows = await _rows(world, correlation_id)
+        expected = [ACTIONS.get(endpoint.name, endpoint.name)] if endpoint.audited else []
+        expected = TOLD_TWICE.get(endpoint.name, expected)
+        assert sorted(row.action for row in rows) == expected, endpoint.name
+        for row in rows:
+            assert (row.result, row.route) == ("success", endpoint.name)
+            assert row.target
+            assert "{" not in row.target, (endpoint.name, row.target)
+
+
+async def test_a_repeat_and_a_dry_run_leave_no_second_row(world: World) -> None:
+    for query in ({}, {}, {"dry_run": "true"}):
+        headers = {"X-Correlation-ID": "ticket-2"}
+        await world.send(identity.ORG_CREATE, {"name": "twice"}, key="k1", query=query, headers=headers)
+    assert len(await _rows(world, "ticket-2")) == 1
+
+
+async def test_every_refused_call_leaves_exactly_one_denial(world: World) -> None:
+    stranger = await world.person("stranger")
+    org_id = await _org_id(world)
+    needing = [endpoint for endpoint in registry.ENDPOINTS if endpoint.permission]
+    for endpoint in needing:
+        params: dict[str, Any] = {name: "x" for name in re.findall(r"{(\w+)}", endpoint.path)}
+        params |= {"project_id": world.project_id, "org_id": org_id}
+        headers = {"X-Correlation-ID": f"deny-{uuid.uuid4()}"}
+        answer = await world.send(endpoint, {}, token=stranger.token, headers=headers, **params)
+        assert answer.status_code in (403, 404), endpoint.name
+        (row,) = await _rows(world, headers["X-Correlation-ID"])
+        assert (row.action, row.target, row.result) == ("authz.deny", endpoint.name, "failure")
+        assert (row.actor_id, row.details) == (stranger.user_id, {"permission": endpoint.permission})
+        inside = "{project_id}" in endpoint.path or "{org_id}" in endpoint.path
+        assert row.chain == (org_id if inside else "platform")
+
+
+async def _tour(world: World) -> None:
+    org_id = await _org_id(world)
+    await _people(world, org_id)
+    await _service_accounts(world)
+    await world.call(identity.PROJECT_CREATE, {"name": "second"}, org_id=org_id)
+    await world.call(identity.ORG_CREATE, {"name": "second"})
+    for overlay in (policy.GLOBAL_SET, policy.ORG_SET, policy.PROJECT_SET):
+        await world.call(overlay, {"reason": "none needed"}, org_id=org_id)
+    await world.entitled_app()
+    await _app(world)
+
+
+async def _people(world: World, org_id: str) -> None:
+    ada = await world.person("ada")
+    for create, delete, role in (
+        (bindings.PLATFORM_BINDING_CREATE, bindings.PLATFORM_BINDING_DELETE, "platform_admin"),
+        (bindings.ORG_BINDING_CREATE, bindings.ORG_BINDING_DELETE, "tenant_admin"),
+        (bindings.PROJECT_BINDING_CREATE, bindings.PROJECT_BINDING_DELETE, "viewer"),
+    ):
+        bound = await world.call(create, {"user_id": ada.user_id, "role": role}, org_id=org_id)
+        await world.call(delete, org_id=org_id, binding_id=bound.binding_id)
+    glass = {"project_id": world.project_id, "reason": "the disk of the head is full"}
+    await world.call(bindings.BREAK_GLASS_CREATE, glass)
+    other = await world.sign_in("ada")
+    change = {"present_password": PASSWORD, "new_password": PASSWORD + "!"}
+    mine = (await world.call(sessions.SESSION_LIST, token=ada.token)).items
+    ended = next(found.session_id for found in mine if not found.current)
+    await world.call(sessions.SESSION_END, token=ada.token, session_id=ended)
+    assert (await world.send(identity.ME, token=other)).status_code == 401
+    await world.call(users.MY_PASSWORD, change, token=ada.token)
+    await world.call(sessions.LOGOUT, token=ada.token)
+    await world.call(users.USER_SET_PASSWORD, {"password": PASSWORD}, user_id=ada.user_id)
+    await world.call(users.USER_DISABLE, user_id=ada.user_id)
+    await world.call(users.USER_ENABLE, user_id=ada.user_id)
+
+
+async def _service_accounts(world: World) -> None:
+    account = (await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "spare"})).service_account_id
+    key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account)
+    new = await world.call(identity.SERVICE_ACCOUNT_KEY_ROTATE, {}, service_account_id=account, key_id=key.key_id)
+    await world.call(identity.SERVICE_ACCOUNT_KEY_REVOKE, service_account_id=account, key_id=new.key_id)
+    for endpoint in (
+        identity.SERVICE_ACCOUNT_DISABLE,
+        identity.SERVICE_ACCOUNT_ENABLE,
+        identity.SERVICE_ACCOUNT_DELETE,
+    ):
+        await world.call(endpoint, service_account_id=account)
+
+
+async def _app(world: World) -> None:
+    """Deploy, use, break, tear down, give back."""
+    token = await world.service_account()
+    deployed = await world.running_instance(token)
+    instance_id = deployed.instance.instance_id
+    spare = await world.allocation("spare")
+    await world.machine_access(world.token, spare.allocation_id)
+    add = {"kind": "add", "component_key": "hand", "allocation_ids": [spare.allocation_id]}
+    await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=instance_id)
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    operation_id = claim.operation.operation_id
+    await world.call(runtime.HEARTBEAT, {"epoch": claim.epoch}, token=token, operation_id=operation_id)
+    step = {"epoch": claim.epoch, "name": "join", "state": "running"}
+    await world.call(runtime.STEP_REPORT, step, token=token, operation_id=operation_id)
+    bundle = {"epoch": claim.epoch, "notes": ["hello"]}
+    await world.call(runtime.ACCESS_PUBLISH, bundle, token=token, operation_id=operation_id)
+    failure = {"epoch": claim.epoch, "code": "boom", "message": "it broke", "failure_class": "needs_operator"}
+    await world.call(runtime.FAIL, failure, token=token, operation_id=operation_id)
+    free = await world.allocation("free")
+    await world.call(capacity.ALLOCATION_RELEASE, allocation_id=free.allocation_id)
+    body = {"force": True, "reason": "no longer needed"}
+    await world.call(instances.DECOMMISSION, body, instance_id=instance_id)
+
+
+async def _rows(world: World, correlation_id: str) -> list[audit.AuditRow]:
+    return (await world.call(audit.PLATFORM_AUDIT_LIST, query={"correlation_id": correlation_id})).items
+
+
+async def _org_id(world: World) -> str:
+    return next(org.org_id for org in (await world.call(identity.ORG_LIST)).items if org.name == "acme")

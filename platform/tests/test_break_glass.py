@@ -1,0 +1,127 @@
+"""Temporary access to a project: with a reason, seen by those it concerns, over by itself."""
+
+from typing import Any
+
+import pytest
+from gpuaas_contract import bindings, capacity, events, identity, registry, users
+from platform_world import Person, World
+
+REASON = "ticket 4711: the head node hangs and nobody answers"
+
+
+@pytest.fixture
+async def admin(world: World) -> Person:
+    """A platform admin who did not create the organisation."""
+    return await world.person("operator-in-chief", "platform_admin", "platform")
+
+
+async def _break(world: World, admin: Person, **changes: Any) -> bindings.RoleBinding:
+    body = {"project_id": world.project_id, "reason": REASON, "minutes": 15, **changes}
+    return await world.call(bindings.BREAK_GLASS_CREATE, body, token=admin.token, headers={"X-Correlation-ID": "bg-1"})
+
+
+async def _status(world: World, admin: Person) -> int:
+    return (await world.send(capacity.ALLOCATION_LIST, token=admin.token)).status_code
+
+
+async def test_it_opens_one_project_and_closes_by_itself(world: World, admin: Person) -> None:
+    assert await _status(world, admin) == 403
+    given = await _break(world, admin)
+    assert (given.role, given.scope, given.reason) == ("break_glass", world.project_id, REASON)
+    assert given.expires_at is not None
+    assert (given.expires_at - world.clock()).total_seconds() == 15 * 60
+    assert await _status(world, admin) == 200
+    world.clock.forward(15 * 60 - 1)
+    assert await _status(world, admin) == 200
+    world.clock.forward(1)
+    assert await _status(world, admin) == 403
+    me = await world.call(identity.ME, token=admin.token)
+    assert [binding.role for binding in me.bindings] == ["platform_admin"]
+
+
+async def test_other_projects_of_the_organisation_stay_closed(world: World, admin: Person) -> None:
+    org = (await world.call(identity.ORG_LIST)).items[0]
+    sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org.org_id)
+    await _break(world, admin)
+    answer = await world.send(capacity.ALLOCATION_LIST, token=admin.token, project_id=sibling.project_id)
+    assert answer.status_code == 403
+
+
+async def test_the_organisation_finds_the_reason_on_its_audit_trail(world: World, admin: Person) -> None:
+    given = await _break(world, admin)
+    org = (await world.call(identity.ORG_LIST)).items[0]
+    trail = registry.BY_NAME["record.org_audit"]
+    rows = (await world.call(trail, query={"correlation_id": "bg-1"}, org_id=org.org_id)).items
+    [row] = [row for row in rows if row.action == "identity.break_glass.granted"]
+    assert (row.actor_id, row.target, row.project_id) == (admin.user_id, given.binding_id, world.project_id)
+    assert row.details["reason"] == REASON
+
+
+async def test_whoever_follows_the_project_is_told(world: World, admin: Person) -> None:
+    await _break(world, admin)
+    told = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-1"})).items
+    assert [event.type for event in told] == ["identity.break_glass.granted"]
+    assert told[0].payload["reason"] == REASON
+
+
+async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) -> None:
+    await _break(world, admin)
+    [shown] = (await world.call(bindings.PROJECT_BINDING_LIST)).items
+    assert (shown.role, shown.user_name, shown.reason) == ("break_glass", admin.name, REASON)
+    await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=shown.binding_id)
+    assert await _status(world, admin) == 403
+
+
+async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
+    await _break(world, admin)
+    for role in ("viewer", "project_member", "project_admin"):
+        body = {"user_id": admin.user_id, "role": role}
+        assert (await world.send(bindings.PROJECT_BINDING_CREATE, body, token=admin.token)).status_code == 403
+    robot = await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": "backdoor"}, token=admin.token)
+    assert robot.status_code == 403
+
+
+async def test_taking_it_again_renews_it_and_leaves_one_binding(world: World, admin: Person) -> None:
+    first = await _break(world, admin, minutes=1)
+    again = await _break(world, admin, minutes=60)
+    assert first.binding_id != again.binding_id
+    assert len((await world.call(bindings.PROJECT_BINDING_LIST)).items) == 1
+    world.clock.forward(3599)
+    assert await _status(world, admin) == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"reason": "too short"}, "reason"),
+        ({"reason": " " * 20}, "reason"),
+        ({"minutes": 61}, "minutes"),
+        ({"minutes": 0}, "minutes"),
+    ],
+)
+async def test_a_reason_and_an_end_are_mandatory(world: World, changes: dict[str, Any], field: str) -> None:
+    body = {"project_id": world.project_id, "reason": REASON, "minutes": 15, **changes}
+    answer = await world.send(bindings.BREAK_GLASS_CREATE, body)
+    assert (answer.status_code, answer.json()["details"]["field"]) == (400, field)
+
+
+async def test_it_is_for_platform_admins_only(world: World) -> None:
+    org = (await world.call(identity.ORG_LIST)).items[0]
+    body = {"project_id": world.project_id, "reason": REASON}
+    for name, role, scope, status in (
+        ("ops", "platform_ops", "platform", 403),
+        ("tenant", "tenant_admin", org.org_id, 404),
+    ):
+        person = await world.person(name, role, scope)
+        assert (await world.send(bindings.BREAK_GLASS_CREATE, body, token=person.token)).status_code == status
+
+
+async def test_an_unknown_project_is_not_found(world: World) -> None:
+    body = {"project_id": "proj_absent", "reason": REASON}
+    assert (await world.send(bindings.BREAK_GLASS_CREATE, body)).status_code == 404
+
+
+async def test_losing_the_session_ends_the_access_too(world: World, admin: Person) -> None:
+    await _break(world, admin)
+    await world.call(users.USER_DISABLE, user_id=admin.user_id)
+    assert await _status(world, admin) == 401

@@ -1,0 +1,187 @@
+"""Sign-in through an identity provider, against a real one on loopback."""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import oidc_provider
+import pytest
+from gpuaas_contract import errors, identity, sessions, users
+from gpuaas_platform.kit import ids, openid
+from gpuaas_platform.kit.settings import Settings
+from platform_world import FakeClock, World
+
+CALLBACK = "http://127.0.0.1:9/callback"
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    with oidc_provider.running() as url:
+        yield url
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str, issuer: str) -> Settings:
+    secret_file = tmp_path / "client-secret"
+    secret_file.write_text("the client's secret\n")
+    return Settings(
+        data_dir=tmp_path / "data",
+        database_url=database_url,
+        oidc_issuer=issuer,
+        oidc_client_id="gpuaas",
+        oidc_client_secret_file=secret_file,
+        oidc_redirect_url=CALLBACK,
+    )
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The provider lives in our time."""
+    found = FakeClock()
+    found.now = datetime.datetime.now(datetime.UTC)
+    return found
+
+
+async def begin(world: World, subject: str) -> dict[str, str]:
+    start = await world.call(sessions.OIDC_AUTHORIZE, token="")
+    return oidc_provider.sign_in(start.authorization_url, subject)
+
+
+async def sign_in(world: World, subject: str) -> identity.Me:
+    token = await world.call(sessions.OIDC_EXCHANGE, await begin(world, subject), token="")
+    return await world.call(identity.ME, token=token.access_token)
+
+
+async def test_the_first_sign_in_makes_a_person_without_any_role(world: World, issuer: str) -> None:
+    subject = oidc_provider.fresh_subject()
+    oidc_provider.tell(issuer, "PUT", f"/users/{subject}", {"preferred_username": "ada", "email": "ada@example.test"})
+    me = await sign_in(world, subject)
+    assert (me.actor_type, me.name, me.bindings) == ("user", "ada", [])
+    shown = await world.call(users.USER_GET, user_id=me.actor_id)
+    assert (shown.external_id, shown.issuer, shown.has_password) == (f"oidc:{subject}", issuer, False)
+
+
+async def test_a_public_client_needs_no_secret(world: World, issuer: str) -> None:
+    object.__setattr__(world.site, "openid", openid.Provider(issuer, "gpuaas", "", CALLBACK))
+    assert (await sign_in(world, oidc_provider.fresh_subject())).actor_type == "user"
+
+
+async def test_the_next_sign_in_is_the_same_person(world: World) -> None:
+    subject = oidc_provider.fresh_subject()
+    first, again = await sign_in(world, subject), await sign_in(world, subject)
+    assert first.actor_id == again.actor_id
+    assert first.session_id != again.session_id
+
+
+async def test_a_name_that_is_taken_gets_a_number(world: World, issuer: str) -> None:
+    names = []
+    for _ in range(2):
+        subject = oidc_provider.fresh_subject()
+        oidc_provider.tell(issuer, "PUT", f"/users/{subject}", {"preferred_username": "admin"})
+        names.append((await sign_in(world, subject)).name)
+    assert names == ["admin-2", "admin-3"]
+
+
+async def test_somebody_without_a_password_cannot_sign_in_with_an_empty_one(world: World) -> None:
+    me = await sign_in(world, oidc_provider.fresh_subject())
+    answer = await world.send(identity.LOGIN, {"name": me.name, "password": ""})
+    assert answer.json()["code"] == "credentials_invalid"
+
+
+async def test_what_is_sent_to_the_browser_asks_for_a_code_with_pkce(world: World, issuer: str) -> None:
+    start = await world.call(sessions.OIDC_AUTHORIZE, token="")
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(start.authorization_url).query).items()}
+    assert start.authorization_url.startswith(f"{issuer}/")
+    assert asked["response_type"] == "code"
+    assert asked["code_challenge_method"] == "S256"
+    assert asked["redirect_uri"] == CALLBACK
+    assert asked["state"] == start.state
+    assert len(asked["nonce"]) >= 40
+
+
+async def test_the_state_is_kept_as_a_digest_only(world: World) -> None:
+    start = await world.call(sessions.OIDC_AUTHORIZE, token="")
+    rows = await world.site.database.reader.all("SELECT state_digest FROM oidc_sign_ins")
+    assert [row[0] for row in rows] == [ids.digest(start.state)]
+
+
+async def test_a_wrong_state_is_refused_and_told_to_the_audit_trail(world: World) -> None:
+    back = await begin(world, oidc_provider.fresh_subject())
+    answer = await world.send(sessions.OIDC_EXCHANGE, {**back, "state": "made-up"}, token="")
+    assert (answer.status_code, answer.json()["code"]) == (401, "sign_in_refused")
+    rows = await world.site.database.reader.all("SELECT document FROM audit WHERE document LIKE '%auth.oidc.exchange%'")
+    assert len(rows) == 1
+
+
+async def test_a_state_works_once(world: World) -> None:
+    back = await begin(world, oidc_provider.fresh_subject())
+    await world.call(sessions.OIDC_EXCHANGE, back, token="")
+    with pytest.raises(errors.SignInRefused):
+        await world.call(sessions.OIDC_EXCHANGE, back, token="")
+
+
+async def test_a_state_is_used_up_by_a_wrong_code_too(world: World) -> None:
+    back = await begin(world, oidc_provider.fresh_subject())
+    for code in ("wrong", back["code"]):
+        with pytest.raises(errors.SignInRefused):
+            await world.call(sessions.OIDC_EXCHANGE, {"state": back["state"], "code": code}, token="")
+
+
+async def test_a_sign_in_older_than_ten_minutes_is_refused(world: World) -> None:
+    back = await begin(world, oidc_provider.fresh_subject())
+    world.clock.forward(601)
+    with pytest.raises(errors.SignInRefused):
+        await world.call(sessions.OIDC_EXCHANGE, back, token="")
+
+
+async def test_a_code_of_another_sign_in_does_not_fit_the_verifier(world: World) -> None:
+    mine, stolen = (
+        await begin(world, oidc_provider.fresh_subject()),
+        await begin(world, oidc_provider.fresh_subject()),
+    )
+    with pytest.raises(errors.SignInRefused, match="invalid_grant"):
+        await world.call(sessions.OIDC_EXCHANGE, {"code": stolen["code"], "state": mine["state"]}, token="")
+
+
+async def test_a_token_that_does_not_hold_is_refused_whatever_is_wrong_with_it(world: World, issuer: str) -> None:
+    for how in oidc_provider.MISCHIEF:
+        back = await begin(world, oidc_provider.fresh_subject())
+        oidc_provider.tell(issuer, "POST", f"/mischief/{how}")
+        answer = await world.send(sessions.OIDC_EXCHANGE, back, token="")
+        assert (how, answer.json()["code"]) == (how, "sign_in_refused")
+        assert "ID token does not hold" in answer.json()["message"]
+    shown = (await world.call(users.USER_LIST)).items
+    assert [user.name for user in shown] == ["admin"]
+
+
+async def test_the_provider_may_rotate_its_keys(world: World, issuer: str) -> None:
+    await sign_in(world, oidc_provider.fresh_subject())
+    oidc_provider.tell(issuer, "POST", "/rotate")
+    assert (await sign_in(world, oidc_provider.fresh_subject())).actor_type == "user"
+
+
+async def test_a_disabled_person_cannot_come_in_this_way(world: World) -> None:
+    subject = oidc_provider.fresh_subject()
+    me = await sign_in(world, subject)
+    await world.call(users.USER_DISABLE, user_id=me.actor_id)
+    with pytest.raises(errors.SignInRefused):
+        await sign_in(world, subject)
+
+
+async def test_without_a_provider_the_answer_says_so(world: World) -> None:
+    object.__setattr__(world.site, "openid", None)
+    for answer in (
+        await world.send(sessions.OIDC_AUTHORIZE, token=""),
+        await world.send(sessions.OIDC_EXCHANGE, {"code": "x", "state": "y"}, token=""),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "oidc_not_configured")
+        assert "--oidc-issuer" in answer.json()["fix"]
+
+
+async def test_a_provider_that_is_away_is_unavailable_not_a_failure_of_ours(world: World) -> None:
+    provider = world.site.openid
+    assert provider is not None
+    provider.issuer = "http://127.0.0.1:9"
+    answer = await world.send(sessions.OIDC_AUTHORIZE, token="")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")

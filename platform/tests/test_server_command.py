@@ -1,0 +1,202 @@
+"""The command itself: a first start that says what to do, a clean stop, data that stays, and mistakes in one line."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from gpuaas_contract import identity
+from server_process import Cloud, ServerProcess
+
+COMMAND = [sys.executable, "-m", "gpuaas_platform.main"]
+READY_S_MAX = 30.0
+
+
+class Started:
+    """`gpuaas-platform server` with its output in a file."""
+
+    def __init__(self, data: Path, database_url: str, log: Path, *more: str) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*COMMAND, "server", *store, "--listen", f"127.0.0.1:{self.port}", *more], stdout=file, stderr=file
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_S_MAX
+        while not _is_ready(self.url):
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+
+    def interrupt(self) -> int:
+        os.kill(self.process.pid, signal.SIGINT)
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def started(tmp_path: Path, database_url: str) -> Iterator[Started]:
+    found = Started(tmp_path / "cloud", database_url, tmp_path / "first.log")
+    yield found
+    found.process.kill()
+    found.process.wait(20)
+
+
+def test_a_first_start_says_where_how_to_sign_in_and_what_next(started: Started) -> None:
+    started.wait_until_ready()
+    said = started.log.read_text()
+    assert f"at {started.url}" in said
+    assert f"gpuaas login --server {started.url} --name admin" in said
+    password = re.search(r"^  (gpuaas_admin_\w+)$", said, re.MULTILINE)
+    assert password
+    answer = httpx.post(f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[1]})
+    assert answer.status_code == 200
+    assert "Traceback" not in said
+
+
+def test_ctrl_c_ends_long_polls_and_leaves_with_0(started: Started) -> None:
+    started.wait_until_ready()
+    password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
+    assert password
+    assert asyncio.run(_interrupt_while_waiting(started, password[0])) == 0
+    assert "Traceback" not in started.log.read_text()
+
+
+async def _interrupt_while_waiting(started: Started, password: str) -> int:
+    async with httpx.AsyncClient(base_url=started.url, timeout=40) as client:
+        cloud = Cloud(client)
+        await cloud.sign_in(password)
+        await cloud.make_project()
+        path = f"/api/v1/projects/{cloud.project_id}/events?wait_s=30&after=0"
+        waiting = asyncio.create_task(client.get(path, headers={"Authorization": f"Bearer {cloud.token}"}))
+        async with asyncio.timeout(10):
+            while "gpuaas_long_polls_waiting 1.0" not in (await client.get("/metrics")).text:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        status = await asyncio.to_thread(started.interrupt)
+        assert (await waiting).json()["items"] == []
+        return status
+
+
+def test_a_second_start_keeps_everything_and_shows_no_password(
+    started: Started, tmp_path: Path, database_url: str
+) -> None:
+    started.wait_until_ready()
+    password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
+    assert password
+    assert started.interrupt() == 0
+    again = Started(tmp_path / "cloud", database_url, tmp_path / "second.log")
+    try:
+        again.wait_until_ready()
+        said = again.log.read_text()
+        assert "gpuaas_admin_" not in said
+        assert f'"url":"{again.url}"' in said
+        answer = httpx.post(f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[0]})
+        assert answer.status_code == 200
+    finally:
+        again.process.kill()
+        again.process.wait(20)
+
+
+def test_a_key_sent_again_after_a_kill_gets_the_answer_given_before(tmp_path: Path, database_url: str) -> None:
+    with ServerProcess(tmp_path / "cloud", database_url) as server:
+        password = server.admin_password()
+        first = asyncio.run(_create(server.url, password))
+        server.kill()
+        server.start()
+        assert asyncio.run(_create(server.url, password)) == first
+
+
+async def _create(url: str, password: str) -> tuple[int, bytes, int]:
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+        cloud = Cloud(client)
+        await cloud.sign_in(password)
+        sent = [cloud.send(identity.ORG_CREATE, {"name": "once"}, key="the-same") for _ in range(200)]
+        answers = {(answer.status_code, answer.content) for answer in await asyncio.gather(*sent)}
+        listed = await cloud.call(identity.ORG_LIST)
+        ((status, content),) = answers
+        return status, content, len(listed.items)
+
+
+def test_an_address_in_use_is_said_in_one_line_with_a_way_out(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = _run("server", "--data", str(tmp_path / "cloud"), "--listen", f"127.0.0.1:{port}")
+    assert ended.returncode == 2
+    first, second = ended.stderr.splitlines()
+    assert first == f"gpuaas-platform: cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert f"--listen 127.0.0.1:{port + 1}" in second
+    assert not (tmp_path / "cloud").exists()
+
+
+def test_a_database_that_is_not_there_is_said_in_one_line_and_without_the_password(tmp_path: Path) -> None:
+    urls = ["postgresql://me:pass-word@127.0.0.1:1/gpuaas", "mysql://me:pass-word@host/x", "postgresql://me:pass-word@"]
+    for url in urls:
+        ended = _run("server", "--data", str(tmp_path / "cloud"), "--database", url, "--listen", "127.0.0.1:0")
+        assert ended.returncode == 2, ended.stderr
+        assert ended.stderr.startswith("gpuaas-platform: cannot open the store ")
+        assert "--database" in ended.stderr
+        assert "pass-word" not in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_data_folder_that_holds_something_else_is_said_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    folder.mkdir()
+    (folder / "gpuaas.sqlite").write_bytes(b"this is no database" * 100)
+    ended = _run("server", "--data", str(folder), "--listen", "127.0.0.1:0")
+    assert ended.returncode == 2
+    assert "file is not a database" in ended.stderr
+    file = tmp_path / "file"
+    file.write_text("")
+    ended = _run("admin", "--data", str(file))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+
+
+def test_a_wrong_option_shows_how_it_is_meant(tmp_path: Path) -> None:
+    for options in (["--listen", "nowhere"], ["--rate-limit-per-s", "nan"], ["--log-level", "loud"]):
+        ended = _run("server", "--data", str(tmp_path / "cloud"), *options)
+        assert ended.returncode != 0
+        assert options[0] in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_the_log_level_leaves_out_what_is_less_important(tmp_path: Path) -> None:
+    started = Started(tmp_path / "cloud", "", tmp_path / "log", "--log-level", "error")
+    try:
+        started.wait_until_ready()
+        httpx.get(f"{started.url}/nowhere")
+        assert started.interrupt() == 0
+        assert '"event"' not in started.log.read_text()
+    finally:
+        started.process.kill()
+        started.process.wait(20)
+
+
+def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=2).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,154 @@
+"""Fifty watchers, two hundred broken connections, one killed server, writes all the while: every watcher ends up with
+exactly the record, in order, nothing twice and nothing missing."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import httpx
+from event_streams import EventStream
+from gpuaas_contract import events
+from gpuaas_sdk.auth import BearerToken
+from gpuaas_sdk.client import Client
+from server_process import Cloud, ServerProcess, until
+
+STREAMS, POLLS, SDK_CLIENTS = 40, 8, 2
+BREAKS = 200
+WRITERS = 4
+EVENTS = 800
+KILL_AFTER = 350
+BREAK_AFTER_MAX = 80
+"""Few enough that every watcher breaks as often as it should before the writers are done."""
+DEADLINE_S = 90
+
+
+class Watcher:
+    """Keeps every cursor it was told, and its place; breaks its connection when it feels like it."""
+
+    def __init__(self, cloud: Cloud, url: str, token: str, seed: int, breaks: int = 0) -> None:
+        self._cloud, self._url, self._token = cloud, url, token
+        self.breaks_left, self._random = breaks, random.Random(seed)
+        self.seen: list[int] = []
+        self.place = 0
+
+    async def follow(self, until: asyncio.Event) -> None:
+        while not until.is_set():
+            try:
+                await self._connection(until)
+            except (OSError, httpx.TransportError, asyncio.IncompleteReadError):
+                await asyncio.sleep(0.05)  # the server is away
+
+    async def _connection(self, until: asyncio.Event) -> None:
+        raise NotImplementedError
+
+
+class Streamed(Watcher):
+    async def _connection(self, until: asyncio.Event) -> None:
+        place = str(self.place) if self.place else ""
+        stream = await EventStream.open(self._url, self._cloud.project_id, self._token, last_event_id=place)
+        if stream.status == 429:
+            stream.close()
+            await asyncio.sleep(float(stream.headers["retry-after"]))
+            return
+        assert stream.status == 200, await stream.body()
+        ends_after = self._random.randint(1, BREAK_AFTER_MAX) if self.breaks_left else EVENTS * 2
+        try:
+            await self._listen(stream, ends_after, until)
+        finally:
+            stream.close()
+
+    async def _listen(self, stream: EventStream, ends_after: int, until: asyncio.Event) -> None:
+        slow = self._random.random() < 0.2
+        for _ in range(ends_after):
+            told = await stream.next()
+            if told is None or until.is_set():
+                return
+            self.place = int(told.id)
+            if told.event != "bookmark":
+                self.seen.append(self.place)
+            if slow:
+                await asyncio.sleep(self._random.random() / 200)
+        self.breaks_left = max(0, self.breaks_left - 1)
+
+
+class Polled(Watcher):
+    async def _connection(self, until: asyncio.Event) -> None:
+        wait_s = self._random.random()
+        query = {"after": self.place, "wait_s": wait_s, "limit": self._random.randint(1, 200)}
+        told = await self._cloud.call(events.EVENT_LIST, query=query, token=self._token)
+        self.seen += [event.cursor for event in told.items]
+        self.place = told.cursor
+        await asyncio.sleep(self._random.random() / 2)
+
+
+class ByTheSdk(Watcher):
+    """One iterator for the whole time: the SDK lives through the kill by itself."""
+
+    async def _connection(self, until: asyncio.Event) -> None:
+        async with Client(self._url, BearerToken(self._token)) as client:
+            async for event in client.events(self._cloud.project_id):
+                self.seen.append(event.cursor)
+                if until.is_set():
+                    return
+
+
+async def test_every_watcher_sees_the_whole_record_once_and_in_order(tmp_path: Path, database_url: str) -> None:
+    platform = ServerProcess(tmp_path / "data", database_url)
+    password = await asyncio.to_thread(platform.admin_password)
+    await asyncio.to_thread(platform.start)
+    try:
+        async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(base_url=platform.url, timeout=30) as client:
+            cloud = Cloud(client)
+            await cloud.sign_in(password)
+            await cloud.make_project()
+            await _campaign(platform, cloud)
+    finally:
+        platform.kill()
+
+
+async def test_a_server_that_is_told_to_stop_ends_its_streams_and_exits(tmp_path: Path, database_url: str) -> None:
+    platform = ServerProcess(tmp_path / "data", database_url)
+    password = await asyncio.to_thread(platform.admin_password)
+    await asyncio.to_thread(platform.start)
+    async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(base_url=platform.url, timeout=30) as client:
+        cloud = Cloud(client)
+        await cloud.sign_in(password)
+        await cloud.make_project()
+        opened = [await EventStream.open(platform.url, cloud.project_id, cloud.token) for _ in range(20)]
+        assert await asyncio.to_thread(platform.stop) == 0
+        assert [await stream.next_event() for stream in opened] == [None] * 20
+        assert all(stream.ended_cleanly for stream in opened)
+        for stream in opened:
+            stream.close()
+
+
+async def _campaign(platform: ServerProcess, cloud: Cloud) -> None:
+    tokens = [await cloud.service_account(f"watcher-{number}") for number in range(5)]
+    share = BREAKS // STREAMS
+    watchers: list[Watcher] = [Streamed(cloud, platform.url, tokens[0], seed, share) for seed in range(STREAMS)]
+    watchers += [Polled(cloud, platform.url, tokens[1 + seed % 3], seed) for seed in range(POLLS)]
+    watchers += [ByTheSdk(cloud, platform.url, tokens[4], seed) for seed in range(SDK_CLIENTS)]
+    done = asyncio.Event()
+    following = [asyncio.create_task(watcher.follow(done)) for watcher in watchers]
+    writing = [asyncio.create_task(_write(cloud)) for _ in range(WRITERS)]
+    await until(lambda: len(cloud.answered) >= KILL_AFTER)
+    platform.kill()
+    await asyncio.to_thread(platform.start)
+    await asyncio.gather(*writing)
+    recorded = await cloud.recorded()
+    await until(lambda: all(len(watcher.seen) >= len(recorded) for watcher in watchers))
+    done.set()
+    await cloud.make_event()  # whoever still listens wakes up and goes
+    await asyncio.gather(*following)
+    assert {event.correlation_id for event in recorded} >= set(cloud.answered[:-1])
+    for watcher in watchers:
+        assert watcher.seen[: len(recorded)] == [event.cursor for event in recorded]
+    assert sum(watcher.breaks_left for watcher in watchers) == 0
+
+
+async def _write(cloud: Cloud) -> None:
+    while len(cloud.answered) < EVENTS:
+        try:
+            await cloud.make_event()
+        except httpx.TransportError:
+            await asyncio.sleep(0.05)  # the server is away; whether it took the last one is for the record to say
