@@ -2,15 +2,17 @@
 
 import hashlib
 import secrets
+import threading
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_lock = threading.Lock()
+_last_value = 0
 
 
 def new(prefix: str) -> str:
-    """48 bits of milliseconds, then 80 random bits, in base 32 without look-alikes."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    return f"{prefix}_{_base32(value, 26)}"
+    """48 bits of milliseconds, then 80 random bits, in base 32; in one process each is above the last."""
+    return f"{prefix}_{_base32(_next_value(), 26)}"
 
 
 def new_secret(kind: str) -> str:
@@ -21,6 +23,14 @@ def new_secret(kind: str) -> str:
 def digest(secret: str) -> str:
     """What is stored of a random secret. The secrets have 260 random bits, so a plain hash is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _next_value() -> int:
+    global _last_value
+    with _lock:
+        value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+        _last_value = value if value > _last_value else _last_value + 1
+        return _last_value
 
 
 def _base32(value: int, length: int) -> str:
