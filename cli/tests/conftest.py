@@ -71,6 +71,12 @@ class Server:
     password: str
 
 
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive() -> None:
+    """Started in the background of a script, tests inherit an ignored Ctrl-C and would hand it on to the commands."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
