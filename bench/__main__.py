@@ -2,9 +2,9 @@
 
 import sys
 
-from bench import api, deploy, watchers
+from bench import api, deploy, history, watchers
 
-PARTS = {"api": api.run, "watchers": watchers.run, "deploy": deploy.run}
+PARTS = {"api": api.run, "history": history.run, "watchers": watchers.run, "deploy": deploy.run}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Durable POST and list of 100 through the full edge against the bare floor: same store, same machine, interleaved."""
+"""Durable POST, GET and list of 100 through the full edge against the bare floor: one store, interleaved."""
 
 import os
 import re
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -34,20 +35,52 @@ def run() -> None:
             print(
                 f"{'':24}{'ours /s':>10}{'floor /s':>10}{'ratio':>8}   (median of {REPEATS} x {SECONDS} s, interleaved)"
             )
-            for connections in CONNECTIONS:
-                _compare(f"durable POST, c={connections}", connections, token, post=True)
-            for connections in CONNECTIONS:
-                _compare(f"list of 100, c={connections}", connections, token, post=False)
+            for case in _cases(token):
+                for connections in CONNECTIONS:
+                    _compare(case, connections, token)
 
 
-def _compare(title: str, connections: int, token: str, *, post: bool) -> None:
+@dataclass(frozen=True)
+class Case:
+    title: str
+    ours: str
+    floor: str
+    post: bool = False
+
+
+def _cases(token: str) -> list[Case]:
+    api, floor = "http://127.0.0.1:7171/api/v1", "http://127.0.0.1:7172"
+    account_path = _make_account(api, token)
+    org_id = httpx.post(floor, json={"name": "one"}).json()["org_id"]
+    return [
+        Case("durable POST", f"{api}/orgs", f"{floor}/", post=True),
+        Case("GET of one", f"{api}{account_path}", f"{floor}/one/{org_id}"),
+        Case("list of 100", f"{api}/orgs?page_size=100", f"{floor}/"),
+    ]
+
+
+def _make_account(api: str, token: str) -> str:
+    """A service account to read: its route asks for a permission inside a project."""
+
+    def create(path: str, name: str) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {token}", "X-Idempotency-Key": uuid.uuid4().hex}
+        made: dict[str, str] = httpx.post(f"{api}{path}", json={"name": name}, headers=headers).json()
+        return made
+
+    org = create("/orgs", "bench")
+    project = create(f"/orgs/{org['org_id']}/projects", "bench")
+    accounts = f"/projects/{project['project_id']}/service-accounts"
+    return f"{accounts}/{create(accounts, 'reader')['service_account_id']}"
+
+
+def _compare(case: Case, connections: int, token: str) -> None:
     rates: dict[str, list[float]] = {"ours": [], "floor": []}
     for _ in range(REPEATS):
-        ours = "http://127.0.0.1:7171/api/v1/orgs"
-        rates["ours"].append(_wrk(ours, connections, token, post=post))
-        rates["floor"].append(_wrk("http://127.0.0.1:7172/", connections, token, post=post))
+        rates["ours"].append(_wrk(case.ours, connections, token, post=case.post))
+        rates["floor"].append(_wrk(case.floor, connections, token, post=case.post))
     ours_rate, floor_rate = statistics.median(rates["ours"]), statistics.median(rates["floor"])
-    print(f"{title:24}{ours_rate:10.0f}{floor_rate:10.0f}{ours_rate / floor_rate:8.2f}")
+    title = f"{case.title}, c={connections}"
+    print(f"{title:24}{ours_rate:10.0f}{floor_rate:10.0f}{ours_rate / floor_rate:8.2f}", flush=True)
 
 
 def _wrk(url: str, connections: int, token: str, *, post: bool) -> float:
@@ -57,7 +90,6 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> float:
         command += ["-s", str(_LUA)]
     else:
         command += ["-H", f"Authorization: Bearer {token}"]
-        url = f"{url}?page_size=100" if "api" in url else url
     said = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
     if failed:

@@ -44,7 +44,7 @@ def segment(name: str, raw: bytes) -> str:
 
 def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Any, bool]]:
     """A function from the query string to the endpoint's query struct and whether it is a dry run."""
-    kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.query)}
+    kinds = {field.name: _reading(field.type) for field in msgspec.structs.fields(endpoint.query)}
     known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
     nothing_asked = endpoint.query()
 
@@ -115,12 +115,21 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
     return found
 
 
-def _parameter(name: str, text: str, kind: Any) -> Any:
+_Reading = tuple[Any, bool]
+"""A type, and whether text is taken as it is."""
+
+
+def _reading(kind: Any) -> _Reading:
     """Numbers and flags are read from their text; everything else is text, moments included."""
     wanted = _unwrapped(msgspec.inspect.type_info(kind))
-    is_number = isinstance(wanted, (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType))
+    numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
+    return kind, not isinstance(wanted, numbers)
+
+
+def _parameter(name: str, text: str, reading: _Reading) -> Any:
+    kind, as_it_is = reading
     try:
-        found = msgspec.convert(text, kind, strict=not is_number)
+        found = msgspec.convert(text, kind, strict=as_it_is)
     except msgspec.ValidationError as error:
         raise errors.ValidationFailed(f"The query parameter `{name}`: {error}.", details={"field": name}) from error
     _check_number(found, name)

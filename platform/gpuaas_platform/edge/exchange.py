@@ -73,6 +73,16 @@ class Exchange:
         found = self.headers.get(name)
         return found.decode("latin-1") if found else ""
 
+    def log_fields(self) -> dict[str, str]:
+        """For whom whatever is logged meanwhile happens."""
+        return {
+            "correlation_id": self.correlation_id,
+            "trace_id": self.trace.trace_id,
+            "org_id": self.org_id,
+            "project_id": self.project_id,
+            "actor": f"{self.caller.actor_type}:{self.caller.actor_id}",
+        }
+
     async def body(self) -> bytes:
         if len(length := self.headers.get(b"content-length", b"0")) > 7 and int(length) > decoding.BODY_MAX_BYTES:
             raise errors.BodyTooLarge

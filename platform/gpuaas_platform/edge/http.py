@@ -17,7 +17,7 @@ from gpuaas_platform.call import Call, Origin, Routes, Site, Source
 from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry
 from gpuaas_platform.edge.authority import Authority
 from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db, logs, tables
 
 log = structlog.get_logger()
 
@@ -136,7 +136,7 @@ class Application:
         exchange.org_id = project.org_id if project else params.get("org_id", "") if admitted.org_exists else ""
         exchange.project_id = project.project_id if project else ""
         await self._authority.authorise(endpoint, exchange, origin, params, admitted)
-        _bind_log_context(exchange)
+        logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
         raw = await exchange.body() if endpoint.mutates else b""
         asked = running.Asked(raw, exchange.path.decode("latin-1"), dry_run, exchange.header)
@@ -190,15 +190,3 @@ class Application:
             telemetry.write_log(finished)
         if self._spans is not None:
             self._spans.export(finished)
-
-
-def _bind_log_context(exchange: Exchange) -> None:
-    """Whatever a handler logs says for whom."""
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(
-        correlation_id=exchange.correlation_id,
-        trace_id=exchange.trace.trace_id,
-        org_id=exchange.org_id,
-        project_id=exchange.project_id,
-        actor=f"{exchange.caller.actor_type}:{exchange.caller.actor_id}",
-    )

@@ -30,6 +30,8 @@ class Tree(Generic[Target]):
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
         self._nowhere: _Node[Target] = _Node()
+        self._written_out: dict[bytes, _Node[Target]] = {}
+        """Paths without parameters need no walk."""
 
     def add(self, method: str, path: str, target: Target) -> None:
         node, names = self._root, []
@@ -41,10 +43,14 @@ class Tree(Generic[Target]):
             else:
                 node = node.names.setdefault(part.encode(), _Node())
         node.targets[method] = (target, tuple(names))
+        if not names:
+            self._written_out[path.encode()] = node
 
     def match(self, method: str, path: bytes) -> Match[Target]:
         """A path that is written out goes before one with a parameter; HEAD is answered as GET."""
-        node, values = next(_walk(self._root, path.split(b"/"), 1, ()), (self._nowhere, ()))
+        node, values = self._written_out.get(path), ()
+        if node is None:
+            node, values = next(_walk(self._root, path.split(b"/"), 1, ()), (self._nowhere, ()))
         found = node.targets.get("GET" if method == "HEAD" else method)
         if found is not None:
             target, names = found

@@ -115,13 +115,13 @@ async def bind(
     reason: str = "",
 ) -> str:
     """The new binding's id. One that expired, or a temporary one that is given anew, is replaced."""
-    await tx.run(
-        "DELETE FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at <> 0", user_id, role, scope
-    )
     binding_id = ids.new("bind")
     await tx.run(
         """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (user_id, role, scope) DO NOTHING""",
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+           ON CONFLICT (user_id, role, scope) DO UPDATE SET binding_id = excluded.binding_id,
+               created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at,
+               reason = excluded.reason WHERE bindings.expires_at <> 0""",
         binding_id,
         user_id,
         role,

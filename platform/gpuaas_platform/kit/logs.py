@@ -3,12 +3,18 @@ many requests. `main` configures it."""
 
 import asyncio
 import atexit
+import contextvars
 import logging
 import sys
+from collections.abc import Callable, MutableMapping
 from typing import Any, BinaryIO
 
 import msgspec
 import structlog
+
+
+CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
+"""Fields that every line of the present request gets unless it says them itself; asked for only when a line is written."""
 
 
 def configure(level: str) -> None:
@@ -16,7 +22,7 @@ def configure(level: str) -> None:
     atexit.register(lines.flush)
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            _with_context,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -52,6 +58,12 @@ class Lines:
         if lines:
             self._file.write(b"\n".join(lines) + b"\n")
             self._file.flush()
+
+
+def _with_context(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if "correlation_id" in line:
+        return line
+    return {**CONTEXT.get()(), **line}
 
 
 def _json(line: dict[str, Any], **_: Any) -> bytes:

@@ -4,6 +4,7 @@ The document is the truth; columns are copies made on every save. Reads can pass
 """
 
 import base64
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
@@ -80,12 +81,16 @@ async def _rows(
     size = max(1, min(size, PAGE_MAX))
     position = len(values)
     after = read_token(table._name, token) if token else ""
-    sql = f"""SELECT {table._key}, document FROM {table._name} WHERE {where}
-              AND {table._key} > ${position + 1} ORDER BY {table._key} LIMIT ${position + 2}"""  # noqa: S608
-    rows = await reader.all(sql, *values, after, size + 1)
+    rows = await reader.all(_page_sql(table._name, table._key, where, position), *values, after, size + 1)
     if len(rows) <= size:
         return rows, None
     return rows[:size], write_token(table._name, rows[size - 1][0])
+
+
+@functools.lru_cache(maxsize=256)
+def _page_sql(name: str, key: str, where: str, position: int) -> str:
+    return f"""SELECT {key}, document FROM {name} WHERE {where}
+               AND {key} > ${position + 1} ORDER BY {key} LIMIT ${position + 2}"""  # noqa: S608 - names are ours
 
 
 def write_token(name: str, key: str) -> str:
