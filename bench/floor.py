@@ -1,6 +1,5 @@
 """The floor: a bare ASGI application on the same store that writes the same rows, and does nothing else."""
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
+import uvloop
 from gpuaas_platform import server
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.kit.settings import Settings
@@ -70,4 +70,4 @@ async def _answer(send: Send, status: int, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2])))

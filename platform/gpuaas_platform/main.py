@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+import uvloop
+
 from gpuaas_platform import audit_command, server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity
@@ -58,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
     sockets = server.bind(listens)
     prepare = functools.partial(_make_first_admin, listens[0])
-    asyncio.run(server.serve(settings, listens, sockets, prepare))
+    uvloop.run(server.serve(settings, listens, sockets, prepare))
     return 0
 
 

@@ -1,13 +1,15 @@
 """Whatever comes in that cannot be read is refused with the name of the field, and nothing is written."""
 
+import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 from gpuaas_contract import catalog, errors, events, identity, instances, operations
-from gpuaas_platform.edge import decoding
+from gpuaas_platform.edge import decoding, exchange
 from platform_world import MANIFEST, World
 
 ORGS = "/api/v1/orgs"
@@ -109,6 +111,25 @@ async def test_a_body_is_json_or_is_refused_by_its_type(world: World) -> None:
     for refused in ("text/plain", "application/x-www-form-urlencoded", "application/yaml", "json"):
         answer = await _post(world, b'{"name": "other"}', **{"Content-Type": refused})
         assert (refused, answer.json()["code"]) == (refused, "unsupported_media_type")
+
+
+async def test_a_body_may_come_in_parts_but_not_forever_nor_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def parts(*sent: bytes, then_wait: bool = False) -> AsyncIterator[bytes]:
+        for part in sent:
+            yield part
+        if then_wait:
+            await asyncio.Event().wait()
+
+    sent = {"Authorization": f"Bearer {world.token}", "X-Idempotency-Key": "k", "Content-Type": "application/json"}
+    answer = await world.http.post(ORGS, content=parts(b'{"name": ', b'"parts"', b"}"), headers=sent)
+    assert answer.status_code == 201
+    answer = await world.http.post(ORGS, content=parts(*[b" " * 600_000] * 3), headers=sent)
+    assert answer.status_code == 413
+    monkeypatch.setattr(exchange, "BODY_S_MAX", 0.05)
+    answer = await world.http.post(ORGS, content=parts(b"{", then_wait=True), headers=sent)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
 async def test_a_body_on_a_get_is_ignored(world: World) -> None:

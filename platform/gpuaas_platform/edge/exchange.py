@@ -1,5 +1,6 @@
 """One request as it came and one answer as it goes: the ASGI side of the edge. `http` makes one per request."""
 
+import asyncio
 import datetime
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,6 +20,8 @@ Header = tuple[bytes, bytes]
 
 ANONYMOUS = Caller("anonymous", "")
 JSON = b"application/json"
+BODY_S_MAX = 30.0
+"""Whoever sends a body more slowly holds a place that others need."""
 _CORRELATION_MAX = 128
 
 
@@ -84,22 +87,34 @@ class Exchange:
         }
 
     async def body(self) -> bytes:
-        if len(length := self.headers.get(b"content-length", b"0")) > 7 and int(length) > decoding.BODY_MAX_BYTES:
+        length = self.headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > decoding.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
         message = await self.receive()
         body: bytes = message.get("body", b"")
-        while message.get("more_body"):
-            if len(body) > decoding.BODY_MAX_BYTES:
-                raise errors.BodyTooLarge
-            message = await self.receive()
-            body += message.get("body", b"")
+        if message.get("more_body"):
+            body += await self._rest_of_body(decoding.BODY_MAX_BYTES - len(body))
         if message["type"] == "http.disconnect":
             raise errors.InvalidRequest("The body ended before it was whole.")
-        if len(body) > decoding.BODY_MAX_BYTES:
-            raise errors.BodyTooLarge
         if body:
             decoding.check_content_type(self.header(b"content-type"))
         return body
+
+    async def _rest_of_body(self, bytes_max: int) -> bytes:
+        rest, more = bytearray(), True
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                while more:
+                    message = await self.receive()
+                    rest += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(rest) > bytes_max:
+                        raise errors.BodyTooLarge
+        except TimeoutError as error:
+            raise errors.InvalidRequest(f"The body was not whole after {BODY_S_MAX:g} s.") from error
+        if message["type"] == "http.disconnect":
+            raise errors.InvalidRequest("The body ended before it was whole.")
+        return bytes(rest)
 
     async def is_gone(self) -> bool:
         return await Request(self._scope, self.receive).is_disconnected()

@@ -5,6 +5,7 @@ says who may, `decoding` reads, `running` runs, `telemetry` tells the operators.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -160,6 +161,7 @@ class Application:
         async def check() -> None:
             await self._admit_again(exchange)
 
+        logs.CONTEXT.set(functools.partial(dict, correlation_id=exchange.correlation_id))
         return self._guards.join((exchange.header(b"authorization"), exchange.path), check, source), source
 
     async def _admit_again(self, exchange: Exchange) -> None:

@@ -48,8 +48,11 @@ class Tree(Generic[Target]):
 
     def match(self, method: str, path: bytes) -> Match[Target]:
         """A path that is written out goes before one with a parameter; HEAD is answered as GET."""
-        node, values = self._written_out.get(path), ()
-        if node is None:
+        written_out = self._written_out.get(path)
+        values: tuple[bytes, ...] = ()
+        if written_out is not None:
+            node = written_out
+        else:
             node, values = next(_walk(self._root, path.split(b"/"), 1, ()), (self._nowhere, ()))
         found = node.targets.get("GET" if method == "HEAD" else method)
         if found is not None:

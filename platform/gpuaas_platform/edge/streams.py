@@ -4,6 +4,7 @@ From the first byte the stream belongs to a guard, which asks every few seconds 
 """
 
 import asyncio
+import contextvars
 import dataclasses
 from collections.abc import Awaitable, Callable
 
@@ -49,7 +50,8 @@ class Guards:
             guard = self._open[key] = Guard(key, check)
         guard.sources.add(source)
         if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._run(), name="stream guards")
+            # A context of its own: it is not the work of whoever happened to open the first stream.
+            self._rounds = asyncio.create_task(self._run(), name="stream guards", context=contextvars.Context())
         return guard
 
     def leave(self, guard: Guard, source: Source) -> None:
@@ -74,7 +76,9 @@ class Guards:
                 async with asyncio.timeout(_CHECK_S_MAX):
                     await guard.check()
             except errors.ApiError as refusal:
-                log.info("a stream's caller may no longer watch", path=guard.key[1], code=refusal.code)
+                log.info(
+                    "a stream's caller may no longer watch", path=guard.key[1].decode("latin-1"), code=refusal.code
+                )
                 guard.end()
             await asyncio.sleep(0)
 

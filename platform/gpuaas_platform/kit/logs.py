@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 import msgspec
 import structlog
 
-
 CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
-"""Fields that every line of the present request gets unless it says them itself; asked for only when a line is written."""
+"""Fields that every line of the present request gets unless it says them itself; asked for when a line is written."""
 
 
 def configure(level: str) -> None:

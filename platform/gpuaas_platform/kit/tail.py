@@ -7,6 +7,7 @@ reads from the store again, so no watcher has a queue and none can hold up anoth
 
 import asyncio
 import bisect
+import contextvars
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -117,7 +118,9 @@ class Tails:
     def join(self, topic: str, record: Record) -> Tail:
         if topic not in self._open:
             tail = Tail(topic, self._wakes, record, self._tick_s)
-            self._open[topic] = tail, asyncio.create_task(tail.run(), name=f"tail {topic}")
+            # A context of its own: it is not the work of whoever happened to come first.
+            task = asyncio.create_task(tail.run(), name=f"tail {topic}", context=contextvars.Context())
+            self._open[topic] = tail, task
         tail, _ = self._open[topic]
         tail.watchers += 1
         return tail

@@ -79,4 +79,5 @@ async def audit(
 
 def _readable(text: str) -> str:
     """Callers choose names and parts of paths; a row shows them without control characters and at a bounded length."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:_TEXT_MAX])
+    text = text[:_TEXT_MAX]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
