@@ -1,4 +1,9 @@
-"""The floor: a bare ASGI application on the same store that writes the same rows, and does nothing else."""
+"""The floor: a bare ASGI application on the same store that leaves the same rows, and does nothing else.
+
+A create writes the service account, its audit row and the answer kept for repeats, with documents of the contract's
+own structs: byte for byte as long as ours, in the same tables with the same indexes. It asks nobody who calls, keeps no
+chain, compares no digest, writes no log line.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -8,59 +13,112 @@ from typing import Any
 import msgspec
 import uvicorn
 import uvloop
+from gpuaas_contract import identity
+from gpuaas_contract.audit import AuditEntry
 from gpuaas_platform import server
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.call import Site
+from gpuaas_platform.identity import store
+from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.kit.settings import Settings
+
+ORGS = 120
+_HASH = "0" * 64
+_ROUTE = "identity.service_account.create"
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 async def serve(data: Path, port: int) -> None:
     async with server.open_site(Settings(data_dir=data)) as site:
-        config = uvicorn.Config(_application(site.database), port=port, log_config=None, access_log=False)
+        await site.database.write(_insert_orgs)
+        config = uvicorn.Config(application(site), port=port, log_config=None, access_log=False)
         await uvicorn.Server(config).serve()
 
 
-def _application(database: db.Database) -> Callable[[Message, Receive, Send], Awaitable[None]]:
-    async def application(scope: Message, receive: Receive, send: Send) -> None:
+def application(site: Site) -> Application:
+    rows = Rows()
+
+    async def answer(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        reader = site.database.reader
         if scope["method"] == "POST":
-            body = msgspec.json.decode((await receive())["body"])
-            content = await database.write(lambda tx: _insert(tx, body["name"]))
-            await _answer(send, 201, content)
+            name = msgspec.json.decode((await receive())["body"])["name"]
+            await _answer(send, 201, await site.database.write(lambda tx: rows.insert(tx, name)))
         elif scope["path"].startswith("/one/"):
-            row = await database.reader.one("SELECT document FROM orgs WHERE org_id = $1", scope["path"][5:])
-            await _answer(send, 200, str(row[0]).encode() if row else b"{}")
+            row = await reader.one(_ONE, scope["path"][5:])
+            await _answer(send, 200, row[0].encode() if row else b"{}")
         else:
-            rows = await database.reader.all("SELECT document FROM orgs WHERE org_id > '' ORDER BY org_id LIMIT 100")
-            await _answer(send, 200, b'{"items":[' + b",".join(row[0].encode() for row in rows) + b"]}")
+            found = await reader.all(_HUNDRED)
+            await _answer(send, 200, b'{"items":[' + b",".join([row[0].encode() for row in found]) + b"]}")
 
-    return application
+    return answer
 
 
-async def _insert(tx: db.Tx, name: str) -> bytes:
-    """The rows a create leaves behind: the thing, its audit row, the answer kept for replays."""
-    org_id = ids.new("org")
-    document = msgspec.json.encode({"org_id": org_id, "name": name})
-    text = document.decode()
-    await tx.run("INSERT INTO orgs (org_id, name, document) VALUES ($1, $2, $3)", org_id, name, text)
-    await tx.run(
-        """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
-                              correlation_id, occurred_at, document)
-           VALUES ($1, 1, '', '', '', 'floor', 'create', $1, 'success', $1, 0, $2)""",
-        org_id,
-        text,
-    )
-    await tx.run(
-        """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)
-           VALUES ('floor', '/', $1, '', $2, 0)""",
-        org_id,
-        text,
-    )
-    return document
+_ONE = "SELECT document FROM service_accounts WHERE service_account_id = $1"
+_HUNDRED = "SELECT document FROM orgs WHERE org_id > '' ORDER BY org_id LIMIT 100"
+_ACCOUNT = """INSERT INTO service_accounts (service_account_id, project_id, name, state, document)
+    VALUES ($1, $2, $3, $4, $5)"""
+_AUDIT = """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
+    correlation_id, occurred_at, document) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
+_KEPT = """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6)"""
+
+
+class Rows:
+    """What a create leaves behind."""
+
+    def __init__(self) -> None:
+        self._org_id, self._project_id, self._user_id = ids.new("org"), ids.new("proj"), ids.new("user")
+        self._path = f"/api/v1/projects/{self._project_id}/service-accounts"
+        self._position = 0
+
+    async def insert(self, tx: db.Tx, name: str) -> bytes:
+        now, account_id, correlation_id = clock.utc_now(), ids.new("sa"), ids.new("cor")
+        micros = clock.micros(now)
+        self._position += 1
+        account = identity.ServiceAccount(
+            service_account_id=account_id,
+            org_id=self._org_id,
+            project_id=self._project_id,
+            name=name,
+            state="active",
+            created_by=self._user_id,
+            created_at=now,
+        )
+        entry = AuditEntry(
+            audit_id=ids.new("aud"),
+            occurred_at=now,
+            actor_type="user",
+            actor_id=self._user_id,
+            actor_name="admin",
+            action=_ROUTE,
+            target=account_id,
+            result="success",
+            correlation_id=correlation_id,
+            org_id=self._org_id,
+            project_id=self._project_id,
+            peer="127.0.0.1",
+            route=_ROUTE,
+            details={},
+        )
+        content = msgspec.json.encode(account)
+        document, written = content.decode(), msgspec.json.encode(entry).decode()
+        project_id, user_id = self._project_id, self._user_id
+        await tx.run(_ACCOUNT, account_id, project_id, name, "active", document)
+        audit = (self._org_id, self._position, _HASH, _HASH, project_id, user_id, _ROUTE, account_id, "success")
+        await tx.run(_AUDIT, *audit, correlation_id, micros, written)
+        await tx.run(_KEPT, user_id, self._path, name, _HASH, document, micros)
+        return content
+
+
+async def _insert_orgs(tx: db.Tx) -> None:
+    for number in range(ORGS):
+        org = identity.Org(org_id=ids.new("org"), name=f"org-{number}", created_at=clock.utc_now())
+        await store.ORGS.insert(tx, org)
 
 
 async def _answer(send: Send, status: int, content: bytes) -> None:

@@ -37,7 +37,7 @@ def run() -> None:
         command += ["--rate-limit-per-s", "0"]  # one caller opens everything here
         server = api.process([*command, "--listen", f"127.0.0.1:{_PORT}"], _PORT)
         with server:
-            asyncio.run(_measure(api.login(password, _PORT), server._child.pid))
+            asyncio.run(_measure(api.login(password, _PORT), server.pid))
 
 
 async def _measure(admin_token: str, server_pid: int) -> None:

@@ -51,9 +51,10 @@ class Caller:
     session_expires_at: datetime.datetime | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Origin:
-    """Where a change comes from: goes into every event and audit row."""
+    """Where a change comes from: goes into every event and audit row. Not frozen, like `Call`: each request makes one,
+    and freezing would cost more than the rest of it. Nobody changes either; `dataclasses.replace` makes another."""
 
     caller: Caller
     correlation_id: str
@@ -72,7 +73,7 @@ def _no_header(_: bytes) -> str:
     return ""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     site: Site
     origin: Origin

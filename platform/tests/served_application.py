@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 from gpuaas_platform import server
-from gpuaas_platform.edge import http
+from gpuaas_platform.edge import http, listener
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
 
@@ -73,5 +73,5 @@ async def _serve(listener: uvicorn.Server, tell: Callable[[int], None], is_up: t
 
 def _config(application: Any) -> uvicorn.Config:
     return uvicorn.Config(
-        application, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off", http="httptools"
+        application, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off", http=listener.Protocol
     )

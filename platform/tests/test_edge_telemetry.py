@@ -14,6 +14,7 @@ import pytest
 import structlog
 from gpuaas_contract import access, catalog, events, identity, instances, users
 from gpuaas_platform import server
+from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http as edge
 from gpuaas_platform.edge import telemetry
 from gpuaas_platform.kit import db
@@ -78,6 +79,21 @@ async def test_metrics_tell_of_routes_groups_and_waits_and_never_of_ids(world: W
     assert re.search(r"gpuaas_store_group_size_count [1-9]", text)
     assert re.search(r"gpuaas_store_group_duration_seconds_sum 0?\.?[0-9]", text)
     assert not re.search(r"(proj|org|inst|user|cor)_[0-9a-z]{26}", text)
+
+
+def test_a_duration_counts_in_every_bucket_it_fits(site: Site) -> None:
+    metrics = telemetry.Metrics(site)
+    observe = metrics.request_observer("auth.me", "GET")
+    for status, duration_s in ((200, 0.0004), (204, 0.005), (200, 99.0), (404, 0.3)):
+        observe(status, duration_s)
+    name, labels = "gpuaas_http_request_duration_seconds", {"route": "auth.me", "method": "GET", "status": "2xx"}
+
+    def counted(bound: str) -> float | None:
+        return metrics.registry.get_sample_value(f"{name}_bucket", {**labels, "le": bound})
+
+    assert [counted(bound) for bound in ("0.001", "0.0025", "0.005", "30.0", "+Inf")] == [1, 1, 2, 2, 3]
+    assert metrics.registry.get_sample_value(f"{name}_count", labels) == 3
+    assert metrics.registry.get_sample_value(f"{name}_sum", labels) == pytest.approx(99.0054)
 
 
 async def test_two_applications_count_apart(world: World) -> None:

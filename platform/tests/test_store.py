@@ -4,6 +4,7 @@ import asyncio
 import functools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from importlib import resources
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import db, migrate
+from gpuaas_platform.kit import db, groups, migrate
 from gpuaas_platform.kit.settings import Settings
 
 _INSERT = "INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')"
@@ -76,6 +77,64 @@ async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_to
             await site.database.write(lazy)
 
 
+async def test_on_the_embedded_store_a_writer_waits_for_another_process_and_holds_nobody_up(tmp_path: Path) -> None:
+    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+        other = sqlite3.connect(tmp_path / "gpuaas.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(site.database.write(functools.partial(_add, "late")))
+        for _ in range(10):
+            assert await _names(site) == []
+            await asyncio.sleep(0)
+        assert not writing.done()
+        other.execute("COMMIT")
+        await writing
+        other.close()
+        assert await _names(site) == ["late"]
+
+
+async def test_what_waits_when_the_embedded_store_closes_is_still_written(tmp_path: Path) -> None:
+    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+        writes = [asyncio.create_task(site.database.write(functools.partial(_add, str(n)))) for n in range(200)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*writes)
+    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+        assert len(await _names(site)) == 200
+
+
+async def test_more_writers_than_fit_one_group_are_all_answered_in_order(site: Site) -> None:
+    sizes: list[int] = []
+    site.database.on_group = lambda size, _: sizes.append(size)
+    names = [f"{number:03}" for number in range(3 * groups.GROUP_MAX + 1)]
+    await asyncio.gather(*(site.database.write(functools.partial(_add, name)) for name in names))
+    assert max(sizes) <= groups.GROUP_MAX
+    assert sum(sizes) == len(names)
+    assert await _names(site) == names
+
+
+async def test_a_group_that_fails_is_answered_and_the_next_one_runs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: object) -> None:
+        raise db.Unavailable("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.database, "_run_group", fails)
+        with pytest.raises(db.Unavailable, match="disk full"):
+            await site.database.write(functools.partial(_add, "a"))
+    await site.database.write(functools.partial(_add, "b"))
+    assert await _names(site) == ["b"]
+
+
+async def test_the_version_is_another_after_every_commit_of_anybody(settings: Settings) -> None:
+    """Where the store has one; it is asked once per turn of the event loop."""
+    async with server.open_site(settings) as here, server.open_site(settings) as there:
+        seen = [here.database.version()]
+        for number, writer in enumerate((here, there, here)):
+            await writer.database.write(functools.partial(_add, str(number)))
+            seen.append(here.database.version())
+        assert len(set(seen)) == (1 if settings.database_url else 4)
+
+
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
@@ -106,6 +165,10 @@ async def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
         answered += [line.strip() for line in process.stdout if line.endswith("\n")]
     async with server.open_site(settings) as site:
         assert set(answered) <= set(await _names(site))
+
+
+async def _add(name: str, tx: db.Tx) -> None:
+    await tx.run(_INSERT, name)
 
 
 async def _names(site: Site) -> list[str]:

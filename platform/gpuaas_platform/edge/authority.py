@@ -1,6 +1,7 @@
 """Who calls, and may they? The same questions for every route; what a caller may not see answers as if absent."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
@@ -10,23 +11,23 @@ from gpuaas_platform.edge import auditing
 from gpuaas_platform.edge.exchange import ANONYMOUS, Exchange
 from gpuaas_platform.edge.limits import Limiter
 from gpuaas_platform.edge.telemetry import Metrics
-from gpuaas_platform.identity import admission
 from gpuaas_platform.identity import rules as identity_rules
-from gpuaas_platform.identity.admission import Admission
+from gpuaas_platform.identity.admission import Admission, Admissions
 
 AnyEndpoint = Endpoint[Any, Any]
-_NOBODY = Admission(ANONYMOUS, None, False)
+_NOBODY = Admission(ANONYMOUS)
 
 
 class Authority:
     def __init__(self, site: Site, metrics: Metrics) -> None:
         settings = site.settings
         self._site, self._metrics = site, metrics
+        self._admissions = Admissions(site.database)
         self._callers = Limiter(settings.rate_limit_per_s, settings.rate_limit_burst)
         self._nodes = Limiter(settings.node_rate_limit_per_s, settings.node_rate_limit_burst)
         self._peers = Limiter(settings.rate_limit_per_s, settings.rate_limit_burst)
 
-    async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, params: dict[str, str]) -> Admission:
+    async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str]) -> Admission:
         """Callers we know are limited by who they are, everybody else by the address they come from."""
         if endpoint.audience == "public":
             self._limit(self._peers, exchange.peer)
@@ -39,45 +40,33 @@ class Authority:
         self._limit(self._nodes if found.caller.actor_type == "node" else self._callers, found.caller.actor_id)
         return found
 
-    async def identify(self, endpoint: AnyEndpoint, exchange: Exchange, params: dict[str, str]) -> Admission:
+    async def identify(self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str]) -> Admission:
         """Who the token is for, without counting the request."""
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.TokenMissing
-        found = await admission.read(
-            self._site.database.reader,
-            token,
-            exchange.now,
-            project_id=params.get("project_id", ""),
-            org_id=params.get("org_id", ""),
+        found = await self._admissions.find(
+            token, exchange.now, project_id=params.get("project_id", ""), org_id=params.get("org_id", "")
         )
         if (found.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
         return found
 
-    async def authorise(
-        self, endpoint: AnyEndpoint, exchange: Exchange, origin: Origin, params: dict[str, str], found: Admission
-    ) -> None:
+    def decide(
+        self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str], found: Admission
+    ) -> identity_rules.Verdict:
         if not endpoint.permission:
-            return
-        scopes, exists, org_id = ["platform"], True, ""
+            return "allowed"
         if "project_id" in params:
             _check_project_header(exchange, params["project_id"])
-            exists = found.project is not None
-            if found.project is not None:
-                org_id = found.project.org_id
-                scopes += [org_id, found.project.project_id]
-        elif "org_id" in params:
-            exists = found.org_exists
-            if exists:
-                org_id = params["org_id"]
-                scopes.append(org_id)
-        verdict = identity_rules.decide(found.caller.bindings, endpoint.permission, scopes)
-        if verdict == "allowed" and exists:
-            return
+        return found.decide(endpoint.permission)
+
+    async def refuse(
+        self, endpoint: AnyEndpoint, origin: Origin, found: Admission, verdict: identity_rules.Verdict
+    ) -> NoReturn:
         self._metrics.denials.inc()
-        await self._site.database.write(lambda tx: auditing.denial(tx, endpoint, origin, found.project, org_id))
-        if verdict == "denied" and exists:
+        await self._site.database.write(lambda tx: auditing.denial(tx, endpoint, origin, found.project, found.org_id))
+        if verdict == "denied":
             details = {"permission": endpoint.permission}
             raise errors.PermissionDenied(f"This needs {endpoint.permission}.", details=details)
         raise errors.NotFound

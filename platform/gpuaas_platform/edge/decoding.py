@@ -23,6 +23,7 @@ DEPTH_MAX = 64
 SEGMENT_MAX = 255
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
+_PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % SEGMENT_MAX)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
@@ -33,6 +34,8 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 
 def segment(name: str, raw: bytes) -> str:
     """One part of the path, `name` being what the route calls it."""
+    if _PLAIN_SEGMENT.fullmatch(raw):
+        return raw.decode()
     text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
     if len(text) > SEGMENT_MAX:
         raise errors.ValidationFailed(

@@ -10,7 +10,7 @@ from gpuaas_contract import errors
 from starlette.requests import Request
 
 from gpuaas_platform.call import Caller, Source
-from gpuaas_platform.edge import decoding, telemetry
+from gpuaas_platform.edge import decoding, listener, telemetry
 from gpuaas_platform.kit import ids
 
 Message = MutableMapping[str, Any]
@@ -41,6 +41,7 @@ class Exchange:
 
     __slots__ = (
         "_scope",
+        "_send_whole",
         "caller",
         "correlation_id",
         "headers",
@@ -53,23 +54,23 @@ class Exchange:
         "query_string",
         "receive",
         "route",
-        "started_ns",
         "started_s",
         "trace",
     )
 
     def __init__(self, scope: Message, receive: Receive, now: datetime.datetime) -> None:
         self.now = now
-        self.started_s, self.started_ns = time.perf_counter(), time.time_ns()
+        self.started_s = time.perf_counter()
         self._scope, self.receive = scope, receive
+        self._send_whole = listener.take_send_whole(scope)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.query_string: bytes = scope.get("query_string", b"")
         client = scope.get("client")
         self.peer: str = client[0] if client else ""
-        self.correlation_id = _correlation_id(self.header(b"x-correlation-id"))
-        self.trace = telemetry.trace_of(self.header(b"traceparent"))
+        self.correlation_id = _correlation_id(self.headers.get(b"x-correlation-id", b""))
+        self.trace = telemetry.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
         self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
 
     def header(self, name: bytes) -> str:
@@ -120,18 +121,27 @@ class Exchange:
         return await Request(self._scope, self.receive).is_disconnected()
 
     def response_start(self, answer: Answer) -> Message:
+        return {"type": "http.response.start", "status": answer.status, "headers": self._headers(answer)}
+
+    def send_whole(self, answer: Answer) -> bool:
+        """Whether the server took it; else `send` is the way."""
+        content = answer.content if self.method != "HEAD" else b""
+        return self._send_whole is not None and self._send_whole(answer.status, self._headers(answer), content)
+
+    async def send(self, send: Send, answer: Answer) -> None:
+        await send(self.response_start(answer))
+        await send({"type": "http.response.body", "body": answer.content if self.method != "HEAD" else b""})
+
+    def _headers(self, answer: Answer) -> list[Header]:
         headers = [(b"x-correlation-id", self.correlation_id.encode()), (b"traceparent", self.trace.header().encode())]
         if answer.status != 304:
             headers.append((b"content-type", answer.media_type))
         if answer.source is None and answer.status != 304:
-            headers.append((b"content-length", str(len(answer.content)).encode()))
-        return {"type": "http.response.start", "status": answer.status, "headers": [*headers, *answer.headers]}
-
-    async def send(self, send: Send, answer: Answer) -> None:
-        await send(self.response_start(answer))
-        await send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else answer.content})
+            headers.append((b"content-length", b"%d" % len(answer.content)))
+        return [*headers, *answer.headers]
 
 
-def _correlation_id(given: str) -> str:
-    sound = 0 < len(given) <= _CORRELATION_MAX and given.isascii() and given.isprintable()
-    return given if sound else ids.new("cor")
+def _correlation_id(given: bytes) -> str:
+    if 0 < len(given) <= _CORRELATION_MAX and given.isascii() and given.decode().isprintable():
+        return given.decode()
+    return ids.new("cor")

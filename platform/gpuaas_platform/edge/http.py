@@ -7,7 +7,7 @@ says who may, `decoding` reads, `running` runs, `telemetry` tells the operators.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -18,7 +18,7 @@ from gpuaas_platform.call import Call, Origin, Routes, Site, Source
 from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry
 from gpuaas_platform.edge.authority import Authority
 from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
-from gpuaas_platform.kit import db, logs, tables
+from gpuaas_platform.kit import clock, db, logs, tables
 
 log = structlog.get_logger()
 
@@ -29,6 +29,7 @@ _NO_ROUTE = "none"
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Route:
     endpoint: AnyEndpoint
+    mutates: bool
     run: running.Run
     read_query: Callable[[bytes], tuple[Any, bool]]
     observe: Callable[[int, float], None]
@@ -49,8 +50,8 @@ class Application:
         site.database.on_group = self.metrics.group_committed
         self._spans = telemetry.open_spans(site)
         self._authority = Authority(site, self.metrics)
-        self._probes = health.probes(site, self.metrics)
-        self._quiet = frozenset(path.encode() for path in self._probes)
+        self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
+        self._quiet = frozenset(self._probes)
         """Probes come every second from everywhere; only their failures are worth a line."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
         self._routes: routing.Tree[_Route] = routing.Tree()
@@ -80,7 +81,7 @@ class Application:
             if answer.source is not None and exchange.method == "HEAD":
                 answer.source.close()
                 answer = answer._replace(source=None)
-            if answer.source is None:
+            if answer.source is None and not exchange.send_whole(answer):
                 await exchange.send(send, answer)
         finally:
             self.metrics.in_flight -= 1
@@ -96,6 +97,7 @@ class Application:
     def _route(self, endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> _Route:
         return _Route(
             endpoint,
+            endpoint.mutates,
             running.runner(endpoint, endpoints, domains, self.metrics),
             decoding.query_reader(endpoint),
             self.metrics.request_observer(endpoint.name, endpoint.method),
@@ -104,9 +106,9 @@ class Application:
     async def _answer(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Answer]:
         observe = self._observe_no_route
         try:
-            probe = self._probes.get(exchange.path.decode("latin-1"))
+            probe = self._probes.get(exchange.path)
             if probe is not None:
-                exchange.route = exchange.path.decode("latin-1")
+                exchange.route = exchange.path.decode()
                 return observe, await self._probe(probe, exchange)
             match = self._routes.match(exchange.method, exchange.path)
             observe, exchange.route = match.target.observe, match.target.endpoint.name
@@ -128,22 +130,25 @@ class Application:
             raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
         return await probe()
 
-    async def _serve(self, route: _Route, params: dict[str, str], exchange: Exchange) -> Answer:
+    async def _serve(self, route: _Route, params: Mapping[str, str], exchange: Exchange) -> Answer:
         endpoint = route.endpoint
         admitted = await self._authority.authenticate(endpoint, exchange, params)
         caller, project = admitted.caller, admitted.project
         origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         exchange.caller = caller
-        exchange.org_id = project.org_id if project else params.get("org_id", "") if admitted.org_exists else ""
+        exchange.org_id = admitted.org_id
         exchange.project_id = project.project_id if project else ""
-        await self._authority.authorise(endpoint, exchange, origin, params, admitted)
+        verdict = self._authority.decide(endpoint, exchange, params, admitted)
+        if verdict != "allowed":
+            await self._authority.refuse(endpoint, origin, admitted, verdict)
         logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
-        raw = await exchange.body() if endpoint.mutates else b""
-        asked = running.Asked(raw, exchange.path.decode("latin-1"), dry_run, exchange.header)
+        asked = running.NOTHING_ASKED
+        if route.mutates:
+            asked = running.Asked(await exchange.body(), exchange.path.decode("latin-1"), dry_run)
         call = Call(self._site, origin, params, query, exchange.peer, project, exchange.is_gone, exchange.header)
         answer = await route.run(call, asked)
-        if not endpoint.mutates and time.perf_counter() - exchange.started_s > self._site.settings.stream_recheck_s:
+        if not route.mutates and time.perf_counter() - exchange.started_s > self._site.settings.stream_recheck_s:
             # It was waited for. Whoever lost the right to see it meanwhile does not.
             await self._admit_again(exchange)
         return answer
@@ -169,26 +174,28 @@ class Application:
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
         admitted = await self._authority.identify(endpoint, exchange, match.params)
         origin = Origin(admitted.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        await self._authority.authorise(endpoint, exchange, origin, match.params, admitted)
+        verdict = self._authority.decide(endpoint, exchange, match.params, admitted)
+        if verdict != "allowed":
+            await self._authority.refuse(endpoint, origin, admitted, verdict)
 
     def _report(self, exchange: Exchange, answer: Answer, observe: Callable[[int, float], None]) -> None:
         duration_s = time.perf_counter() - exchange.started_s
         observe(answer.status, duration_s)
-        finished = telemetry.Finished(
+        caller = exchange.caller
+        line = telemetry.RequestLine(
+            clock.utc_now(),
             exchange.route or _NO_ROUTE,
             exchange.method,
             answer.status,
             answer.code,
             exchange.correlation_id,
-            exchange.trace,
+            exchange.trace.trace_id,
             exchange.org_id,
             exchange.project_id,
-            exchange.caller.actor_type,
-            exchange.caller.actor_id,
-            exchange.started_ns,
-            duration_s,
+            f"{caller.actor_type}:{caller.actor_id}",
+            round(duration_s * 1000, 2),
         )
         if not (exchange.path in self._quiet and answer.status == 200):
-            telemetry.write_log(finished)
+            logs.info(line)
         if self._spans is not None:
-            self._spans.export(finished)
+            self._spans.export(line, exchange.trace)

@@ -1,5 +1,7 @@
 """Spans to an OpenTelemetry collector over HTTP. Loaded by `telemetry` only where an endpoint is configured."""
 
+import time
+
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -7,7 +9,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
-from gpuaas_platform.edge.telemetry import Finished
+from gpuaas_platform.edge.telemetry import RequestLine, Trace
 
 
 class OtlpSpans:
@@ -17,30 +19,29 @@ class OtlpSpans:
         self._resource = Resource.create({"service.name": "gpuaas-platform"})
         self._processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"))
 
-    def export(self, finished: Finished) -> None:
-        trace = finished.trace
+    def export(self, line: RequestLine, trace: Trace) -> None:
         flags = TraceFlags(int(trace.flags, 16))
         parent = _context(trace.trace_id, trace.parent_id, flags, is_remote=True) if trace.parent_id else None
-        failed = finished.status >= 500
+        ended_ns, failed = time.time_ns(), line.status >= 500
         self._processor.on_end(
             ReadableSpan(
-                name=finished.route,
+                name=line.route,
                 context=_context(trace.trace_id, trace.span_id, flags, is_remote=False),
                 parent=parent,
                 resource=self._resource,
                 kind=SpanKind.SERVER,
                 attributes={
-                    "http.request.method": finished.method,
-                    "http.response.status_code": finished.status,
-                    "gpuaas.code": finished.code,
-                    "gpuaas.correlation_id": finished.correlation_id,
-                    "gpuaas.org_id": finished.org_id,
-                    "gpuaas.project_id": finished.project_id,
-                    "gpuaas.actor": f"{finished.actor_type}:{finished.actor_id}",
+                    "http.request.method": line.method,
+                    "http.response.status_code": line.status,
+                    "gpuaas.code": line.code,
+                    "gpuaas.correlation_id": line.correlation_id,
+                    "gpuaas.org_id": line.org_id,
+                    "gpuaas.project_id": line.project_id,
+                    "gpuaas.actor": line.actor,
                 },
                 status=Status(StatusCode.ERROR if failed else StatusCode.UNSET),
-                start_time=finished.started_ns,
-                end_time=finished.started_ns + int(finished.duration_s * 1e9),
+                start_time=ended_ns - int(line.ms * 1e6),
+                end_time=ended_ns,
             )
         )
 

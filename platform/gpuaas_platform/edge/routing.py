@@ -1,18 +1,20 @@
 """From a path to the routes under it: a tree with one step per part of the path, so a match does not grow with the
 table. `http` builds it from the endpoint table at start."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gpuaas_contract import errors
 
 from gpuaas_platform.edge import decoding
 
 Target = TypeVar("Target")
+_MATCHES_KEPT = 4096
 
 
-@dataclass
+@dataclass(slots=True)
 class _Node(Generic[Target]):
     names: dict[bytes, "_Node[Target]"] = field(default_factory=dict)
     parameter: "_Node[Target] | None" = None
@@ -20,10 +22,9 @@ class _Node(Generic[Target]):
     """Method -> target and the names of its parameters."""
 
 
-@dataclass(frozen=True)
-class Match(Generic[Target]):
+class Match(NamedTuple, Generic[Target]):
     target: Target
-    params: dict[str, str]
+    params: Mapping[str, str]
 
 
 class Tree(Generic[Target]):
@@ -32,6 +33,8 @@ class Tree(Generic[Target]):
         self._nowhere: _Node[Target] = _Node()
         self._written_out: dict[bytes, _Node[Target]] = {}
         """Paths without parameters need no walk."""
+        self.match = functools.lru_cache(_MATCHES_KEPT)(self._match)
+        """Callers come back to the same paths. A path that leads nowhere is not kept."""
 
     def add(self, method: str, path: str, target: Target) -> None:
         node, names = self._root, []
@@ -46,14 +49,10 @@ class Tree(Generic[Target]):
         if not names:
             self._written_out[path.encode()] = node
 
-    def match(self, method: str, path: bytes) -> Match[Target]:
+    def _match(self, method: str, path: bytes) -> Match[Target]:
         """A path that is written out goes before one with a parameter; HEAD is answered as GET."""
-        written_out = self._written_out.get(path)
-        values: tuple[bytes, ...] = ()
-        if written_out is not None:
-            node = written_out
-        else:
-            node, values = next(_walk(self._root, path.split(b"/"), 1, ()), (self._nowhere, ()))
+        values: list[bytes] = []
+        node = self._written_out.get(path) or _find(self._root, path.split(b"/"), 1, values) or self._nowhere
         found = node.targets.get("GET" if method == "HEAD" else method)
         if found is not None:
             target, names = found
@@ -64,16 +63,20 @@ class Tree(Generic[Target]):
         raise errors.MethodNotAllowed(f"This path does not take {method[:20]}.", details={"allow": allowed})
 
 
-def _walk(
-    node: _Node[Target], parts: list[bytes], position: int, values: tuple[bytes, ...]
-) -> Iterator[tuple[_Node[Target], tuple[bytes, ...]]]:
+def _find(node: _Node[Target], parts: list[bytes], position: int, values: list[bytes]) -> _Node[Target] | None:
+    """Depth first; `values` gets the parameters of the way that led there."""
     if position == len(parts):
-        if node.targets:
-            yield node, values
-        return
+        return node if node.targets else None
     part = parts[position]
     named = node.names.get(part)
     if named is not None:
-        yield from _walk(named, parts, position + 1, values)
-    if node.parameter is not None and part:
-        yield from _walk(node.parameter, parts, position + 1, (*values, part))
+        found = _find(named, parts, position + 1, values)
+        if found is not None:
+            return found
+    if node.parameter is None or not part:
+        return None
+    values.append(part)
+    found = _find(node.parameter, parts, position + 1, values)
+    if found is None:
+        values.pop()
+    return found

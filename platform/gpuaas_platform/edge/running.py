@@ -3,7 +3,7 @@ answer kept for replays. `http` chooses the way once per route, at start."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from gpuaas_contract import errors
@@ -18,16 +18,15 @@ AnyEndpoint = Endpoint[Any, Any]
 Result = TypeVar("Result")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request says beside its path, query and body."""
+class Asked(NamedTuple):
+    """What a mutation says beside its call."""
 
     raw: bytes
     path: str
     dry_run: bool
-    header: Callable[[bytes], str]
 
 
+NOTHING_ASKED = Asked(b"", "", dry_run=False)
 Run = Callable[[Call, Asked], Awaitable[Answer]]
 
 
@@ -55,8 +54,8 @@ def runner(
 def _read(endpoint: AnyEndpoint, handler: Read) -> Run:
     answer_of = _answer_of(endpoint)
 
-    async def run(call: Call, asked: Asked) -> Answer:
-        return answer_of(await handler(call, call.site.database.reader), asked)
+    async def run(call: Call, _: Asked) -> Answer:
+        return answer_of(await handler(call, call.site.database.reader), call)
 
     return run
 
@@ -70,7 +69,7 @@ def _flow(endpoint: AnyEndpoint, handler: Flow) -> Run:
         if asked.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = dataclasses.replace(call, site=site)
-        return answer_of(await handler(call, body), asked)
+        return answer_of(await handler(call, body), call)
 
     return run
 
@@ -88,7 +87,7 @@ def _write(
     read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
 
     async def run(call: Call, asked: Asked) -> Answer:
-        key = _idempotency_key(asked) if by_key else ""
+        key = _idempotency_key(call) if by_key else ""
         body = read_body(asked.raw)
         digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw)) if by_key else ""
         if prepare is not None:
@@ -101,7 +100,7 @@ def _write(
                     metrics.replays.inc()
                     return replay
             if guard is not None:
-                await _check_guard(guard, call, tx, asked)
+                await _check_guard(guard, call, tx)
             found = await handler(call, tx, body)
             content = msgspec.json.encode(found)
             if endpoint.audited:
@@ -116,16 +115,16 @@ def _write(
     return run
 
 
-def _idempotency_key(asked: Asked) -> str:
-    key = asked.header(b"x-idempotency-key") or asked.header(b"idempotency-key")
+def _idempotency_key(call: Call) -> str:
+    key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
     if not key:
         raise errors.IdempotencyKeyMissing
     return decoding.header_word("X-Idempotency-Key", key)
 
 
-async def _check_guard(guard: Read, call: Call, tx: db.Tx, asked: Asked) -> None:
+async def _check_guard(guard: Read, call: Call, tx: db.Tx) -> None:
     """Compare with what GET on this path would answer now, inside the transaction that changes it."""
-    if_match, if_none_match = asked.header(b"if-match"), asked.header(b"if-none-match")
+    if_match, if_none_match = call.header(b"if-match"), call.header(b"if-none-match")
     try:
         present: str | None = etag.of(await guard(call, tx))
     except errors.NotFound:
@@ -141,16 +140,16 @@ def _reader_of(path: str, endpoints: Sequence[AnyEndpoint], domains: Sequence[Ro
     return found[0]
 
 
-def _answer_of(endpoint: AnyEndpoint) -> Callable[[Any, Asked], Answer]:
+def _answer_of(endpoint: AnyEndpoint) -> Callable[[Any, Call], Answer]:
     status, encode = endpoint.status, msgspec.json.encode
 
-    def plain(found: Any, _: Asked) -> Answer:
+    def plain(found: Any, _: Call) -> Answer:
         return Answer(status, encode(found))
 
-    def with_tag(found: Any, asked: Asked) -> Answer:
+    def with_tag(found: Any, call: Call) -> Answer:
         tag = etag.of(found)
         headers = ((b"etag", tag.encode()),)
-        if etag.is_known(asked.header(b"if-none-match"), tag):
+        if etag.is_known(call.header(b"if-none-match"), tag):
             return Answer(304, b"", headers=headers)
         return Answer(status, encode(found), headers=headers)
 
@@ -164,6 +163,7 @@ class _NothingKept:
         self._database = database
         self.reader = database.reader
         self.on_group = database.on_group
+        self.version = database.version
 
     async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
         return await self._database.write(use_case, keep=False)

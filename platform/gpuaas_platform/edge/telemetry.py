@@ -3,26 +3,28 @@
 `http` reports every request here; `health` prints the metrics. Labels are names of the contract, never ids.
 """
 
+import bisect
+import datetime
 import importlib
+import itertools
 import random
 import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import msgspec
 import prometheus_client
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from gpuaas_platform.call import Site
-
-log = structlog.get_logger()
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 _DURATIONS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_RANDOM = random.Random()
+_NOT_ZERO = 1 << 64 | 1
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
@@ -43,8 +45,9 @@ def trace_of(traceparent: str) -> Trace:
     """Go on with the caller's trace if it is sound, else start one. Nothing rests on these numbers being secret."""
     found = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     if found and _is_sound(*found.groups()):
-        return Trace(found[2], found[3], f"{_RANDOM.getrandbits(64) | 1:016x}", found[4])
-    return Trace(f"{_RANDOM.getrandbits(128) | 1:032x}", "", f"{_RANDOM.getrandbits(64) | 1:016x}", "01")
+        return Trace(found[2], found[3], f"{random.getrandbits(64) | 1:016x}", found[4])
+    digits = f"{random.getrandbits(192) | _NOT_ZERO:048x}"
+    return Trace(digits[:32], "", digits[32:], "01")
 
 
 def _is_sound(version: str, trace_id: str, span_id: str, _: str, more: str | None) -> bool:
@@ -58,13 +61,7 @@ class Metrics:
     def __init__(self, site: Site) -> None:
         self.registry = CollectorRegistry()
         self.in_flight = 0
-        self._durations_s = Histogram(
-            "gpuaas_http_request_duration_seconds",
-            "Time from the request's arrival to its answer.",
-            ["route", "method", "status"],
-            buckets=_DURATIONS_S,
-            registry=self.registry,
-        )
+        self._durations: dict[tuple[str, str, str], _Durations] = {}
         self._group_size = Histogram(
             "gpuaas_store_group_size",
             "Writers committed together.",
@@ -80,19 +77,33 @@ class Metrics:
         self.replays = self._counter("gpuaas_idempotency_replays", "Mutations answered with the answer given before.")
         self.rate_limited = self._counter("gpuaas_rate_limited", "Requests refused because their caller sent too many.")
         self.denials = self._counter("gpuaas_authorisation_denials", "Requests refused for lack of a permission.")
-        self.registry.register(_Gauges(self, site))
+        self.registry.register(_ReadWhenAsked(self, site))
 
     def request_observer(self, route: str, method: str) -> Callable[[int, float], None]:
-        """A function that takes a status and a duration; labels are looked up once per status class."""
-        known: dict[int, Callable[[float], None]] = {}
+        """A function that takes a status and a duration. Called on the event loop only, so it needs no lock."""
+        known: dict[int, _Durations] = {}
 
         def observe(status: int, duration_s: float) -> None:
-            hundreds = status // 100
-            if hundreds not in known:
-                known[hundreds] = self._durations_s.labels(route, method, f"{hundreds}xx").observe
-            known[hundreds](duration_s)
+            found = known.get(status)
+            if found is None:
+                labels = (route, method, f"{status // 100}xx")
+                found = known[status] = self._durations.setdefault(labels, _Durations())
+            found.counts[bisect.bisect_left(_DURATIONS_S, duration_s)] += 1
+            found.sum_s += duration_s
 
         return observe
+
+    def durations(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(
+            "gpuaas_http_request_duration_seconds",
+            "Time from the request's arrival to its answer.",
+            labels=["route", "method", "status"],
+        )
+        bounds = [*map(floatToGoString, _DURATIONS_S), "+Inf"]
+        for labels, found in self._durations.items():
+            buckets = list(zip(bounds, itertools.accumulate(found.counts), strict=True))
+            family.add_metric(labels, buckets, found.sum_s)
+        return family
 
     def group_committed(self, size: int, duration_s: float) -> None:
         self._group_size.observe(size)
@@ -105,14 +116,26 @@ class Metrics:
         return Counter(name, text, registry=self.registry)
 
 
-class _Gauges(Collector):
-    """Read when asked for, so that keeping them costs the requests nothing."""
+class _Durations:
+    """How long the requests of one route, method and class of status took."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_DURATIONS_S) + 1)
+        """Of each bucket by itself; the last is for what took longer than all bounds."""
+        self.sum_s = 0.0
+
+
+class _ReadWhenAsked(Collector):
+    """Put into the library's form when asked for, so that keeping them costs the requests next to nothing."""
 
     def __init__(self, metrics: Metrics, site: Site) -> None:
         self._metrics, self._site = metrics, site
 
-    def collect(self) -> list[GaugeMetricFamily]:
+    def collect(self) -> list[Metric]:
         return [
+            self._metrics.durations(),
             GaugeMetricFamily(
                 "gpuaas_http_requests_in_flight", "Requests being served.", value=self._metrics.in_flight
             ),
@@ -120,25 +143,26 @@ class _Gauges(Collector):
         ]
 
 
-class Finished(NamedTuple):
+class RequestLine(msgspec.Struct, frozen=True, gc=False):
     """A request and its answer, as operators see it. No header, no body: they hold secrets."""
 
+    timestamp: datetime.datetime
     route: str
     method: str
     status: int
     code: str
     correlation_id: str
-    trace: Trace
+    trace_id: str
     org_id: str
     project_id: str
-    actor_type: str
-    actor_id: str
-    started_ns: int
-    duration_s: float
+    actor: str
+    ms: float
+    event: str = "request"
+    level: str = "info"
 
 
 class Spans(Protocol):
-    def export(self, finished: Finished) -> None: ...
+    def export(self, line: RequestLine, trace: Trace) -> None: ...
 
     def close(self) -> None: ...
 
@@ -150,19 +174,3 @@ def open_spans(site: Site) -> Spans | None:
     module = importlib.import_module("gpuaas_platform.edge.otlp")
     spans: Spans = module.OtlpSpans(site.settings.otlp_endpoint)
     return spans
-
-
-def write_log(finished: Finished) -> None:
-    log.info(
-        "request",
-        route=finished.route,
-        method=finished.method,
-        status=finished.status,
-        code=finished.code,
-        correlation_id=finished.correlation_id,
-        trace_id=finished.trace.trace_id,
-        org_id=finished.org_id,
-        project_id=finished.project_id,
-        actor=f"{finished.actor_type}:{finished.actor_id}",
-        ms=round(finished.duration_s * 1000, 2),
-    )

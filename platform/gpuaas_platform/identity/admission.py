@@ -1,21 +1,22 @@
-"""Who a token is for, what a route names, and which of the caller's roles reach it: one read for every call.
+"""Who a token is for, what a route names, and what the caller may do there: one read, or none where nothing changed.
 
-Everything is looked up on every call, so what was revoked, disabled or expired counts from the next one on. The edge
-asks and decides; nobody else needs more of a caller's roles than those that reach the target.
+What was revoked, disabled or expired counts from the next call on. So an answer is kept only while the store says that
+nobody has committed anything since, and never past the moment at which the token or one of the roles ends.
 """
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import service_accounts
+from gpuaas_platform.identity import rules, service_accounts
 from gpuaas_platform.kit import clock, db, ids
 
+_KEPT_MAX = 10_000
 _PROJECT = msgspec.json.Decoder(Project)
 _ACCOUNT = msgspec.json.Decoder(ServiceAccount)
 _ADMISSION = """
@@ -34,23 +35,73 @@ _ADMISSION = """
 
 @dataclass(frozen=True, slots=True)
 class Admission:
+    """A caller at a target: the project or organisation the route names, or the platform where it names none."""
+
     caller: Caller
-    """With the roles that reach the target, or the whole platform where the route names none."""
-    project: Project | None
-    org_exists: bool
+    """With the roles that reach the target."""
+    project: Project | None = None
+    org_id: str = ""
+    """The target's organisation, if there is one."""
+    target_exists: bool = True
+    """What does not exist answers as what is hidden."""
+    ends_at: datetime.datetime = clock.EPOCH
+    """When the token or the first of the roles expires."""
+    _verdicts: dict[str, rules.Verdict] = field(default_factory=dict)
+
+    def decide(self, permission: str) -> rules.Verdict:
+        """Decided once for each permission: neither the roles nor the target of an admission change."""
+        verdict = self._verdicts.get(permission)
+        if verdict is None:
+            verdict = self._verdicts[permission] = self._decide(permission) if self.target_exists else "hidden"
+        return verdict
+
+    def _decide(self, permission: str) -> rules.Verdict:
+        chain = ("platform", self.org_id, self.project.project_id if self.project else "")
+        return rules.decide(self.caller.bindings, permission, [scope for scope in chain if scope])
 
 
-async def read(
-    reader: db.Reader, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = ""
-) -> Admission:
-    rows = await reader.all(_ADMISSION, ids.digest(token), project_id, org_id, clock.micros(now))
+class Admissions:
+    """The reads of one process. Several platform processes each keep their own."""
+
+    def __init__(self, database: db.Database) -> None:
+        self._database = database
+        self._kept: dict[tuple[str, str, str], Admission] = {}
+        self._kept_version: int | None = None
+
+    async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
+        key = (ids.digest(token), project_id, org_id)
+        # Asked before reading: what is read may be newer than this version, never older.
+        version = self._database.version()
+        if version is None:
+            return await _read(self._database.reader, key, now)
+        if version != self._kept_version:
+            self._kept, self._kept_version = {}, version
+        kept = self._kept
+        found = kept.get(key)
+        if found is None or found.ends_at <= now:
+            found = await _read(self._database.reader, key, now)
+            if len(kept) < _KEPT_MAX:
+                kept[key] = found
+        return found
+
+
+async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.datetime) -> Admission:
+    _, project_id, org_id = key
+    rows = await reader.all(_ADMISSION, *key, clock.micros(now))
     if not rows:
         raise errors.TokenInvalid
     first = rows[0]
     if first[3] <= clock.micros(now):
         raise errors.TokenExpired
+    caller = _caller(rows)
     project = _PROJECT.decode(first[7]) if first[7] is not None else None
-    return Admission(_caller(rows), project, first[8] is not None)
+    return Admission(
+        caller,
+        project,
+        org_id=project.org_id if project else first[8] or "",
+        target_exists=project is not None if project_id else first[8] is not None or not org_id,
+        ends_at=min([clock.moment(first[3]), *(end for found in caller.bindings if (end := found.expires_at))]),
+    )
 
 
 def _caller(rows: Sequence[db.Row]) -> Caller:

@@ -51,6 +51,9 @@ class Database(Protocol):
     reader: Reader
     on_group: OnGroup
 
+    def version(self) -> int | None:
+        """Another number after every commit, whichever process made it; None where asking costs as much as reading."""
+
     async def write(self, use_case: UseCase[Result], *, keep: bool = True) -> Result:
         """Run the use case and commit it; with keep=False roll it back and still return its result (dry run)."""
 

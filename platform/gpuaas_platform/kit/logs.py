@@ -6,6 +6,7 @@ import atexit
 import contextvars
 import logging
 import sys
+import threading
 from collections.abc import Callable, MutableMapping
 from typing import Any, BinaryIO
 
@@ -14,11 +15,16 @@ import structlog
 
 CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
 """Fields that every line of the present request gets unless it says them itself; asked for when a line is written."""
+_write_info: Callable[[bytes], None] | None = None
+"""Where encoded lines of level info go; None as long as nothing is configured."""
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def configure(level: str) -> None:
-    lines = Lines(sys.stderr.buffer)
+    global _write_info
+    lines, lowest = Lines(sys.stderr.buffer), logging.getLevelNamesMapping()[level.upper()]
     atexit.register(lines.flush)
+    _write_info = lines.msg if lowest <= logging.INFO else _drop
     structlog.configure(
         processors=[
             _with_context,
@@ -27,10 +33,18 @@ def configure(level: str) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
+
+
+def info(line: msgspec.Struct) -> None:
+    """A line that has all its fields, `level` and `timestamp` too, past structlog: every request leaves one."""
+    if _write_info is None:
+        structlog.get_logger().info(**msgspec.structs.asdict(line))
+    else:
+        _write_info(_encode(line))
 
 
 class Lines:
@@ -39,24 +53,29 @@ class Lines:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._waiting: list[bytes] = []
+        self._lock = threading.Lock()
 
     def msg(self, line: bytes) -> None:
-        self._waiting.append(line)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
-        if len(self._waiting) == 1:
-            loop.call_soon(self.flush)
+        with self._lock:
+            self._waiting.append(line)
+            is_first = len(self._waiting) == 1
+        if is_first:
+            self._flush_soon()
 
     debug = info = warning = error = critical = exception = msg
 
     def flush(self) -> None:
-        lines, self._waiting = self._waiting, []
+        with self._lock:
+            lines, self._waiting = self._waiting, []
         if lines:
             self._file.write(b"\n".join(lines) + b"\n")
             self._file.flush()
+
+    def _flush_soon(self) -> None:
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:
+            self.flush()
 
 
 def _with_context(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -66,4 +85,8 @@ def _with_context(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMap
 
 
 def _json(line: dict[str, Any], **_: Any) -> bytes:
-    return msgspec.json.encode(line, enc_hook=repr)
+    return _encode(line)
+
+
+def _drop(_: bytes) -> None:
+    return

@@ -5,18 +5,15 @@ of event cursors is the order of commits, on one process or on many.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from gpuaas_platform.kit import db, postgres_wakes
+from gpuaas_platform.kit import db, groups, postgres_wakes
 
-Result = TypeVar("Result")
 WRITER_LOCK = 0x6770_7561  # "gpua"
-_GROUP_MAX = 256
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
@@ -34,17 +31,14 @@ def shown(url: str) -> str:
     return f"{parts.scheme or 'postgresql'}://{host}{parts.path}"
 
 
-class PostgresDatabase:
+class PostgresDatabase(groups.GroupCommit):
     def __init__(
         self, pool: "asyncpg.Pool[asyncpg.Record]", wakes: postgres_wakes.Wakes, notify: Callable[[str], None]
     ) -> None:
+        super().__init__(notify)
         self._pool = pool
         self._wakes = wakes
-        self._notify = notify
-        self.on_group: db.OnGroup = db.nobody_counts
-        self._jobs: asyncio.Queue[db.Job] = asyncio.Queue()
         self.reader: db.Reader = PostgresReader(pool)
-        self._writer = asyncio.create_task(self._write_groups(), name="postgres-writer")
 
     @classmethod
     async def connect(
@@ -55,10 +49,8 @@ class PostgresDatabase:
         await wakes.start()
         return cls(pool, wakes, notify)
 
-    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
-        job = db.Job(use_case, keep, asyncio.get_running_loop().create_future())
-        self._jobs.put_nowait(job)
-        return cast(Result, await job.answer)
+    def version(self) -> int | None:
+        return None
 
     async def close(self) -> None:
         self._writer.cancel()
@@ -66,26 +58,15 @@ class PostgresDatabase:
         await self._wakes.close()
         await self._pool.close()
 
-    async def _write_groups(self) -> None:
-        while True:
-            jobs = [await self._jobs.get()]
-            while not self._jobs.empty() and len(jobs) < _GROUP_MAX:
-                jobs.append(self._jobs.get_nowait())
-            error: BaseException | None = None
-            started_s = time.perf_counter()
-            try:
-                await self._run_group(jobs)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as failure:
-                error = db.Unavailable(str(failure))
-            self.on_group(len(jobs), time.perf_counter() - started_s)
-            db.settle(jobs, self._notify, error)
-
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
-        async with self._pool.acquire() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITER_LOCK)
-            for job in jobs:
-                await _run_job(connection, job)
-            await self._wakes.say(connection, db.topics_of(jobs))
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITER_LOCK)
+                for job in jobs:
+                    await _run_job(connection, job)
+                await self._wakes.say(connection, db.topics_of(jobs))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise db.Unavailable(str(error)) from error
 
 
 class PostgresReader:

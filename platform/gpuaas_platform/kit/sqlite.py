@@ -1,70 +1,78 @@
 """The embedded store: SQLite in WAL mode with synchronous=FULL.
 
-One thread owns the writing connection and runs the groups; reads are done inline on the event loop with a connection of
-their own, since they take microseconds.
+Reads and the statements of writers take microseconds, so they are done inline on the event loop, each side with a
+connection of its own. What can take longer is left to a thread: the commit, which waits for the disk, and the wait for
+another process that writes.
 """
 
-import asyncio
 import contextlib
 import functools
-import queue
 import re
 import sqlite3
-import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, groups
 
 Result = TypeVar("Result")
-_GROUP_MAX = 256
+_BUSY_MS_MAX = 30_000
 
 
-class SqliteDatabase:
+class SqliteDatabase(groups.GroupCommit):
     def __init__(self, path: Path, notify: Callable[[str], None]) -> None:
-        self._path = path
-        self._notify = notify
-        self.on_group: db.OnGroup = db.nobody_counts
-        self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[db.Job | None] = queue.SimpleQueue()
         self._read_connection = _connect(path)
+        self._write_connection = _connect(path)
         self.reader: db.Reader = SqliteReader(self._read_connection)
-        self._thread = threading.Thread(target=self._write_groups, name="sqlite-writer", daemon=True)
-        self._thread.start()
+        self._version: int | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-commit")
+        super().__init__(notify)
 
-    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
-        job = db.Job(use_case, keep, self._loop.create_future())
-        self._jobs.put(job)
-        return cast(Result, await job.answer)
+    def version(self) -> int | None:
+        """SQLite counts for the reading connection, which writes nothing itself: every commit is somebody else's.
+
+        Asked once per turn of the event loop: a request that arrives later is handled after the answer was forgotten.
+        """
+        if self._version is None:
+            self._version = self._read_connection.execute("PRAGMA data_version").fetchone()[0]
+            self._loop.call_soon(self._forget_version)
+        return self._version
 
     async def close(self) -> None:
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await self._finish_writing()
+        self._thread.shutdown()
+        self._write_connection.close()
         self._read_connection.close()
 
-    def _write_groups(self) -> None:
-        connection = _connect(self._path)
-        open_for_work = True
-        while open_for_work:
-            jobs, open_for_work = self._next_group()
-            if jobs:
-                started_s = time.perf_counter()
-                error = _run_group(connection, jobs)
-                self.on_group(len(jobs), time.perf_counter() - started_s)
-                self._loop.call_soon_threadsafe(db.settle, jobs, self._notify, error)
-        connection.close()
+    def _forget_version(self) -> None:
+        self._version = None
 
-    def _next_group(self) -> tuple[list[db.Job], bool]:
-        jobs: list[db.Job] = []
-        found = self._jobs.get()
-        while found is not None:
-            jobs.append(found)
-            if len(jobs) == _GROUP_MAX or self._jobs.empty():
-                return jobs, True
-            found = self._jobs.get()
-        return jobs, False
+    async def _run_group(self, jobs: Sequence[db.Job]) -> None:
+        connection = self._write_connection
+        try:
+            await self._begin()
+            for job in jobs:
+                _run_job(connection, job)
+            await self._execute_in_thread("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise db.Unavailable(str(error)) from error
+
+    async def _begin(self) -> None:
+        connection = self._write_connection
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
+            await self._execute_in_thread("BEGIN IMMEDIATE")
+
+    async def _execute_in_thread(self, statement: str) -> None:
+        await self._loop.run_in_executor(self._thread, self._write_connection.execute, statement)
 
 
 class SqliteReader:
@@ -72,10 +80,12 @@ class SqliteReader:
         self._connection = connection
 
     async def one(self, sql: str, *values: Any) -> db.Row | None:
-        return cast("db.Row | None", self._connection.execute(_dialect(sql), values).fetchone())
+        row: db.Row | None = self._connection.execute(_dialect(sql), values).fetchone()
+        return row
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        return cast("Sequence[db.Row]", self._connection.execute(_dialect(sql), values).fetchall())
+        rows: Sequence[db.Row] = self._connection.execute(_dialect(sql), values).fetchall()
+        return rows
 
 
 class SqliteTx(SqliteReader):
@@ -99,24 +109,11 @@ def migrate(path: Path, statements: Callable[[sqlite3.Connection], None]) -> Non
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
+    for pragma in (f"busy_timeout={_BUSY_MS_MAX}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
-
-
-def _run_group(connection: sqlite3.Connection, jobs: Sequence[db.Job]) -> BaseException | None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            _run_job(connection, job)
-        connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        return db.Unavailable(str(error))
-    return None
 
 
 def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:

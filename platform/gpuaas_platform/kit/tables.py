@@ -6,7 +6,7 @@ The document is the truth; columns are copies made on every save. Reads can pass
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -62,34 +62,35 @@ async def page(
     table: Table[Document], reader: db.Reader, where: str, values: list[Any], *, size: int, token: str
 ) -> tuple[list[Document], str | None]:
     """One page in order of id, which is order of creation. Its cost does not grow with what lies before it."""
-    rows, following = await _rows(table, reader, where, values, size, token)
-    return [table._decoder.decode(row[1]) for row in rows], following
+    texts, following = await _texts(table, reader, where, values, size, token)
+    return [table._decoder.decode(text) for text in texts], following
 
 
 async def page_as_stored(
     table: Table[Document], reader: db.Reader, where: str, values: list[Any], *, size: int, token: str
 ) -> tuple[list[Document], str | None]:
     """The same for lists that are passed on whole: the stored text of all items, good for encoding only."""
-    rows, following = await _rows(table, reader, where, values, size, token)
-    text = ",".join([row[1] for row in rows])
-    return cast("list[Document]", msgspec.Raw(f"[{text}]")), following
+    texts, following = await _texts(table, reader, where, values, size, token)
+    return cast("list[Document]", msgspec.Raw(f"[{','.join(texts)}]")), following
 
 
-async def _rows(
+async def _texts(
     table: Table[Document], reader: db.Reader, where: str, values: list[Any], size: int, token: str
-) -> tuple[Sequence[db.Row], str | None]:
+) -> tuple[list[str], str | None]:
+    """The documents of one page, and the token of the next if there is one."""
     size = max(1, min(size, PAGE_MAX))
-    position = len(values)
     after = read_token(table._name, token) if token else ""
-    rows = await reader.all(_page_sql(table._name, table._key, where, position), *values, after, size + 1)
+    rows = await reader.all(_page_sql(table._name, table._key, where, len(values)), *values, after, size + 1)
+    texts = [row[0] for row in rows[:size]]
     if len(rows) <= size:
-        return rows, None
-    return rows[:size], write_token(table._name, rows[size - 1][0])
+        return texts, None
+    last = table._decoder.decode(texts[-1])
+    return texts, write_token(table._name, getattr(last, table._key))
 
 
 @functools.lru_cache(maxsize=256)
 def _page_sql(name: str, key: str, where: str, position: int) -> str:
-    return f"""SELECT {key}, document FROM {name} WHERE {where}
+    return f"""SELECT document FROM {name} WHERE {where}
                AND {key} > ${position + 1} ORDER BY {key} LIMIT ${position + 2}"""  # noqa: S608 - names are ours
 
 

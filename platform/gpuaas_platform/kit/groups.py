@@ -1,0 +1,58 @@
+"""The queue of writers, for both drivers: whatever has come while the last group ran becomes the next one."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from gpuaas_platform.kit import db
+
+Result = TypeVar("Result")
+GROUP_MAX = 64
+"""Enough to share the cost of a commit; few enough that whoever else needs the event loop is not held up for long."""
+
+
+class GroupCommit:
+    """The writing half of a store. A driver says how one group is run."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self.on_group: db.OnGroup = db.nobody_counts
+        self._notify = notify
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[db.Job] = []
+        self._has_work = asyncio.Event()
+        self._is_last = False
+        self._writer = asyncio.create_task(self._write_groups(), name="writer")
+
+    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
+        job = db.Job(use_case, keep, self._loop.create_future())
+        self._waiting.append(job)
+        self._has_work.set()
+        return cast(Result, await job.answer)
+
+    async def _run_group(self, jobs: Sequence[db.Job]) -> None:
+        """Run each job under its own savepoint and commit them together."""
+        raise NotImplementedError
+
+    async def _finish_writing(self) -> None:
+        """Whatever waits is still written."""
+        self._is_last = True
+        self._has_work.set()
+        await self._writer
+
+    async def _write_groups(self) -> None:
+        while not self._is_last:
+            await self._has_work.wait()
+            self._has_work.clear()
+            while self._waiting:
+                jobs, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+                await self._write_group(jobs)
+
+    async def _write_group(self, jobs: Sequence[db.Job]) -> None:
+        started_s, failure = time.perf_counter(), None
+        try:
+            await self._run_group(jobs)
+        except Exception as error:  # noqa: BLE001 - it is the answer of every writer in the group; the queue goes on
+            failure = error
+        self.on_group(len(jobs), time.perf_counter() - started_s)
+        db.settle(jobs, self._notify, failure)
