@@ -3,8 +3,8 @@
 PARTS := contract sdk platform agent apps/slurm cli lab
 BIN := .venv/bin
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
-TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench
-PYTHON_FOLDERS := contract sdk platform agent apps cli lab tests bench
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench docs/how-to
+PYTHON_FOLDERS := conftest.py contract sdk platform agent apps cli lab tests bench docs/how-to
 
 .PHONY: help up down test check bench contract lock clean
 
@@ -20,26 +20,29 @@ up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=-
 down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 	@$(BIN)/gpuaas down $(ARGS)
 
-test: .venv/.ready check ## check, then every test; real machines when run as root
-	@$(BIN)/python -m pytest $(ARGS)
+test: .venv/.ready check ## check, then every test; real machines when run as root (ARGS="-n 0 -k WORD" for a few)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
-check: .venv/.ready ## format, lint, types, import rules, golden contract
+check: .venv/.ready ## format, lint, types, import rules, no app words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
 	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
 	@$(BIN)/mypy $(PACKAGES)
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@$(BIN)/lint-imports --no-cache
+	@tools/no-app-words
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
 	@$(BIN)/python -m gpuaas_contract.permissions --check docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
+	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
 
-bench: .venv/.ready ## measured ratios: durable POST against its floor, deploy against a shell script
+bench: .venv/.ready ## measured ratios: durable POST against its floor, work on a long record, deploy against a shell script
 	@$(BIN)/python -m bench $(ARGS)
 
 contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after a change on purpose
 	@$(BIN)/python -m gpuaas_contract.openapi --write contract/openapi/openapi.json
 	@$(BIN)/python -m gpuaas_contract.permissions --write docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
+	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
 
 lock: .venv/.ready ## resolve requirements.in anew into requirements.lock
 	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock

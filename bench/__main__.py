@@ -2,9 +2,15 @@
 
 import sys
 
-from bench import api, deploy, history, watchers
+from bench import api, deploy, history, operations, watchers
 
-PARTS = {"api": api.run, "history": history.run, "watchers": watchers.run, "deploy": deploy.run}
+PARTS = {
+    "api": api.run,
+    "history": history.run,
+    "operations": operations.run,
+    "watchers": watchers.run,
+    "deploy": deploy.run,
+}
 
 
 def main() -> None:

@@ -158,8 +158,9 @@ class process:
         self._child.wait(10)
 
 
-def admin_password(data: Path) -> str:
+def admin_password(data: Path, database_url: str = "") -> str:
     command = [sys.executable, "-m", "gpuaas_platform.main", "admin", "--data", str(data)]
+    command += ["--database", database_url] if database_url else []
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -47,9 +47,9 @@ async def _measure(admin_token: str, server_pid: int) -> None:
         warm = [await _watch(admin.project_id, admin_token) for _ in range(WARM)]
         await admin.make_event()
         await asyncio.gather(*(watcher.told.wait() for watcher in warm))
-        before_kb = _resident_kb(server_pid)
+        before_kb = resident_kb(server_pid)
         watchers = [await _watch(admin.project_id, admin_token) for _ in range(WATCHERS)]
-        each_kb = (_resident_kb(server_pid) - before_kb) / WATCHERS
+        each_kb = (resident_kb(server_pid) - before_kb) / WATCHERS
         print(f"{WATCHERS} idle watchers: {each_kb:.1f} kB each")
         lasts_ms, all_ms = [], []
         for _ in range(ROUNDS):
@@ -62,7 +62,7 @@ async def _measure(admin_token: str, server_pid: int) -> None:
             f" p50 {statistics.median(all_ms):.1f} ms, p99 {all_ms[len(all_ms) * 99 // 100]:.1f} ms,"
             f" the last after {statistics.median(lasts_ms):.1f} ms (median), {max(lasts_ms):.1f} ms (worst)"
         )
-        print(f"with every event delivered: {(_resident_kb(server_pid) - before_kb) / WATCHERS:.1f} kB each")
+        print(f"with every event delivered: {(resident_kb(server_pid) - before_kb) / WATCHERS:.1f} kB each")
         for watcher in [*warm, *watchers]:
             watcher.transport.abort()
 
@@ -138,6 +138,6 @@ class Admin:
         return found
 
 
-def _resident_kb(pid: int) -> int:
+def resident_kb(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))

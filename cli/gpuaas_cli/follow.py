@@ -10,9 +10,10 @@ from typing import Protocol, Self
 import msgspec
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.instances import MEMBER_LIST
+from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
 
-from gpuaas_cli import failures, output, steps
+from gpuaas_cli import failures, output, steps, story
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.session import Session
 
@@ -26,16 +27,20 @@ class View(Protocol):
     def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
 
 
-async def started(session: Session, operation: Operation, *, detach: bool) -> int:
+async def started(
+    session: Session, operation: Operation, *, detach: bool, wanted: OperationStatus = "succeeded"
+) -> int:
     """What every command does once its operation is accepted."""
     if not detach:
-        return await to_the_end(session, operation.operation_id)
+        return await to_the_end(session, operation.operation_id, wanted=wanted)
     show(session.flags, operation)
     output.talk(f"{steps.title(operation)} goes on without you. Follow it: gpuaas op follow {operation.operation_id}")
     return failures.OK
 
 
-async def to_the_end(session: Session, operation_id: str, *, quiet: bool = False) -> int:
+async def to_the_end(
+    session: Session, operation_id: str, *, quiet: bool = False, wanted: OperationStatus = "succeeded"
+) -> int:
     """Exit code of the operation's outcome. A terminal state of any kind ends the watch."""
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
@@ -46,8 +51,10 @@ async def to_the_end(session: Session, operation_id: str, *, quiet: bool = False
         raise
     if session.flags.structured:
         show(session.flags, operation)
-    if operation.status == "succeeded":
+    if operation.status == wanted:
         _say(session.flags, steps.outcome(operation))
+        if operation.result is not None and not session.flags.structured:
+            print("\n".join(story.of_result(operation.result)), flush=True)
         return failures.OK
     output.talk(failure_text(operation, as_json=session.flags.output == "json"))
     return failures.FAILED
@@ -69,7 +76,10 @@ def failure_text(operation: Operation, *, as_json: bool = False) -> str:
         correlation_id=operation.correlation_id,
     )
     text = failures.text(failure, as_json=as_json)
-    return text if as_json else f"{text}\n  look: gpuaas describe operation {operation.operation_id}"
+    if as_json:
+        return text
+    look = f"  look: gpuaas describe operation {operation.operation_id}"
+    return "\n".join([text, look, *(f"  or:   {way}" for way in steps.ways_out(operation))])
 
 
 def on_terminal() -> bool:
@@ -82,14 +92,14 @@ async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operati
     with _view(session.flags, quiet=quiet) as view:
         async for latest in session.client.watch_operation(await session.project_id(), operation_id):
             if {step.member_id for step in latest.steps} - {"", *names}:
-                names = await _names(session, latest.instance_id)
+                names = await names_in(session, latest.instance_id)
             view.update(latest, names)
     if latest is None:
         raise LookupError(operation_id)
     return latest
 
 
-async def _names(session: Session, instance_id: str) -> dict[str, str]:
+async def names_in(session: Session, instance_id: str) -> dict[str, str]:
     """Whoever may see the operation but not its members reads ids instead of node names."""
     with contextlib.suppress(NotFound, PermissionDenied):
         return steps.names_of(await session.every(MEMBER_LIST, instance_id=instance_id))

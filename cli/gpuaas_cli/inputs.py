@@ -1,4 +1,4 @@
-"""Pure: turn `--set key=value` into the inputs of a deploy, typed by the app's form."""
+"""Pure: turn `key=value` into the inputs of a deploy, an upgrade or an action, typed by the app's form."""
 
 import difflib
 import json
@@ -18,15 +18,22 @@ FindAllocation = Callable[[str], str]
 
 
 def build(manifest: Manifest, sets: Sequence[str], find_allocation: FindAllocation) -> dict[str, Any]:
-    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    return typed(manifest.display_name, manifest.deploy_form, sets, find_allocation)
+
+
+def typed(
+    owner: str, form: Mapping[str, Any], pairs: Sequence[str], find_allocation: FindAllocation, option: str = "--set"
+) -> dict[str, Any]:
+    """`owner` is whose form it is, for people; `option` is the one the pairs came with."""
+    fields: Mapping[str, Any] = form.get("properties", {})
     found: dict[str, Any] = {}
-    for pair in sets:
+    for pair in pairs:
         name, mark, text = pair.partition("=")
         if not mark:
-            raise failures.usage(f"--set takes key=value, not {pair!r}", f"gpuaas deploy {manifest.slug} --help")
+            raise failures.usage(f"{option} takes key=value, not {pair!r}", f"{option} KEY=VALUE")
         if name not in fields:
-            raise _unknown(manifest, name, fields)
-        found[name] = _value(name, text, fields[name])
+            raise _unknown(owner, name, fields)
+        found[name] = _value(name, text, fields[name], option)
         if picks_allocation(fields[name]):
             found[name] = _allocations(found[name], find_allocation)
     return found
@@ -65,29 +72,29 @@ def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> di
     return found
 
 
-def _value(name: str, text: str, field: Mapping[str, Any]) -> Any:
+def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
     kind = field.get("type")
     if kind == "string":
         return text
     if kind == "array":
         items = field.get("items") or {}
         if text.lstrip().startswith("["):
-            return _json(name, text)
-        return [_value(name, part.strip(), items) for part in text.split(",") if part.strip()]
+            return _json(name, text, option)
+        return [_value(name, part.strip(), items, option) for part in text.split(",") if part.strip()]
     if kind == "boolean":
         if text.lower() not in _TRUE | _FALSE:
-            raise failures.usage(f"{name} takes true or false, not {text!r}", f"--set {name}=true")
+            raise failures.usage(f"{name} takes true or false, not {text!r}", f"{option} {name}=true")
         return text.lower() in _TRUE
     if kind in ("integer", "number", "object"):
-        return _json(name, text)
+        return _json(name, text, option)
     return _json_or_text(text)
 
 
-def _json(name: str, text: str) -> Any:
+def _json(name: str, text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"--set '{name}=JSON'") from error
+        raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"{option} '{name}=JSON'") from error
 
 
 def _json_or_text(text: str) -> Any:
@@ -103,9 +110,7 @@ def _allocations(value: Any, find_allocation: FindAllocation) -> Any:
     return find_allocation(value) if isinstance(value, str) else value
 
 
-def _unknown(manifest: Manifest, name: str, fields: Mapping[str, Any]) -> failures.Failure:
+def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:
     close = difflib.get_close_matches(name, fields, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return failures.usage(
-        f"{manifest.display_name} has no input {name!r}{hint}", f"It knows: {', '.join(fields) or 'none'}"
-    )
+    return failures.usage(f"{owner} has no input {name!r}{hint}", f"It knows: {', '.join(fields) or 'none'}")

@@ -92,10 +92,11 @@ class _Picture:
 def _head(operation: Operation, now: datetime.datetime) -> Text:
     style = _MARKS.get(operation.status, ("", "cyan"))[1]
     took = duration(steps.elapsed_s(operation, operation.ended_at or now))
+    count = f"  {operation.progress.done} of {operation.progress.total} done" if operation.progress.total > 1 else ""
     return Text.assemble(
         (steps.title(operation), "bold"),
         "  ",
         (operation.status, style),
-        f"  {took}  ",
+        f"  {took}{count}  ",
         (operation.operation_id, "dim"),
     )

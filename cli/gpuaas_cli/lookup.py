@@ -4,13 +4,18 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
+from gpuaas_contract import artifacts
 from gpuaas_contract.capacity import ALLOCATION_LIST, Allocation
+from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
+from gpuaas_contract.errors import NotFound
+from gpuaas_contract.holds import HOLD_LIST, Hold
 from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIST, Org, Project, ServiceAccount
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, Operation
+from gpuaas_contract.users import USER_LIST, User
 
-from gpuaas_cli import failures
+from gpuaas_cli import failures, states
 from gpuaas_cli.session import Session
 
 Found = TypeVar("Found")
@@ -42,6 +47,36 @@ async def service_account(session: Session, named: str) -> ServiceAccount:
     found = [account for account in accounts if named in (account.service_account_id, account.name)]
     names = (account.name for account in accounts)
     return _only(found, f"service account {named}", "gpuaas get service-accounts", names, named)
+
+
+async def user(session: Session, named: str) -> User:
+    """By name or id."""
+    users = await session.every(USER_LIST)
+    found = [user for user in users if named in (user.user_id, user.name)]
+    return _only(found, f"user {named}", "gpuaas user list", (user.name for user in users), named)
+
+
+async def hold(session: Session, instance_named: str, named: str) -> Hold:
+    """By id, or by the name of one that stands."""
+    holds = await session.every(HOLD_LIST, instance_id=instance_named)
+    standing = [one for one in holds if states.of_hold(one) == "standing"]
+    found = [one for one in holds if one.hold_id == named] or [one for one in standing if one.name == named]
+    return _only(found, f"hold {named}", f"gpuaas hold list {instance_named}", (one.name for one in standing), named)
+
+
+async def artifact(session: Session, named: str, *, shared: bool) -> artifacts.Artifact:
+    """By id, digest, or a name that only one has."""
+    known = await session.every(artifacts.SHARED_LIST if shared else artifacts.LIST)
+    found = [one for one in known if named in (one.artifact_id, one.digest, one.name)]
+    return _only(found, f"artifact {named}", "gpuaas artifact list", (one.name for one in known), named)
+
+
+async def manifest(session: Session, found: Instance) -> Manifest | None:
+    """Of the version an instance runs; none where the project may no longer deploy that version."""
+    try:
+        return (await session.call(PROJECT_APP_GET, app_slug=found.app_slug, version=found.app_version)).manifest
+    except NotFound:
+        return None
 
 
 async def active_allocation(session: Session, named: str) -> Allocation:

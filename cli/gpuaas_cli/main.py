@@ -26,30 +26,48 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "describe": ("describe", "the whole story of an instance, an operation or a member"),
         "triage": ("triage", "everything that carries one correlation id, in time order"),
         "access": ("access", "how to use an app instance: endpoints, paths, commands"),
-        "whoami": ("whoami", "who you are and what you may do"),
+        "usage": ("usage", "what was used: records, daily sums, CSV"),
+        "whoami": ("whoami", "who you are and with which roles"),
     },
     "Run apps": {
         "deploy": ("deploy", "deploy an app on allocations and follow it"),
-        "member": ("member", "add, drain, resume or remove members of an instance"),
+        "member": ("member", "add, drain, resume, remove or replace members of an instance"),
+        "stop": ("life:stop", "stop an app; members, machines and data stay"),
+        "start": ("life:start", "start a stopped app"),
+        "restart": ("life:restart", "stop and start an app"),
+        "upgrade": ("upgrade", "move an instance to another version of its app"),
+        "rollback": ("life:rollback", "go back to the version before the last upgrade"),
         "decommission": ("decommission", "tear an instance down on every machine"),
-        "op": ("op", "follow an operation, or wait for its end"),
+        "op": ("op", "follow operations, wait for them, retry, cancel, and other ways out"),
+        "action": ("action", "what an app lets you do with an instance"),
+        "hold": ("hold", "keep a member from work or from removal for a while"),
+        "role": ("role", "let a role take new members again after too many failed"),
         "ssh": ("ssh", "log in to a machine with a certificate of ten minutes"),
     },
     "Set up": {
         "login": ("login", "sign in to a server"),
-        "logout": ("logout", "forget the token of a context"),
+        "logout": ("logout", "end your session and forget its token"),
         "org": ("org", "create organisations"),
         "project": ("project", "create projects, choose the one to work in"),
         "service-account": ("service_account", "create service accounts and their keys"),
         "node": ("node", "admit nodes"),
         "allocation": ("allocation", "claim nodes for a project, give them back"),
-        "app": ("app", "register, publish and entitle apps"),
+        "app": ("app", "register, publish, retire and entitle apps"),
+        "artifact": ("artifact", "publish, verify, promote and revoke content; whose signatures count"),
+    },
+    "Who may do what": {
+        "user": ("user", "create, disable and enable people, set their passwords"),
+        "binding": ("binding", "who holds which role: give and take roles"),
+        "policy": ("policy", "what is allowed where: show, narrow, explain"),
+        "can-i": ("can_i", "whether you may do something, and what decides it"),
+        "audit": ("audit", "who did what, and who was refused"),
     },
     "Other programs": {
         "lab": ("", "machines on this host (gpuaas-lab)"),
         "server": ("", "the control plane (gpuaas-platform server)"),
     },
 }
+"""Title -> command -> where it is, `module` or `module:attribute`, and what it does."""
 BEYOND = {"lab": ["gpuaas-lab"], "server": ["gpuaas-platform", "server"]}
 
 
@@ -88,9 +106,10 @@ def _dispatch(argv: Sequence[str]) -> int:
     return _run_beyond(command, argv)
 
 
-def _run_module(module: str, command: str, words: list[str], flags: Flags) -> int:
+def _run_module(place: str, command: str, words: list[str], flags: Flags) -> int:
     running = importlib.import_module("gpuaas_cli.running")
-    app = importlib.import_module(f"gpuaas_cli.commands.{module}").app
+    module, _, attribute = place.partition(":")
+    app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
     return int(running.run(app, f"gpuaas {command}", words, flags))
 
 

@@ -25,9 +25,9 @@ def command_group() -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Returning], Returning]:
-    """Register a command; its help ends with the flags all commands share."""
-    return app.command(name, epilog=HELP)
+def command(app: typer.Typer, name: str | None = None, *, help: str | None = None) -> Callable[[Returning], Returning]:
+    """Register a command; its help, the docstring if none is given, ends with the flags all commands share."""
+    return app.command(name, help=help, epilog=HELP)
 
 
 def flags_of(context: typer.Context) -> Flags:

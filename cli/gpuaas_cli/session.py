@@ -45,14 +45,18 @@ class Session:
         *,
         query: dict[str, Any] | None = None,
         dry_run: bool = False,
+        if_match: str = "",
+        timeout_s: float | None = None,
         **path: str,
     ) -> Answer:
         """Call an endpoint; a path that needs a project gets this session's."""
         if "{project_id}" in endpoint.path:
             path.setdefault("project_id", await self.project_id())
-        timeout_s = CHANGE_S if endpoint.mutates else READ_S
+        timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
         given: dict[str, Any] = dict(path)
-        return await self.client.call(endpoint, body, query=query, dry_run=dry_run, timeout_s=timeout_s, **given)
+        return await self.client.call(
+            endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **given
+        )
 
     async def every(
         self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str

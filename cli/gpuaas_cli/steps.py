@@ -4,9 +4,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, ExitName, Operation, Step
 
-from gpuaas_cli.output import clean, duration
+from gpuaas_cli.output import aligned, clean, duration
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -56,9 +56,12 @@ def outcome(operation: Operation) -> str:
 
 
 def title(operation: Operation) -> str:
-    """`deploy slurm`, `drain 2 workers of slurm`."""
-    if operation.kind in ("deploy", "decommission"):
-        return f"{operation.kind} {operation.instance_name}"
+    """`deploy slurm`, `drain 2 workers of slurm`, `action flush of slurm`."""
+    if operation.kind in INSTANCE_KINDS:
+        to_version = f" to {operation.to_version}" if operation.to_version else ""
+        return f"{operation.kind} {operation.instance_name}{to_version}"
+    if operation.kind in ASKING_KINDS:
+        return f"{operation.kind} {operation.action or operation.preview_of} of {operation.instance_name}"
     count = len(operation.targets)
     what = operation.component_key or "member"
     return f"{operation.kind} {count} {what}{'s' if count != 1 else ''} of {operation.instance_name}"
@@ -68,9 +71,24 @@ def waiting(operation: Operation) -> str:
     return f"waiting for the {operation.app_slug} controller to take the operation"
 
 
+def ways_out(operation: Operation) -> list[str]:
+    """What the caller may do about an operation that does not go on, ready to be pasted; then what they may not."""
+    mine = [[exit_command(operation, one.name), f"# {one.meaning}"] for one in operation.exits if one.permitted]
+    others = [f"{_word(one.name)} needs {one.permission}" for one in operation.exits if not one.permitted]
+    return [*aligned(mine), *others]
+
+
+def exit_command(operation: Operation, name: ExitName) -> str:
+    return f"gpuaas op {_word(name)} {operation.operation_id} --reason REASON"
+
+
 def elapsed_s(operation: Operation, now: datetime.datetime) -> float:
     return (now - operation.created_at).total_seconds()
 
 
 def step_s(step: Step, now: datetime.datetime) -> float:
     return ((step.ended_at or now) - step.started_at).total_seconds()
+
+
+def _word(name: ExitName) -> str:
+    return name.replace("_", "-")

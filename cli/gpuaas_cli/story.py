@@ -3,14 +3,19 @@
 import datetime
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import AccessBundle, Instance, Member, Role
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.runtime import Controller
 
-from gpuaas_cli import steps
-from gpuaas_cli.output import aligned, cell, clean, clock_time, duration
+from gpuaas_cli import states, steps
+from gpuaas_cli.output import age, aligned, cell, clean, clock_time, duration
+
+CONTROLLERS_SHOWN = 3
 
 Lines = list[str]
 
@@ -24,13 +29,26 @@ def of_operation(operation: Operation, members: Sequence[Member], now: datetime.
         *section("Members", _targets(operation, names, members)),
         *section("Steps", _steps(operation, names, now)),
         *section("Adapter detail", _details(involved, names)),
+        *section("Result", of_result(operation.result or {})),
+        *section("Ways out", steps.ways_out(operation)),
         *section("Next", list(dict.fromkeys(_next_of_operation(operation, involved)))),
     ]
 
 
-def of_instance(
-    instance: Instance, members: Sequence[Member], operations: Sequence[Operation], now: datetime.datetime
-) -> Lines:
+@dataclass(frozen=True)
+class Surroundings:
+    """What belongs to an instance."""
+
+    members: Sequence[Member]
+    operations: Sequence[Operation]
+    roles: Sequence[Role] = ()
+    holds: Sequence[Hold] = ()
+    controllers: Sequence[Controller] = ()
+
+
+def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
+    # A preview is only a question; what became of it says nothing about the instance.
+    members, operations = around.members, [one for one in around.operations if one.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
     latest = operations[-1] if operations else None
     failed = next((found for found in reversed(operations) if found.status == "failed"), None)
@@ -38,11 +56,15 @@ def of_instance(
     names = steps.names_of(members)
     return [
         *facts(_instance_facts(instance, now)),
+        *section("Conditions", _conditions(instance)),
+        *section("Controllers", _controllers(instance, around.controllers, now)),
+        *section("Roles", _roles(around.roles)),
         *section("Members", _members(live)),
+        *section("Holds", _holds(around.holds, names, now)),
         *section("Operations", _operations(operations[-10:])),
         *(_failure_of(story, names, now) if story else []),
         *section("Adapter detail", _details([one for one in live if one.adapter_detail or one.status_reason], names)),
-        *section("Next", _next_of_instance(instance, latest, story)),
+        *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
     ]
 
 
@@ -75,6 +97,11 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
     ]
 
 
+def of_result(result: Mapping[str, Any]) -> Lines:
+    """What an action brought."""
+    return [f"{clean(str(key))}: {_plain(value)}" for key, value in result.items()]
+
+
 def facts(pairs: Mapping[str, str]) -> Lines:
     shown = {name: clean(value) for name, value in pairs.items() if value}
     return aligned([[name, " ".join(value.split())] for name, value in shown.items()])
@@ -105,9 +132,10 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> dict[str, 
 
 
 def _instance_facts(instance: Instance, now: datetime.datetime) -> dict[str, str]:
+    before = f" (before: {instance.previous_version})" if instance.previous_version else ""
     return {
         "Instance": f"{instance.name} ({instance.instance_id})",
-        "App": f"{instance.app_slug} {instance.app_version}",
+        "App": f"{instance.app_slug} {instance.app_version}{before}",
         "Status": instance.status,
         "Reason": instance.status_reason,
         "Topology": instance.topology,
@@ -162,10 +190,54 @@ def _targets(operation: Operation, names: Mapping[str, str], members: Sequence[M
 
 
 def _members(members: Sequence[Member]) -> Lines:
-    rows = [["MEMBER", "NODE", "ROLE", "STATUS", "OPERATION", "REASON"]]
+    rows = [["MEMBER", "NODE", "ROLE", "STATUS", "VERSION", "OPERATION", "REASON"]]
     for one in members:
-        cells = _cells(one.member_id, one.node_name, one.component_key, one.status, one.last_operation_id)
+        known = (one.node_name, one.component_key, one.status, one.observed_version, one.last_operation_id)
+        cells = _cells(one.member_id, *known)
         rows.append([*cells, cell(one.status_reason, spaces=True)])
+    return aligned(rows) if len(rows) > 1 else []
+
+
+def _conditions(instance: Instance) -> Lines:
+    rows = [["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"]]
+    for one in instance.conditions:
+        rows.append(
+            [*_cells(one.type, one.status, clock_time(one.changed_at), one.reason), cell(one.message, spaces=True)]
+        )
+    return aligned(rows) if len(rows) > 1 else []
+
+
+def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
+    """Those that could work on the instance, the one heard of last first."""
+    mine = [one for one in controllers if one.app_slug == instance.app_slug and _may_operate(one, instance)]
+    newest = sorted(mine, key=lambda one: one.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
+    if not newest:
+        return ["none has ever asked for work here; operations wait for one"]
+    return aligned(
+        [[*_cells(one.holder, one.version), f"last seen {age(one.last_seen_at, now)} ago"] for one in newest]
+    )
+
+
+def _may_operate(controller: Controller, instance: Instance) -> bool:
+    return instance.operator_service_account_id in ("", controller.actor_id)
+
+
+def _roles(roles: Sequence[Role]) -> Lines:
+    rows = [["ROLE", "HEALTH", "READY", "FAILED_LATELY", "BREAKER"]]
+    for one in roles:
+        ready = f"{one.ready}/{one.desired}"
+        cells = _cells(one.component_key, one.health, ready, str(one.breaker.failures))
+        rows.append([*cells, states.of_breaker(one.breaker)])
+    return aligned(rows) if len(rows) > 1 else []
+
+
+def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
+    rows = [["HOLD", "NAME", "KIND", "ON", "UNTIL", "OWNER", "REASON"]]
+    for one in holds:
+        if states.of_hold(one, now) == "standing":
+            on = names.get(one.member_id, one.member_id)
+            cells = _cells(one.hold_id, one.name, one.kind, on, clock_time(one.expires_at), one.owner)
+            rows.append([*cells, cell(one.reason, spaces=True)])
     return aligned(rows) if len(rows) > 1 else []
 
 
@@ -238,7 +310,13 @@ def _next_of_instance(instance: Instance, latest: Operation | None, story: Opera
         return [f"gpuaas triage {story.correlation_id}", f"gpuaas decommission {instance.name}"]
     if instance.status in ("running", "degraded"):
         return [f"gpuaas access {instance.name}", f"gpuaas ssh {instance.name}"]
-    return []
+    return [f"gpuaas start {instance.name}"] if instance.status == "stopped" else []
+
+
+def _next_of_roles(instance: Instance, roles: Sequence[Role]) -> Lines:
+    """A breaker closes by itself; whoever has repaired the cause need not wait."""
+    tripped = [role.component_key for role in roles if role.breaker.open]
+    return [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
 
 
 def _next_of_member(member: Member) -> Lines:

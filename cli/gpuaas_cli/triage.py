@@ -1,14 +1,16 @@
-"""Pure: everything that carries one correlation id, as one list in time order. `commands.describe` gathers it."""
+"""Pure: everything that carries one correlation id, as one list in time order. `commands.triage` asks for it."""
 
 import datetime
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuaas_contract.events import AuditRow, Event
+from gpuaas_contract.audit import AuditRow
+from gpuaas_contract.correlations import Correlation
+from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation, Step
 
-from gpuaas_cli import kinds, steps
+from gpuaas_cli import steps
+from gpuaas_cli.kinds.kind import payload_text
 
 
 @dataclass(frozen=True)
@@ -19,17 +21,15 @@ class Entry:
     detail: str
 
 
-def entries(
-    operations: Sequence[Operation], members: Sequence[Member], events: Sequence[Event], audit: Sequence[AuditRow]
-) -> list[Entry]:
-    names = steps.names_of(members)
+def entries(bundle: Correlation) -> list[Entry]:
+    names = steps.names_of(bundle.members)
     found: list[Entry] = []
-    for operation in operations:
+    for operation in bundle.operations:
         found += _of_operation(operation, names)
-    found += [_of_member(member) for member in members]
+    found += [_of_member(member) for member in bundle.members]
     # Steps are on the operation already, with their durations.
-    found += [_of_event(event) for event in events if event.type != "apps.operation.step"]
-    found += [_of_audit(row) for row in audit]
+    found += [_of_event(event) for event in bundle.events if event.type != "apps.operation.step"]
+    found += [_of_audit(row) for row in bundle.audit or ()]
     return sorted(found, key=lambda entry: entry.at)
 
 
@@ -64,12 +64,12 @@ def _of_member(member: Member) -> Entry:
     said = f": {member.status_reason}" if member.status_reason else ""
     detail = f"{member.member_id} {member.component_key} on {member.node_name}{said}"
     if member.adapter_detail:
-        detail += f" [{kinds.payload_text(member.adapter_detail)}]"
+        detail += f" [{payload_text(member.adapter_detail)}]"
     return Entry(member.updated_at, "member", member.status, detail)
 
 
 def _of_event(event: Event) -> Entry:
-    return Entry(event.occurred_at, "event", event.type, kinds.payload_text(event.payload))
+    return Entry(event.occurred_at, "event", event.type, payload_text(event.payload))
 
 
 def _of_audit(row: AuditRow) -> Entry:

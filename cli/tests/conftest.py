@@ -121,10 +121,10 @@ def stranger(bytecode: dict[str, str], tmp_path: Path) -> Cli:
 
 @pytest.fixture(scope="session")
 def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Five nodes with allocations and a controller of the demo app at work."""
+    """Six nodes with allocations and a controller of the demo app at work."""
     stop = threading.Event()
     nodes = [
-        Node(server.url, f"gpu-{number}", cli("node", "token", f"gpu-{number}").out.strip()) for number in range(1, 6)
+        Node(server.url, f"gpu-{number}", cli("node", "token", f"gpu-{number}").out.strip()) for number in range(1, 7)
     ]
     threads = [threading.Thread(target=node.work, args=(stop,), daemon=True) for node in nodes]
     for thread in threads:
@@ -138,7 +138,7 @@ def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) ->
     cli("service-account", "create", "demo-controller", "--key-file", str(key))
     project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
     log = (key.parent / "controller.log").open("w")
-    where = ["--server", server.url, "--project", project_id, "--credentials", str(key)]
+    where = ["--server", server.url, "--project", project_id, "--credentials", str(key), "--name", "demo-1"]
     controller = subprocess.Popen([sys.executable, str(TESTS / "demo_app.py"), "run", *where], stdout=log, stderr=log)
     try:
         yield cli

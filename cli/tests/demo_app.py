@@ -4,8 +4,22 @@ import asyncio
 import datetime
 import sys
 from pathlib import Path
+from typing import Any
 
-from gpuaas_sdk.controller import AccessBundle, App, Command, Connection, Evidence, Member, Operation, Permanent
+from gpuaas_sdk.controller import (
+    AccessBundle,
+    App,
+    Command,
+    Connection,
+    Evidence,
+    Member,
+    Operation,
+    Permanent,
+    Preview,
+    Reconciliation,
+    ReportedCondition,
+    Work,
+)
 
 app = App("demo", manifest=Path(__file__).with_name("demo_manifest.yaml"), packages=["hello"])
 
@@ -13,7 +27,8 @@ app = App("demo", manifest=Path(__file__).with_name("demo_manifest.yaml"), packa
 @app.operation("deploy")
 async def deploy(op: Operation) -> None:
     await op.step("read the inputs", _nothing)
-    for member in sorted(op.targets, key=lambda one: (one.component_key, one.node_name)):
+    await op.secret("role_join", "join-key")
+    for member in sorted(op.to_do, key=lambda one: (one.component_key, one.node_name)):
         await op.each([member], lambda one: _bring_up(op, one))
     head = next(member for member in op.members if member.component_key == "head")
     line = Command(title="Say hello", line="echo hello", allocation_id=head.allocation_id, user="nobody")
@@ -29,11 +44,71 @@ async def add(op: Operation) -> None:
     await op.each(op.targets, lambda member: _bring_up(op, member))
 
 
+@app.undo("deploy")
+async def undo_deploy(op: Operation) -> None:
+    for member in op.to_do:
+        await _take_away(op, member)
+
+
 @app.operation("drain", role="worker")
+@app.operation("stop")
 async def drain(op: Operation) -> None:
     for member in op.targets:
         await op.report(member, status="draining", reason=op.reason)
         await op.report(member, status="drained", reason=op.reason)
+
+
+@app.operation("resume", role="worker")
+@app.operation("start")
+async def resume(op: Operation) -> None:
+    for member in op.targets:
+        await op.report(member, status="ready")
+
+
+@app.operation("restart")
+async def restart(op: Operation) -> None:
+    await drain(op)
+    await resume(op)
+
+
+@app.operation("upgrade")
+@app.operation("rollback")
+async def change_version(op: Operation) -> None:
+    for member in op.targets:
+        await op.report(member, status="ready", version=op.to_version)
+
+
+@app.operation("replace", role="worker")
+async def replace(op: Operation) -> None:
+    for member in op.targets:
+        await op.report(member, status="removing", evidence=_idle())
+        await _bring_up(op, member)
+
+
+@app.preview("drain", role="worker")
+@app.preview("stop")
+async def preview(op: Operation) -> Preview:
+    now = datetime.datetime.now(datetime.UTC)
+    work = Work(
+        work_id="job-7",
+        member_ids=[op.targets[-1].member_id],
+        owner="ada",
+        gpus=8,
+        started_at=now - datetime.timedelta(hours=3),
+    )
+    return Preview(
+        answered=True,
+        source="demo status",
+        observed_at=now,
+        running_work=[work],
+        gpu_hours_at_stake=24,
+        irreversible=["the scratch files of job-7"],
+    )
+
+
+@app.action("greet")
+async def greet(op: Operation) -> dict[str, Any]:
+    return {"said": f"hello {op.inputs['name']}", "times": op.inputs.get("times", 1)}
 
 
 @app.operation("remove", role="worker")
@@ -47,6 +122,13 @@ async def decommission(op: Operation) -> None:
     for member in op.targets:
         await op.step("clean up", _nothing, member=member)
         await _take_away(op, member)
+
+
+@app.reconcile
+async def look(seen: Reconciliation) -> None:
+    """Only where a test asks for it: a condition that appears some time later would disturb the others."""
+    if seen.instance.inputs.get("behaviour") == "work":
+        await seen.report_runtime([ReportedCondition(type="Greets", status="true", reason="Asked", message="it does")])
 
 
 async def _bring_up(op: Operation, member: Member) -> None:
@@ -64,15 +146,21 @@ async def _install(op: Operation, member: Member) -> None:
 
 
 async def _start(op: Operation, member: Member) -> None:
-    if op.instance.inputs.get("behaviour") == "fail" and member.component_key == "worker":
+    behaviour = op.instance.inputs.get("behaviour")
+    fails = behaviour == "fail" or (behaviour == "fail_once" and op.attempt == 1)
+    fails = fails or (behaviour == "fail_add" and op.kind == "add")
+    if fails and member.component_key == "worker":
         await op.report(member, detail={"daemon": "demod", "exit": 203, "journal": "demod: \x1b[31mno licence\x1b[0m"})
         raise Permanent("demod ended with status 203: no licence", fix="gpuaas ssh " + member.node_name)
 
 
 async def _take_away(op: Operation, member: Member) -> None:
-    seen = Evidence(state="idle", source="demo status", observed_at=datetime.datetime.now(datetime.UTC))
-    await op.report(member, status="removing")
-    await op.report(member, status="removed", evidence=seen)
+    await op.report(member, status="removing", evidence=_idle())
+    await op.report(member, status="removed")
+
+
+def _idle() -> Evidence:
+    return Evidence(state="idle", source="demo status", observed_at=datetime.datetime.now(datetime.UTC))
 
 
 async def _nothing() -> None:

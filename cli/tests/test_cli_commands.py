@@ -17,16 +17,31 @@ Steady = Callable[[str], str]
 
 SUBCOMMANDS = {
     "describe": ["instance", "operation", "member"],
-    "member": ["add", "drain", "resume", "remove"],
-    "op": ["follow", "wait"],
+    "member": ["add", "drain", "resume", "remove", "replace"],
+    "op": ["follow", "wait", "retry", "cancel", "compensate", "force-complete", "tombstone"],
+    "action": ["list", "run"],
+    "hold": ["place", "list", "lift"],
+    "role": ["reset-breaker"],
+    "usage": ["list", "summary", "export"],
+    "user": ["create", "list", "disable", "enable", "set-password"],
+    "binding": ["list", "grant", "revoke"],
+    "policy": ["show", "set", "explain"],
+    "audit": ["list"],
     "org": ["create"],
     "project": ["create", "use"],
     "service-account": ["create", "key"],
     "node": ["token"],
     "allocation": ["create", "release"],
-    "app": ["register", "publish", "entitle"],
+    "artifact": [
+        *("publish", "upload", "sign", "verify", "promote", "deprecate", "retire", "revoke", "list"),
+        *("trust list", "trust add", "trust revoke"),
+    ],
+    "app": ["register", "publish", "deprecate", "withdraw", "entitle"],
 }
-SINGLE = ["up", "down", "get", "triage", "access", "whoami", "deploy", "decommission", "ssh", "login", "logout"]
+SINGLE = [
+    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh"),
+    *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
+]
 
 
 def test_the_overview_is_the_first_page(stranger: Cli, golden: Golden) -> None:

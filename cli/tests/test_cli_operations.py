@@ -86,8 +86,8 @@ def test_access_tells_how_to_use_the_app(running: Cli, golden: Golden, steady: S
 
 
 def test_a_node_in_two_roles_means_the_role_that_can_do_it(running: Cli) -> None:
-    would = running("member", "drain", "good", "gpu-1", "--dry-run")
-    assert would.out.startswith("would drain 1 worker of good: mem_")
+    would = running("member", "remove", "good", "gpu-1", "--dry-run")
+    assert would.out.startswith("would remove 1 worker of good: mem_")
     assert would.err == "Nothing was changed.\n"
 
 
@@ -98,8 +98,8 @@ def test_a_drained_member_keeps_its_reason(running: Cli) -> None:
 
 
 def test_an_operation_the_app_lacks_is_a_conflict(running: Cli) -> None:
-    ended = running("member", "resume", "good", "gpu-2", expect=5)
-    assert "Demo has no resume for worker" in ended.err
+    ended = running("member", "drain", "good", "gpu-1", "--role", "head", expect=5)
+    assert "Demo has no drain for head" in ended.err
 
 
 def test_a_failed_deploy_answers_every_question_on_one_page(

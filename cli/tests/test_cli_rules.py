@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from gpuaas_cli import failures, home, inputs, lookup, output, steps
+from gpuaas_cli import failures, home, inputs, lookup, output, plans, states, steps, times
 from gpuaas_cli.flags import FlagError, Flags, check, take
 from gpuaas_cli.home import Config, Context
 from gpuaas_cli.local import plan, processes
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Instance, Member
-from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.operations import Exit, Operation, Preview, Step
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load(Path(__file__).with_name("demo_manifest.yaml").read_text()), Manifest)
@@ -162,7 +163,10 @@ def test_only_nodes_without_a_live_allocation_get_one() -> None:
 
 @pytest.mark.parametrize(
     ("status", "step"),
-    [("running", "use"), ("degraded", "use"), ("failed", "give_up"), ("deploying", "follow"), ("deleting", "follow")],
+    [
+        *(("running", "use"), ("degraded", "use"), ("stopped", "start"), ("failed", "give_up")),
+        *(("deploying", "follow"), ("upgrading", "follow"), ("deleting", "follow")),
+    ],
 )
 def test_what_up_does_follows_from_the_instance(status: str, step: str) -> None:
     assert plan.instance_step([instance("slurm", "deleted"), instance("slurm", status)], "slurm")[0] == step
@@ -208,6 +212,69 @@ def test_a_step_is_told_once_per_change() -> None:
     ended = msgspec.structs.replace(running, state="succeeded", ended_at=NOW + datetime.timedelta(seconds=12.3))
     second = msgspec.structs.replace(operation, steps=[ended])
     assert steps.news(second, seen, {"m": "gpu-2"}) == ["  12.3s  gpu-2  install  succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ({"kind": "stop"}, "stop lab"),
+        ({"kind": "upgrade", "to_version": "1.1.0"}, "upgrade lab to 1.1.0"),
+        ({"kind": "action", "action": "greet"}, "action greet of lab"),
+        ({"kind": "preview", "preview_of": "drain"}, "preview drain of lab"),
+        ({"kind": "drain", "component_key": "worker"}, "drain 0 workers of lab"),
+    ],
+)
+def test_an_operation_is_called_by_what_it_does(said: dict[str, str], title: str) -> None:
+    assert steps.title(make(Operation, instance_name="lab", **said)) == title
+
+
+def test_ways_out_are_pasteable_where_the_caller_may_take_them() -> None:
+    exits = [
+        Exit(name="retry", permission="apps.operation.retry", permitted=True, meaning="again"),
+        Exit(name="force_complete", permission="apps.operation.force_complete", permitted=False, meaning="done"),
+    ]
+    assert steps.ways_out(make(Operation, operation_id="op_1", exits=exits)) == [
+        "gpuaas op retry op_1 --reason REASON  # again",
+        "force-complete needs apps.operation.force_complete",
+    ]
+
+
+def test_a_preview_nobody_answered_is_not_called_safe() -> None:
+    preview = Preview(answered=False, notes=["No app controller answered within 10 s."])
+    operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
+    assert plans.of_operation(operation, "3 members", {}, NOW) == [
+        "would stop lab: 3 members",
+        "  what it would hit is not known, so do not take it for safe",
+        "  No app controller answered within 10 s.",
+    ]
+
+
+def test_a_preview_without_work_says_who_looked() -> None:
+    preview = Preview(answered=True, source="squeue", observed_at=NOW, done_by=NOW, irreversible=["scratch files"])
+    operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
+    assert plans.of_operation(operation, "3 members", {}, NOW)[1:] == [
+        "  no running work (seen by squeue, 0.0s ago)",
+        "  nothing would be interrupted after 2030-01-01T00:00:00Z",
+        "  cannot be undone: scratch files",
+    ]
+
+
+def test_times_are_typed_as_spans_or_moments() -> None:
+    assert (times.span_s("30m", "--for"), times.span_s("7d", "--for")) == (1800, 604_800)
+    assert times.moment("2h", "--since", NOW) == NOW - datetime.timedelta(hours=2)
+    assert times.moment("2030-01-01", "--since") == NOW
+    assert times.moment("2030-01-01T01:00:00+01:00", "--since") == NOW
+    with pytest.raises(failures.Failure, match="--for takes a number and s, m, h or d, not 'long'"):
+        times.span_s("long", "--for")
+    with pytest.raises(failures.Failure, match="--since takes a moment or how long ago"):
+        times.moment("yesterday", "--since")
+
+
+def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
+    later = NOW + datetime.timedelta(hours=1)
+    assert states.of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "standing"
+    assert states.of_hold(make(Hold, expires_at=NOW, lifted_at=None), NOW) == "expired"
+    assert states.of_hold(make(Hold, expires_at=later, lifted_at=NOW), NOW) == "lifted"
 
 
 def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None:

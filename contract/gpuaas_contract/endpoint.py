@@ -35,6 +35,8 @@ class Endpoint(Generic[RequestBody, Answer]):
     """The answer holds a secret: it is given once and never stored for a replay."""
     streams: bool = False
     """The answer is text/event-stream and has no end; `response` is the form of each event's data."""
+    media_type: str = "application/json"
+    """Of the answer. Any other is sent as a stream that ends; errors stay problem documents."""
     guarded: bool = False
     """Changes only what the caller has read: If-Match with the ETag that GET on the same path answers with."""
     errors: tuple[type[ApiError], ...] = ()
@@ -44,6 +46,11 @@ class Endpoint(Generic[RequestBody, Answer]):
     @property
     def mutates(self) -> bool:
         return self.method != "GET"
+
+    @property
+    def takes_bytes(self) -> bool:
+        """The body is raw and read as a stream, not as JSON."""
+        return self.request is bytes
 
     @property
     def tagged(self) -> bool:

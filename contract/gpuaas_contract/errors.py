@@ -42,7 +42,7 @@ class ApiError(Exception):
 
 class InvalidRequest(ApiError):
     code, status, title, retryable = "invalid_request", 400, "The request could not be read", False
-    default_fix = "Correct the request; `gpuaas schema` shows its form."
+    default_fix = "Correct the request; its form is in the OpenAPI document, contract/openapi/openapi.json."
 
 
 class ValidationFailed(ApiError):
@@ -130,6 +130,11 @@ class SecretAlreadyDelivered(ApiError):
     default_fix = "Make a new key; the platform keeps no copy of the secret."
 
 
+class PurposeUndeclared(ApiError):
+    code, status, title, retryable = "purpose_undeclared", 422, "The app does not declare this secret purpose", False
+    default_fix = "Name the purpose in the manifest's secret_purposes and register the next version."
+
+
 class CursorExpired(ApiError):
     code, status, title, retryable = "cursor_expired", 410, "Events after this cursor are no longer kept", False
     default_fix = "Read the present state, then follow from details.oldest - 1, or from 0 for all that is kept."
@@ -156,8 +161,147 @@ class NoCapacity(ApiError):
 
 
 class EvidenceRequired(ApiError):
+    """Which kind is missing, `details.missing` and the code of the subclass say."""
+
     code, status, title, retryable = "evidence_required", 422, "Nothing shows that this is safe", False
     default_fix = "Attach a fresh observation that says the member is idle, or force with a reason."
+
+
+class EvidenceMissing(EvidenceRequired):
+    code, title = "evidence_missing", "Nobody has looked whether the member is idle"
+
+
+class EvidenceStale(EvidenceRequired):
+    code, title = "evidence_stale", "The observation is too old to act on"
+    default_fix = "Look again and attach what you see now, or force with a reason."
+
+
+class EvidenceBusy(EvidenceRequired):
+    code, title = "evidence_busy", "The member still runs work"
+    default_fix = "Drain it and wait for the work to end, or force with a reason."
+
+
+class EvidenceUnknown(EvidenceRequired):
+    code, title = "evidence_unknown", "Nobody could see whether the member is idle"
+    default_fix = "Restore the way to look, or force with a reason; what could not be read is not safe."
+
+
+class MemberHeld(ApiError):
+    code, status, title, retryable = "member_held", 409, "Somebody holds this member", False
+    default_fix = "details.owner can lift the hold; it ends by itself at details.expires_at."
+
+
+class DisruptionBudget(ApiError):
+    code, status, title, retryable = "disruption_budget", 409, "Too many members would be out of service", True
+    default_fix = "Wait until members in details.unavailable serve again, or ask for fewer at a time."
+
+
+class CircuitOpen(ApiError):
+    code, status, title, retryable = "circuit_open", 409, "Too many members failed to join lately", True
+    default_fix = "Find out why they failed, then: gpuaas role reset-breaker, or wait until details.closes_at."
+
+
+class ExitUnavailable(ApiError):
+    code, status, title, retryable = "exit_unavailable", 409, "This operation cannot be left that way now", False
+    default_fix = "Read the operation: `exits` lists what may be done."
+
+
+class ArtifactRefused(ApiError):
+    """Base of what is wrong with an artifact's content or signature; verifying records the code as its outcome."""
+
+    code, status, title, retryable = "artifact_refused", 422, "The artifact does not hold", False
+    default_fix = "Publish the right content under its own digest, sign it and verify it again."
+
+
+class ArtifactDigestMismatch(ArtifactRefused):
+    code, title = "artifact_digest_mismatch", "The content is not the one that was published"
+
+
+class ArtifactTooLarge(ArtifactRefused):
+    code, title = "artifact_too_large", "The content is larger than published, or than the platform takes"
+
+
+class ArtifactTruncated(ArtifactRefused):
+    code, title = "artifact_truncated", "The content ended before it was whole"
+
+
+class ArtifactMediaTypeMismatch(ArtifactRefused):
+    code, title = "artifact_media_type_mismatch", "The source says the content is of another type"
+
+
+class ArtifactRedirectRefused(ArtifactRefused):
+    code, title = "artifact_redirect_refused", "The source sends the platform to a place no policy names"
+    default_fix = "Publish the address it is really at, or have an admin list the other host in artifact_sources.allow."
+
+
+class ArtifactContentMissing(ArtifactRefused):
+    code, title = "artifact_content_missing", "The platform does not have the content"
+    default_fix = "Upload a local artifact's content; verify any other again."
+
+
+class ArtifactUnsigned(ArtifactRefused):
+    code, title = "artifact_unsigned", "Nobody has signed the artifact"
+    default_fix = "PUT a DSSE envelope to its signature, then verify it again."
+
+
+class ArtifactSignatureInvalid(ArtifactRefused):
+    code, title = "artifact_signature_invalid", "The signature is not one about this artifact"
+    default_fix = "Sign an in-toto statement whose subject has the artifact's sha256, then verify it again."
+
+
+class ArtifactSignerUnknown(ArtifactRefused):
+    code, title = "artifact_signer_unknown", "No trusted key made the signature"
+    default_fix = "Have it signed with a trusted key, or have an admin trust the key."
+
+
+class ArtifactSignerRevoked(ArtifactRefused):
+    code, title = "artifact_signer_revoked", "The key that made the signature was revoked"
+    default_fix = "Have it signed with a key that is still trusted, then verify it again."
+
+
+class ArtifactSourceDenied(ApiError):
+    code, status, title, retryable = "artifact_source_denied", 422, "Artifacts may not come from there", False
+    default_fix = "details.rule says why: ask that admin, or publish from a source the policy allows."
+
+
+class ArtifactSourceUnreachable(ApiError):
+    code, status, title, retryable = "artifact_source_unreachable", 422, "The source does not give the content", True
+    default_fix = "Check that the source answers and that the token is right, then try again."
+
+
+class ArtifactUnverified(ApiError):
+    code, status, title, retryable = "artifact_unverified", 422, "The artifact has not been verified", False
+    default_fix = "Verify it first."
+
+
+class ArtifactNotPromoted(ApiError):
+    code, status, title, retryable = "artifact_not_promoted", 422, "The artifact is not in any channel", False
+    default_fix = "Promote it into a channel first."
+
+
+class ArtifactRetired(ApiError):
+    code, status, title, retryable = "artifact_retired", 422, "The artifact is retired", False
+    default_fix = "Use a newer artifact."
+
+
+class ArtifactRevoked(ApiError):
+    code, status, title, retryable = "artifact_revoked", 422, "The artifact is revoked", False
+    default_fix = "Stop using this digest; publish and verify another one."
+
+
+class ArtifactUnknown(ApiError):
+    code, status, title, retryable = "artifact_unknown", 422, "No artifact has this name and digest", False
+    default_fix = "Publish, verify and promote it in this project, or have it shared by the platform."
+
+
+class DeliveryExpired(ApiError):
+    code, status, title, retryable = "delivery_expired", 403, "The delivery is over", False
+    default_fix = "Ask for a new delivery."
+
+
+class DeliveryUnknown(ApiError):
+    code, status, title, retryable = "delivery_unknown", 404, "There is no such delivery for this token", False
+    default_fix = "Send the token of this very delivery as bearer."
 
 
 class BodyTooLarge(ApiError):

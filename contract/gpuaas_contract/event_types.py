@@ -3,15 +3,20 @@
 import datetime
 from dataclasses import dataclass
 
+from gpuaas_contract.catalog import SecretPurpose
+from gpuaas_contract.holds import HoldKind
 from gpuaas_contract.lifecycles import (
     AllocationStatus,
+    AppVersionState,
+    ArtifactLifecycle,
+    ArtifactTrust,
     InstanceStatus,
     MemberStatus,
     NodeStatus,
     OperationStatus,
     StepState,
 )
-from gpuaas_contract.operations import OperationKind
+from gpuaas_contract.operations import ExitName, OperationKind
 from gpuaas_contract.policy import Layer
 from gpuaas_contract.wire import Wire
 
@@ -28,12 +33,49 @@ class EventType:
 
 class InstanceChanged(Wire):
     operation_id: str
-    """The operation that changed it."""
-    kind: OperationKind
+    """The last operation on it."""
+    kind: OperationKind | None
+    """What changed it; none when its controller saw it change by itself."""
     name: str
     was: InstanceStatus | None = None
     """The status before; none for a new instance."""
     reason: str = ""
+
+
+class ConditionChanged(Wire):
+    type: str
+    status: str
+    was: str
+    """Empty when it is said for the first time."""
+    reason: str
+    message: str
+
+
+class HoldChanged(Wire):
+    hold_id: str
+    member_id: str
+    name: str
+    kind: HoldKind
+    reason: str
+    owner: str
+    expires_at: datetime.datetime
+
+
+class BreakerChanged(Wire):
+    component_key: str
+    open: bool
+    failures: int
+    closes_at: datetime.datetime | None
+    reason: str
+
+
+class ExitWasTaken(Wire):
+    operation_id: str
+    kind: OperationKind
+    exit: ExitName
+    status: OperationStatus
+    """Of the operation afterwards."""
+    reason: str
 
 
 class MemberChanged(Wire):
@@ -99,9 +141,35 @@ class MachineGranted(Wire):
     serial: int
 
 
+class SecretChanged(Wire):
+    secret_id: str
+    purpose: SecretPurpose
+    name: str
+    version: int
+    actor_id: str
+    delivery_id: str = ""
+    """The delivery that was made or opened; empty when the secret ended."""
+    reason: str = ""
+
+
 class EntitlementChanged(Wire):
     app_slug: str
     enabled: bool
+    versions: list[str] = []
+    """Versions that may be deployed; none listed: all. The same for channels."""
+    channels: list[str] = []
+    instances_max: int | None = None
+    members_max: int | None = None
+
+
+class VersionChanged(Wire):
+    app_slug: str
+    version: str
+    state: AppVersionState
+    was: AppVersionState | None
+    """The state before; none for a new version."""
+    channels: list[str]
+    reason: str
 
 
 class BreakGlassGranted(Wire):
@@ -121,23 +189,75 @@ class OverlayChanged(Wire):
     reason: str
 
 
+class ArtifactChanged(Wire):
+    artifact_id: str
+    name: str
+    digest: str
+    lifecycle: ArtifactLifecycle
+    trust: ArtifactTrust
+    channels: list[str]
+    code: str
+    """The error code a verification ended with; empty when none did."""
+    reason: str
+
+
+class TrustKeyChanged(Wire):
+    trust_key_id: str
+    fingerprint: str
+    revoked: bool
+
+
+class ArtifactDelivery(Wire):
+    delivery_id: str
+    artifact_id: str
+    digest: str
+    purpose: str
+    operation_id: str
+    actor_id: str
+    expires_at: datetime.datetime
+
+
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
     EventType("apps.instance.running", "the app is up and every member is ready", InstanceChanged),
     EventType("apps.instance.degraded", "the app is up and a member is not ready", InstanceChanged),
-    EventType("apps.instance.failed", "a deploy or a teardown failed", InstanceChanged),
+    EventType("apps.instance.stopping", "a stop was accepted", InstanceChanged),
+    EventType("apps.instance.stopped", "the app is down, its members and data are kept", InstanceChanged),
+    EventType("apps.instance.starting", "a start or restart was accepted", InstanceChanged),
+    EventType("apps.instance.upgrading", "an upgrade was accepted", InstanceChanged),
+    EventType("apps.instance.rolling_back", "a rollback was accepted", InstanceChanged),
+    EventType("apps.instance.failed", "an operation on the whole instance failed", InstanceChanged),
     EventType("apps.instance.deleting", "a decommission was accepted", InstanceChanged),
     EventType("apps.instance.deleted", "the app is gone from its machines", InstanceChanged),
+    EventType("apps.condition.changed", "a condition of the instance changed", ConditionChanged),
     EventType("apps.member.changed", "a member changed its status", MemberChanged),
+    EventType("apps.hold.placed", "somebody holds a member", HoldChanged),
+    EventType("apps.hold.lifted", "a hold was lifted by its owner", HoldChanged),
+    EventType("apps.role.breaker", "a role stopped taking new members, or takes them again", BreakerChanged),
     EventType("apps.operation.accepted", "an operation waits for the app controller", OperationAccepted),
     EventType("apps.operation.claimed", "an app controller holds the operation", OperationClaimed),
     EventType("apps.operation.step", "a step of an operation started, ended or said something new", OperationStep),
+    EventType("apps.operation.exit", "somebody took one of an operation's exits", ExitWasTaken),
     EventType("apps.operation.ended", "an operation succeeded, failed or was cancelled", OperationEnded),
     EventType("capacity.allocation.changed", "an allocation changed its status", AllocationChanged),
     EventType("capacity.node.changed", "a node changed its status", NodeChanged, of_project=False),
+    EventType("artifacts.artifact.changed", "an artifact was published, verified, promoted or ended", ArtifactChanged),
+    EventType("artifacts.trust_key.changed", "a key is trusted, or no longer", TrustKeyChanged),
+    EventType("artifacts.delivery.created", "somebody may fetch an artifact for some minutes", ArtifactDelivery),
     EventType("access.machine.granted", "somebody got a certificate for a machine", MachineGranted),
+    EventType("access.secret.issued", "a controller issued a runtime secret, or asked for it again", SecretChanged),
+    EventType("access.secret.opened", "a controller opened a delivery of a runtime secret", SecretChanged),
+    EventType("access.secret.reopened", "somebody tried to open a delivery a second time, in vain", SecretChanged),
+    EventType("access.secret.revoked", "a runtime secret was taken back and its value destroyed", SecretChanged),
+    EventType("access.secret.expired", "a runtime secret came to its end and its value was destroyed", SecretChanged),
     EventType("catalog.entitlement.changed", "a project may or may no longer deploy an app", EntitlementChanged),
+    EventType(
+        "catalog.version.changed",
+        "an app version was registered, published, deprecated or withdrawn",
+        VersionChanged,
+        of_project=False,
+    ),
     EventType(
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),

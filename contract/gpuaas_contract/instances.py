@@ -1,13 +1,32 @@
-"""App instances, their roles and members, and the access bundle people read."""
+"""App instances, their roles and members, what people ask of them, and the access bundle people read."""
 
 import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, Reason
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+
+Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
+"""How the last operation on the whole instance left it."""
+
+
+class Condition(Wire):
+    """One named statement about an instance: what is so, why, and which state of it was looked at."""
+
+    type: str
+    status: Literal["true", "false", "unknown"]
+    reason: str
+    """One word for machines."""
+    message: str
+    observed_revision: int
+    """Revision of the instance that was looked at when this was first seen."""
+    changed_at: datetime.datetime
+    """When `status` last changed."""
 
 
 class Instance(Wire):
@@ -35,6 +54,24 @@ class Instance(Wire):
     revision: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
+    previous_version: str = ""
+    """The app version before the last upgrade; empty when there was none."""
+    previous_inputs: dict[str, Any] = {}
+    """The inputs before the last upgrade; a rollback brings them back."""
+    baseline: Baseline = "up"
+    conditions: list[Condition] = []
+    artifacts: dict[str, str] = {}
+    """Name in the manifest -> digest, as resolved at deploy or upgrade."""
+
+
+class BreakerState(Wire):
+    """Whether a role takes new members, or too many failed lately."""
+
+    open: bool = False
+    failures: int = 0
+    """Failed adds inside the window."""
+    closes_at: datetime.datetime | None = None
+    """When adding is allowed again by itself."""
 
 
 class Role(Wire):
@@ -43,6 +80,7 @@ class Role(Wire):
     current: int
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
+    breaker: BreakerState = BreakerState()
 
 
 class Roles(Wire):
@@ -67,7 +105,7 @@ class Member(Wire):
     """Words of the app's own, for people; the platform never reads them."""
     observed_version: str
     was_ready: bool
-    """Has been ready at least once, so it may have run work."""
+    """Has been ready or degraded on this machine, so it may have run work."""
     revision: int
     created_at: datetime.datetime
     updated_at: datetime.datetime
@@ -81,27 +119,66 @@ class DeployInstance(Request):
     """Empty takes the newest published version."""
     inputs: dict[str, Any] = {}
     operator_service_account_id: str = ""
+    """Whose controller works on it, and nobody else's; empty: the calling service account, or any of the project."""
+    operating_mode: str = ""
+    """Empty takes the first of the manifest."""
+    control_plane_scope: str = ""
 
 
 class Deployed(Wire):
     instance: Instance
     operation: Operation
+    members: list[Member] = []
 
 
-class Decommission(Request):
+class ChangeInstance(Request):
     reason: str = ""
     force: bool = False
+    """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
+
+
+class Decommission(ChangeInstance):
+    """Tear down."""
+
+
+class UpgradeInstance(Request):
+    version: str
+    inputs: dict[str, Any] | None = None
+    """New inputs; none keeps the present ones."""
+    reason: str = ""
+    force: bool = False
+
+
+class LiveQuery(PageQuery):
+    live: bool = False
+    """Leave out what is gone: deleted instances, removed and tombstoned members."""
+
+
+BULK_MAX = 1024
 
 
 class MemberOperationRequest(Request):
-    """`add` names allocations and a role; the others name members."""
+    """`add` names allocations and a role, `replace` members and as many allocations, the others members."""
 
-    kind: Literal["add", "drain", "resume", "remove"]
+    kind: Literal["add", "drain", "resume", "remove", "replace"]
     component_key: str = ""
-    allocation_ids: list[str] = []
-    member_ids: list[str] = []
+    allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+    member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
     reason: str = ""
     force: bool = False
+    """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
+    stop_after_failures: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """As soon as this many members failed, the ones not begun are skipped; 0 goes on to the end."""
+
+
+class SetOperator(Request):
+    operator_service_account_id: str
+    """An active service account of the project; empty: any of the project."""
+    reason: Reason
+
+
+class ResetBreaker(Request):
+    reason: Reason
 
 
 class Connection(Wire):
@@ -147,7 +224,7 @@ INSTANCE_LIST = Endpoint(
     "App instances of a project",
     permission="apps.instance.read",
     request=NoBody,
-    query=PageQuery,
+    query=LiveQuery,
     response=Page[Instance],
 )
 INSTANCE_GET = Endpoint(
@@ -172,10 +249,10 @@ MEMBER_LIST = Endpoint(
     "apps.member.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/members",
-    "Members of an instance, removed ones included",
+    "Members of an instance, removed ones included unless told otherwise",
     permission="apps.instance.read",
     request=NoBody,
-    query=PageQuery,
+    query=LiveQuery,
     response=Page[Member],
 )
 ACCESS_BUNDLE_GET = Endpoint(
@@ -187,27 +264,120 @@ ACCESS_BUNDLE_GET = Endpoint(
     request=NoBody,
     response=AccessBundle,
 )
+_REFUSALS = (
+    errors.OperationInProgress,
+    errors.PolicyDenied,
+    errors.MemberHeld,
+    errors.DisruptionBudget,
+    errors.CircuitOpen,
+)
+_INSTANCE = "/api/v1/projects/{project_id}/app-instances/{instance_id}"
+
 DECOMMISSION = Endpoint(
     "apps.instance.decommission",
     "POST",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/decommission",
+    f"{_INSTANCE}/decommission",
     "Tear the app down on every machine",
     permission="apps.instance.decommission",
     request=Decommission,
     response=Operation,
     status=202,
-    errors=(errors.OperationInProgress,),
+    errors=_REFUSALS,
+)
+STOP = Endpoint(
+    "apps.instance.stop",
+    "POST",
+    f"{_INSTANCE}/stop",
+    "Stop the app on every machine; members, machines and data stay",
+    permission="apps.instance.stop",
+    request=ChangeInstance,
+    response=Operation,
+    status=202,
+    errors=_REFUSALS,
+)
+START = Endpoint(
+    "apps.instance.start",
+    "POST",
+    f"{_INSTANCE}/start",
+    "Start a stopped app",
+    permission="apps.instance.start",
+    request=ChangeInstance,
+    response=Operation,
+    status=202,
+    errors=_REFUSALS,
+)
+RESTART = Endpoint(
+    "apps.instance.restart",
+    "POST",
+    f"{_INSTANCE}/restart",
+    "Stop and start the app",
+    permission="apps.instance.restart",
+    request=ChangeInstance,
+    response=Operation,
+    status=202,
+    errors=_REFUSALS,
+)
+UPGRADE = Endpoint(
+    "apps.instance.upgrade",
+    "POST",
+    f"{_INSTANCE}/upgrade",
+    "Move the app to another version the project may deploy",
+    permission="apps.instance.upgrade",
+    request=UpgradeInstance,
+    response=Operation,
+    status=202,
+    errors=(*_REFUSALS, errors.NotEntitled),
+)
+ROLLBACK = Endpoint(
+    "apps.instance.rollback",
+    "POST",
+    f"{_INSTANCE}/rollback",
+    "Go back to the version before the last upgrade, where the app allows it",
+    permission="apps.instance.rollback",
+    request=ChangeInstance,
+    response=Operation,
+    status=202,
+    errors=_REFUSALS,
 )
 MEMBER_OPERATION_CREATE = Endpoint(
     "apps.member.operate",
     "POST",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/member-operations",
-    "Add, drain, resume or remove members",
+    f"{_INSTANCE}/member-operations",
+    "Add, drain, resume, remove or replace members",
     permission="apps.member.operate",
     request=MemberOperationRequest,
     response=Operation,
     status=202,
-    errors=(errors.OperationInProgress, errors.PolicyDenied),
+    errors=_REFUSALS,
+)
+MEMBER_GET = Endpoint(
+    "apps.member.get",
+    "GET",
+    f"{_INSTANCE}/members/{{member_id}}",
+    "One member",
+    permission="apps.instance.read",
+    request=NoBody,
+    response=Member,
+)
+OPERATOR_SET = Endpoint(
+    "apps.instance.set_operator",
+    "PUT",
+    f"{_INSTANCE}/operator",
+    "Say whose controller works on the instance; open operations go with it",
+    permission="apps.instance.set_operator",
+    request=SetOperator,
+    response=Instance,
+    repeat="natural",
+)
+BREAKER_RESET = Endpoint(
+    "apps.role.reset_breaker",
+    "POST",
+    f"{_INSTANCE}/roles/{{component_key}}/reset-breaker",
+    "Allow adding to a role again after too many failures",
+    permission="apps.role.reset_breaker",
+    request=ResetBreaker,
+    response=Role,
+    example={"reason": "the image is repaired"},
 )
 ENDPOINTS = (
     INSTANCE_CREATE,
@@ -215,7 +385,15 @@ ENDPOINTS = (
     INSTANCE_GET,
     ROLE_LIST,
     MEMBER_LIST,
+    MEMBER_GET,
     ACCESS_BUNDLE_GET,
     DECOMMISSION,
+    STOP,
+    START,
+    RESTART,
+    UPGRADE,
+    ROLLBACK,
     MEMBER_OPERATION_CREATE,
+    OPERATOR_SET,
+    BREAKER_RESET,
 )

@@ -2,7 +2,20 @@
 
 from typing import Final, Literal
 
-InstanceStatus = Literal["requested", "deploying", "running", "degraded", "failed", "deleting", "deleted"]
+InstanceStatus = Literal[
+    "requested",
+    "deploying",
+    "running",
+    "degraded",
+    "stopping",
+    "stopped",
+    "starting",
+    "upgrading",
+    "rolling_back",
+    "failed",
+    "deleting",
+    "deleted",
+]
 MemberStatus = Literal[
     "requested",
     "provisioning",
@@ -16,10 +29,13 @@ MemberStatus = Literal[
     "failed",
     "tombstoned",
 ]
-OperationStatus = Literal["accepted", "running", "succeeded", "failed", "cancelled"]
+OperationStatus = Literal["accepted", "running", "cancelling", "succeeded", "failed", "cancelled"]
 AllocationStatus = Literal["requested", "provisioning", "active", "failed", "releasing", "release_failed", "released"]
 NodeStatus = Literal["ready", "lost"]
+AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
+ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
+ArtifactTrust = Literal["unverified", "verified", "failed_verification", "revoked"]
 
 Table = dict[str, frozenset[str]]
 
@@ -28,33 +44,40 @@ def _table(**moves: str) -> Table:
     return {state: frozenset(targets.split()) for state, targets in moves.items()}
 
 
+_RUNNING_MOVES = "stopping starting upgrading rolling_back deleting failed"
 INSTANCE: Final = _table(
-    requested="deploying failed deleting",
-    deploying="running failed deleting",
-    running="degraded deleting",
-    degraded="running deleting",
-    failed="deploying deleting",
-    deleting="deleted failed",
+    requested="deploying running degraded failed deleting",
+    deploying="running degraded failed deleting",
+    running=f"degraded {_RUNNING_MOVES}",
+    degraded=f"running {_RUNNING_MOVES}",
+    stopping="stopped running degraded failed",
+    stopped="starting deleting",
+    starting="running degraded stopped failed",
+    upgrading="running degraded failed",
+    rolling_back="running degraded failed",
+    failed="deploying running degraded stopping stopped starting deleting deleted",
+    deleting="deleted failed running degraded stopped",
     deleted="",
 )
 MEMBER: Final = _table(
-    requested="provisioning failed removing tombstoned",
-    provisioning="joining failed removing tombstoned",
-    joining="ready failed removing tombstoned",
-    ready="degraded draining removing failed tombstoned",
-    degraded="ready draining removing failed tombstoned",
-    draining="drained ready failed removing tombstoned",
-    drained="ready removing failed tombstoned",
-    removing="removed failed tombstoned",
-    failed="provisioning joining removing removed tombstoned",
+    requested="provisioning removed degraded failed removing tombstoned",
+    provisioning="joining degraded failed removing tombstoned",
+    joining="ready degraded failed removing tombstoned",
+    ready="degraded draining drained removing failed tombstoned",
+    degraded="ready draining drained removing failed tombstoned",
+    draining="drained ready degraded failed removing tombstoned",
+    drained="ready degraded removing failed tombstoned",
+    removing="removed provisioning failed tombstoned",
+    failed="provisioning joining ready degraded drained removing removed tombstoned",
     removed="",
     tombstoned="",
 )
 OPERATION: Final = _table(
-    accepted="running failed cancelled",
-    running="succeeded failed cancelled",
+    accepted="running cancelling succeeded failed cancelled",
+    running="succeeded failed cancelling cancelled",
+    cancelling="succeeded failed cancelled",
     succeeded="",
-    failed="",
+    failed="accepted succeeded cancelled",
     cancelled="",
 )
 ALLOCATION: Final = _table(
@@ -66,9 +89,30 @@ ALLOCATION: Final = _table(
     release_failed="releasing",
     released="",
 )
+APP_VERSION: Final = _table(
+    registered="published withdrawn",
+    published="deprecated withdrawn",
+    deprecated="published withdrawn",
+    withdrawn="",
+)
+ARTIFACT: Final = _table(
+    published="promoted retired",
+    promoted="deprecated retired",
+    deprecated="retired",
+    retired="",
+)
+ARTIFACT_TRUST: Final = _table(
+    unverified="verified failed_verification revoked",
+    verified="failed_verification revoked",
+    failed_verification="verified revoked",
+    revoked="",
+)
 
+SERVING_MEMBER: Final = frozenset({"ready", "degraded"})
+"""It may have been given work."""
 GONE_MEMBER: Final = frozenset({"removed", "tombstoned"})
 ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
+"""Nobody works on it. A failed one can be taken up again, or closed, through its exits."""
 
 
 def may_move(table: Table, present: str, wanted: str) -> bool:

@@ -16,10 +16,11 @@ from gpuaas_contract.wire import NoBody
 AnyEndpoint = Endpoint[Any, Any]
 
 _DESCRIPTION = (
-    "The open app platform for GPU clouds. Text holds no NUL character, documents nest at most 64 levels, a body has "
-    "at most 1 MiB, and every caller has a limit of requests per second."
+    "The open app platform for GPU clouds. Text holds no NUL character, documents nest at most 64 levels, a JSON "
+    "body has at most 1 MiB, and every caller has a limit of requests per second."
 )
 _TEXT = {"type": "string"}
+_RAW = {"type": "string", "format": "binary"}
 _HEADERS: dict[str, dict[str, Any]] = {
     "X-Correlation-ID": {"required": True, "schema": _TEXT},
     "traceparent": {"required": True, "schema": _TEXT},
@@ -47,7 +48,7 @@ def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str,
     bodies = [endpoint.request for endpoint in endpoints] + [endpoint.response for endpoint in endpoints]
     kinds = list(dict.fromkeys([*bodies, errors.Problem]))
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    schema_of = dict(zip(kinds, shapes, strict=True))
+    schema_of = {**dict(zip(kinds, shapes, strict=True)), bytes: _RAW}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
@@ -81,7 +82,8 @@ def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
         content: dict[str, Any] = {"schema": schema_of[endpoint.request]}
         if endpoint.example:
             content["example"] = endpoint.example
-        found["requestBody"] = {"required": True, "content": {"application/json": content}}
+        media_type = "application/octet-stream" if endpoint.takes_bytes else "application/json"
+        found["requestBody"] = {"required": True, "content": {media_type: content}}
     return found
 
 
@@ -117,7 +119,7 @@ def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
 
 
 def _responses(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
-    media_type = "text/event-stream" if endpoint.streams else "application/json"
+    media_type = "text/event-stream" if endpoint.streams else endpoint.media_type
     tag = ("ETag",) if endpoint.tagged else ()
     answers: dict[str, Any] = {
         str(endpoint.status): {

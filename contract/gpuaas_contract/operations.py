@@ -1,41 +1,99 @@
-"""Operations: the one resource for every long change, as people and requesters see it."""
+"""Operations: the one resource for every long change, as people and requesters see it, and the ways out of one."""
 
 import datetime
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, PageSize, Query, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, WaitSeconds, Wire
 
-OperationKind = Literal["deploy", "decommission", "add", "drain", "resume", "remove"]
-FailureClass = Literal["retryable", "repairable", "needs_operator", "expired"]
+OperationKind = Literal[
+    "deploy",
+    "upgrade",
+    "rollback",
+    "stop",
+    "start",
+    "restart",
+    "decommission",
+    "add",
+    "drain",
+    "resume",
+    "remove",
+    "replace",
+    "action",
+    "preview",
+]
+FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired"]
+"""Try again · the controller will put it right · a person can repair and retry · only a person can go on · whoever
+worked on it or what it was about is gone · the deadline passed."""
+ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
 DEADLINES_S: dict[str, int] = {
     "deploy": 1800,
+    "upgrade": 7200,
+    "rollback": 7200,
+    "stop": 1800,
+    "start": 1800,
+    "restart": 1800,
     "decommission": 1800,
     "add": 1800,
     "drain": 86400,
     "resume": 600,
     "remove": 86400,
+    "replace": 86400,
+    "action": 300,
+    "preview": 30,
 }
 """Used where an app's manifest says nothing: an operation always has a deadline."""
 
-
-INSTANCE_KINDS = frozenset({"deploy", "decommission"})
+INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
 """Operations on the whole instance exclude every other."""
+ASKING_KINDS = frozenset({"action", "preview"})
+"""They change no member and exclude nobody, unless an app says that of an action."""
+DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
+"""They take members out of service: a role's disruption budget counts them."""
+PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
+"""With `dry_run=true` the app's controller is asked what would be hit."""
 
+_READY, _GONE = frozenset({"ready"}), frozenset({"removed", "tombstoned"})
 GOALS: dict[str, frozenset[str]] = {
-    "deploy": frozenset({"ready"}),
-    "add": frozenset({"ready"}),
+    "deploy": _READY,
+    "upgrade": _READY,
+    "rollback": _READY,
+    "stop": frozenset({"drained"}),
+    "start": _READY,
+    "restart": _READY,
+    "add": _READY,
     "drain": frozenset({"drained"}),
-    "resume": frozenset({"ready"}),
-    "remove": frozenset({"removed", "tombstoned"}),
-    "decommission": frozenset({"removed", "tombstoned"}),
+    "resume": _READY,
+    "remove": _GONE,
+    "replace": _READY,
+    "decommission": _GONE,
 }
 """Where each target of an operation must be for the operation to succeed."""
 
+UNDONE: dict[str, frozenset[str]] = {
+    "deploy": _GONE,
+    "add": _GONE,
+    "upgrade": _READY,
+    "rollback": _READY,
+    "stop": _READY,
+    "start": frozenset({"drained"}),
+    "restart": _READY,
+    "drain": _READY,
+    "resume": frozenset({"drained"}),
+    "remove": frozenset({"ready", "degraded", "draining", "drained"}),
+    "replace": _READY | _GONE,
+}
+"""Where each target is when an operation was undone; what is not here cannot be undone."""
+
 EVIDENCE_FRESH_FOR_S = 120
 """How old an observation may be that allows a removal."""
+CLOCKS_APART_S = 5
+"""How far ahead of the platform's clock an observer's may run."""
 
 
 class OperationError(Wire):
@@ -64,13 +122,49 @@ class Evidence(Wire):
     source: str
     observed_at: datetime.datetime
     detail: str = ""
+    running_work: int | None = None
+    """How many pieces of work ran; none when it could not be counted."""
+    work_digest: str = ""
+    """Digest of the list of running work, so that two observations can be compared."""
+
+
+class Work(Wire):
+    """One piece of work that an operation would hit."""
+
+    work_id: str
+    member_ids: list[str] = []
+    owner: str = ""
+    gpus: int = 0
+    started_at: datetime.datetime | None = None
+    ends_at: datetime.datetime | None = None
+    """When it is expected to end by itself; none when nobody knows."""
+
+
+class Preview(Wire):
+    """What would be hit, in the words of the app's controller."""
+
+    answered: bool
+    """False: no controller answered in time, so nothing is known."""
+    source: str = ""
+    observed_at: datetime.datetime | None = None
+    running_work: list[Work] = []
+    gpu_hours_at_stake: float = 0
+    done_by: datetime.datetime | None = None
+    """When it could be done without interrupting anything."""
+    irreversible: list[str] = []
+    """What cannot be undone afterwards."""
+    notes: list[str] = []
 
 
 class Target(Wire):
     member_id: str
-    outcome: Literal["pending", "succeeded", "failed"] = "pending"
+    outcome: Literal["pending", "succeeded", "failed", "skipped", "cancelled"] = "pending"
     error: str = ""
     evidence: Evidence | None = None
+    allocation_id: str = ""
+    """`replace`: the allocation the member moves to."""
+    previous_allocation_id: str = ""
+    """`replace`: the one it came from, once it has moved."""
 
 
 class Lease(Wire):
@@ -78,6 +172,33 @@ class Lease(Wire):
     claim_id: str
     epoch: int
     expires_at: datetime.datetime
+    actor_id: str = ""
+    """The account that claimed it; an epoch in other hands is worth nothing."""
+    cancel_requested: bool = False
+    """Somebody asked to cancel: undo what is half done, then complete."""
+
+
+class Exit(Wire):
+    """A way to go on with an operation that does not go on by itself."""
+
+    name: ExitName
+    permission: str
+    permitted: bool
+    """Whether the caller holds the permission here."""
+    meaning: str
+
+
+class ExitTaken(Wire):
+    name: ExitName
+    taken_by: str
+    reason: str
+    taken_at: datetime.datetime
+
+
+class Progress(Wire):
+    done: int = 0
+    total: int = 0
+    """Targets, ended and all; an operation without targets has none."""
 
 
 class Operation(Wire):
@@ -106,6 +227,29 @@ class Operation(Wire):
     created_at: datetime.datetime
     started_at: datetime.datetime | None
     ended_at: datetime.datetime | None
+    progress: Progress = Progress()
+    stop_after_failures: int = 0
+    """As soon as this many targets failed, the ones not begun are skipped; 0 goes on to the end."""
+    compensating: bool = False
+    """The controller undoes what is half done; ends as `cancelled`."""
+    from_version: str = ""
+    """`upgrade`, `rollback`: the app version before."""
+    to_version: str = ""
+    action: str = ""
+    """`action`: its name in the manifest."""
+    exclusive: bool = False
+    """`action`: the app wants nothing else to happen meanwhile."""
+    inputs: dict[str, Any] = {}
+    """`action`: what the caller gave; `upgrade`, `rollback`: the instance's inputs after it."""
+    result: dict[str, Any] | None = None
+    """What the controller said at the end of an action."""
+    preview_of: OperationKind | None = None
+    preview: Preview | None = None
+    operator_service_account_id: str = ""
+    """The only one that may claim it; empty: any service account of the project."""
+    exits_taken: list[ExitTaken] = []
+    exits: list[Exit] = []
+    """What may be done now. Filled when one operation is read, left out of lists."""
 
 
 class OperationQuery(Query):
@@ -120,10 +264,29 @@ class OperationListQuery(Query):
     instance_id: str = ""
 
 
+Reason = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters."),
+]
+
+
+class TakeExit(Request):
+    reason: Reason
+    """Why; kept with the operation and in the audit trail."""
+
+
+class GiveUpMembers(Request):
+    reason: Reason
+    member_ids: list[str] = []
+    """Empty: every target that failed."""
+
+
+_OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
+
 OPERATION_GET = Endpoint(
     "apps.operation.get",
     "GET",
-    "/api/v1/projects/{project_id}/operations/{operation_id}",
+    _OPERATION,
     "One operation with its steps; waits for the next change when asked",
     permission="apps.operation.read",
     request=NoBody,
@@ -140,4 +303,69 @@ OPERATION_LIST = Endpoint(
     query=OperationListQuery,
     response=Page[Operation],
 )
-ENDPOINTS = (OPERATION_GET, OPERATION_LIST)
+OPERATION_RETRY = Endpoint(
+    "apps.operation.retry",
+    "POST",
+    f"{_OPERATION}/retry",
+    "Take a failed operation up again; steps that succeeded are not repeated",
+    permission="apps.operation.retry",
+    request=TakeExit,
+    response=Operation,
+    status=202,
+    errors=(errors.OperationInProgress, errors.ExitUnavailable),
+    example={"reason": "the network is back"},
+)
+OPERATION_CANCEL = Endpoint(
+    "apps.operation.cancel",
+    "POST",
+    f"{_OPERATION}/cancel",
+    "Ask whoever works on it to stop and undo; one that nobody took up yet ends at once",
+    permission="apps.operation.cancel",
+    request=TakeExit,
+    response=Operation,
+    status=202,
+    errors=(errors.ExitUnavailable,),
+    example={"reason": "wrong machine"},
+)
+OPERATION_COMPENSATE = Endpoint(
+    "apps.operation.compensate",
+    "POST",
+    f"{_OPERATION}/compensate",
+    "Have a failed operation's half-done work undone",
+    permission="apps.operation.compensate",
+    request=TakeExit,
+    response=Operation,
+    status=202,
+    errors=(errors.OperationInProgress, errors.ExitUnavailable),
+    example={"reason": "give the machines back"},
+)
+OPERATION_FORCE_COMPLETE = Endpoint(
+    "apps.operation.force_complete",
+    "POST",
+    f"{_OPERATION}/force-complete",
+    "Declare an operation done that no controller can finish; nothing is done on any machine",
+    permission="apps.operation.force_complete",
+    request=TakeExit,
+    response=Operation,
+    errors=(errors.OperationInProgress, errors.ExitUnavailable),
+    example={"reason": "checked by hand: the machine is empty"},
+)
+OPERATION_TOMBSTONE = Endpoint(
+    "apps.operation.tombstone",
+    "POST",
+    f"{_OPERATION}/tombstone",
+    "Give up members of a failed operation that cannot be recovered",
+    permission="apps.operation.tombstone",
+    request=GiveUpMembers,
+    response=Operation,
+    errors=(errors.OperationInProgress, errors.ExitUnavailable),
+    example={"reason": "the machine burnt down"},
+)
+EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
+    "retry": OPERATION_RETRY,
+    "cancel": OPERATION_CANCEL,
+    "compensate": OPERATION_COMPENSATE,
+    "force_complete": OPERATION_FORCE_COMPLETE,
+    "tombstone": OPERATION_TOMBSTONE,
+}
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, *EXITS.values())

@@ -34,34 +34,81 @@ KEYS: dict[str, str] = {
     "catalog.app.read": "see the apps a project may deploy",
     "catalog.version.register": "register an app version",
     "catalog.version.publish": "publish an app version",
+    "catalog.version.retire": "deprecate or withdraw an app version",
     "catalog.entitlement.change": "decide which apps a project may deploy",
+    "artifacts.artifact.read": "see artifacts, the platform's shared ones included",
+    "artifacts.artifact.publish": "publish artifacts: say what they are, upload, attach the signature",
+    "artifacts.artifact.verify": "have artifacts verified",
+    "artifacts.artifact.promote": "promote verified artifacts into channels",
+    "artifacts.artifact.retire": "deprecate and retire artifacts",
+    "artifacts.artifact.revoke": "withdraw trust in an artifact for good",
+    "artifacts.artifact.deliver": "get a short-lived token to fetch an artifact with",
+    "artifacts.trust_key.read": "see whose signatures on artifacts count",
+    "artifacts.trust_key.change": "decide whose signatures on artifacts count",
+    "artifacts.shared.read": "see the platform's shared artifacts and trust keys",
+    "artifacts.shared.change": "publish and end shared artifacts, decide whose signatures count everywhere",
     "capacity.enrolment.create": "admit a node",
     "capacity.node.read": "see nodes",
     "capacity.allocation.create": "claim a node for a project",
     "capacity.allocation.read": "see allocations",
     "capacity.allocation.release": "give a node back",
     "access.machine.connect": "log in to an allocation's machine",
+    "access.secret.issue": "issue runtime secrets for an operation (app controllers)",
+    "access.secret.open": "open a delivery of a runtime secret, once (app controllers)",
+    "access.secret.read": "see which runtime secrets an instance has, never their values",
+    "access.secret.revoke": "destroy a runtime secret",
     "apps.instance.create": "deploy an app",
     "apps.instance.read": "see app instances, their roles, members and access bundle",
+    "apps.instance.stop": "stop an app instance",
+    "apps.instance.start": "start a stopped app instance",
+    "apps.instance.restart": "restart an app instance",
+    "apps.instance.upgrade": "move an app instance to another version",
+    "apps.instance.rollback": "go back to the version before",
     "apps.instance.decommission": "tear an app instance down",
-    "apps.member.operate": "add, drain, resume and remove members",
+    "apps.instance.set_operator": "say whose controller works on an app instance",
+    "apps.member.operate": "add, drain, resume, remove and replace members",
+    "apps.hold.place": "keep a member from work or removal, and lift one's own holds",
+    "apps.role.reset_breaker": "allow adding to a role again after too many failures",
     "apps.operation.read": "see operations",
+    "apps.operation.retry": "take a failed operation up again",
+    "apps.operation.cancel": "stop an operation and have it undone",
+    "apps.operation.compensate": "have a failed operation's half-done work undone",
+    "apps.operation.force": "go on against holds, budgets and missing evidence",
+    "apps.operation.force_complete": "declare an operation done that nobody can finish",
+    "apps.operation.tombstone": "give up members that cannot be recovered",
     "apps.operation.execute": "claim operations and report on them (app controllers)",
+    "usage.record.report": "report usage of an app instance (app controllers)",
+    "usage.record.read": "see usage and export it",
     "record.event.read": "follow events",
+    "record.correlation.read": "see what happened under one correlation id",
     "record.audit.read": "read the audit trail",
     "record.audit.read_all": "read the audit trail of every organisation and of the platform",
 }
 
-_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read"}
+_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read", "artifacts.shared.read"}
 _ADMIN_READ = {"identity.binding.read", "identity.service_account_key.read"}
 _READ = frozenset(key for key in KEYS if key.endswith(".read")) - _PLATFORM_ONLY_READ - _ADMIN_READ
 _MEMBER = _READ | {
     "capacity.allocation.create",
     "capacity.allocation.release",
     "access.machine.connect",
+    "access.secret.revoke",
+    "artifacts.artifact.publish",
+    "artifacts.artifact.verify",
+    "artifacts.artifact.deliver",
     "apps.instance.create",
+    "apps.instance.stop",
+    "apps.instance.start",
+    "apps.instance.restart",
+    "apps.instance.upgrade",
+    "apps.instance.rollback",
     "apps.instance.decommission",
     "apps.member.operate",
+    "apps.hold.place",
+    "apps.role.reset_breaker",
+    "apps.operation.retry",
+    "apps.operation.cancel",
+    "apps.operation.compensate",
 }
 _LASTING = {
     "identity.binding.change",
@@ -69,12 +116,19 @@ _LASTING = {
     "identity.service_account_key.create",
     "identity.service_account_key.rotate",
     "policy.overlay.change_project",
+    "artifacts.trust_key.change",
 }
 """What would outlive the one who holds it: temporary access never includes these."""
+_AGAINST_SAFETY = {"apps.operation.force", "apps.operation.force_complete", "apps.operation.tombstone"}
+"""What may lose running work or leave something behind: for admins of the project only."""
+_ARTIFACT_DECISIONS = {"artifacts.artifact.promote", "artifacts.artifact.retire", "artifacts.artifact.revoke"}
 _PROJECT_ADMIN = (
     _MEMBER
+    | _ARTIFACT_DECISIONS
     | _ADMIN_READ
     | _LASTING
+    | _AGAINST_SAFETY
+    | {"apps.instance.set_operator"}
     | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
@@ -82,12 +136,17 @@ _TENANT_ADMIN = _PROJECT_ADMIN | {
     "catalog.entitlement.change",
     "policy.overlay.change_org",
 }
+_CONTROLLER = {"apps.operation.execute", "access.secret.issue", "access.secret.open", "usage.record.report"}
 _INSIDE_PROJECTS = (
     "apps.",
     "access.",
+    "artifacts.artifact.",
+    "artifacts.trust_key.",
     "capacity.allocation.",
     "identity.service_account",
+    "usage.",
     "record.event.read",
+    "record.correlation.read",
     "policy.overlay.change_org",
     "policy.overlay.change_project",
 )
@@ -100,7 +159,7 @@ ROLES: dict[str, frozenset[str]] = {
     "project_admin": _PROJECT_ADMIN,
     "project_member": _MEMBER,
     "viewer": _READ - {"record.audit.read"},
-    "service_account": (_MEMBER | {"apps.operation.execute"}) - {"record.audit.read"},
+    "service_account": (_MEMBER | _CONTROLLER) - {"record.audit.read"},
     "break_glass": _PROJECT_ADMIN - _LASTING,
 }
 """Role -> keys. A role is bound at the platform, an organisation or a project, and reaches everything below it."""

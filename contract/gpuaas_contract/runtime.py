@@ -2,14 +2,18 @@
 
 Every report carries the epoch its claim returned; the platform refuses a lower one."""
 
-from typing import Any
+import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation
-from gpuaas_contract.wire import Request, WaitSeconds, Wire
+from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
 
 class ClaimOperation(Request):
@@ -19,14 +23,19 @@ class ClaimOperation(Request):
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
     lease_s: int = 15
     wait_s: WaitSeconds = 0
+    controller_version: str = ""
+    """Of the caller's own program, for people."""
 
 
 class Claim(Wire):
-    """All a controller needs to start: the operation, its instance and its live members. Empty if nothing waits."""
+    """All a controller needs to start: the operation, its instance, its live members and the holds on them.
+
+    Empty if nothing waits."""
 
     operation: Operation | None = None
     instance: Instance | None = None
     members: list[Member] = []
+    holds: list[Hold] = []
     epoch: int = 0
 
 
@@ -53,7 +62,13 @@ class ReportMember(Request):
 
 
 class CompleteOperation(Request):
+    """Every target is where it should be, failed, or undone; the platform says what that makes of the operation."""
+
     epoch: int
+    result: dict[str, Any] | None = None
+    """`action`: what it brought."""
+    preview: Preview | None = None
+    """`preview`: what would be hit."""
 
 
 class FailOperation(Request):
@@ -70,6 +85,59 @@ class PublishAccess(Request):
     paths: dict[str, str] = {}
     commands: list[Command] = []
     notes: list[str] = []
+
+
+class ReportedCondition(Request):
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*(?!\n)$")]
+    status: Literal["true", "false", "unknown"]
+    reason: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    message: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class ObservedMember(Request):
+    member_id: str
+    revision: int
+    """Of the member as the observer knew it: an observation of an older one is refused."""
+    status: MemberStatus
+    status_reason: str = ""
+    adapter_detail: dict[str, Any] | None = None
+    observed_version: str | None = None
+
+
+class ReportRuntime(Request):
+    """What a controller sees between operations."""
+
+    holder: str
+    observed_revision: int
+    """Of the instance as the observer knew it."""
+    conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
+    """Those named replace what was said of their type before; others stay."""
+    members: Annotated[list[ObservedMember], msgspec.Meta(max_length=1024)] = []
+
+
+class RefusedObservation(Wire):
+    member_id: str
+    code: Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
+    message: str
+
+
+class RuntimeReported(Wire):
+    instance: Instance
+    members: list[Member]
+    """As they are now, for the next report."""
+    refused: list[RefusedObservation]
+
+
+class Controller(Wire):
+    """An app controller that asks for work in this project."""
+
+    controller_id: str
+    project_id: str
+    app_slug: str
+    holder: str
+    actor_id: str
+    version: str
+    last_seen_at: datetime.datetime
 
 
 _OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
@@ -154,4 +222,35 @@ FAIL = Endpoint(
     repeat="natural",
     errors=(errors.LeaseLost,),
 )
-ENDPOINTS = (CLAIM, HEARTBEAT, STEP_REPORT, MEMBER_REPORT, ACCESS_PUBLISH, COMPLETE, FAIL)
+RUNTIME_REPORT = Endpoint(
+    "runtime.report",
+    "PUT",
+    "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
+    "Say how the instance and its members are, between operations",
+    permission="apps.operation.execute",
+    request=ReportRuntime,
+    response=RuntimeReported,
+    audited=False,
+    repeat="natural",
+)
+CONTROLLER_LIST = Endpoint(
+    "runtime.controller.list",
+    "GET",
+    "/api/v1/projects/{project_id}/controllers",
+    "App controllers and when each was last heard of",
+    permission="apps.instance.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[Controller],
+)
+ENDPOINTS = (
+    CLAIM,
+    HEARTBEAT,
+    STEP_REPORT,
+    MEMBER_REPORT,
+    ACCESS_PUBLISH,
+    COMPLETE,
+    FAIL,
+    RUNTIME_REPORT,
+    CONTROLLER_LIST,
+)

@@ -12,6 +12,9 @@ LIFECYCLES = {
     "member": (lifecycles.MEMBER, "requested"),
     "operation": (lifecycles.OPERATION, "accepted"),
     "allocation": (lifecycles.ALLOCATION, "requested"),
+    "artifact": (lifecycles.ARTIFACT, "published"),
+    "artifact_trust": (lifecycles.ARTIFACT_TRUST, "unverified"),
+    "app_version": (lifecycles.APP_VERSION, "registered"),
 }
 
 
@@ -82,7 +85,7 @@ def test_error_codes_are_stable_words_with_a_fix() -> None:
 
 
 def test_event_names_say_domain_thing_and_what_happened() -> None:
-    assert all(re.fullmatch(r"[a-z]+\.[a-z_]+\.[a-z]+", name) for name in event_types.TYPES)
+    assert all(re.fullmatch(r"[a-z]+\.[a-z_]+\.[a-z_]+", name) for name in event_types.TYPES)
 
 
 def test_examples_fit_their_request() -> None:

@@ -4,17 +4,19 @@
 """
 
 import datetime
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Binding, Project
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
+from gpuaas_platform.kit import clock, custody, db, hub, ids, keys, tables, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.kit.tables import Document
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -31,6 +33,7 @@ class Site:
     keys: keys.Keys
     clock: clock.Clock
     tails: tail.Tails
+    custody: custody.SecretStore
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
@@ -88,6 +91,8 @@ class Call:
     """A header by its lower-case name; empty when it was not sent."""
     details: dict[str, Any] = field(default_factory=dict)
     """What a write wants its audit row to say beside the ids. Never a secret."""
+    dry_run: bool = False
+    """Nothing that is written is kept; what cannot be taken back, outside the store, must not be done."""
 
     @property
     def caller(self) -> Caller:
@@ -96,6 +101,12 @@ class Call:
     @property
     def now(self) -> datetime.datetime:
         return self.origin.now
+
+    async def page(self, reader: db.Reader, table: tables.Table[Document], where: str, *values: Any) -> Page[Document]:
+        """The page of a list that the query asks for, in order of creation. Its items are good for encoding only."""
+        size, token = self.query.page_size, self.query.page_token
+        found, following = await tables.page_as_stored(table, reader, where, list(values), size=size, token=token)
+        return Page(items=found, next_page_token=following)
 
     def in_project(self) -> Project:
         if self.project is None:
@@ -107,11 +118,15 @@ def system_origin(now: datetime.datetime, correlation_id: str = "") -> Origin:
     return Origin(Caller("system", "platform"), correlation_id or ids.new("cor"), now)
 
 
+class CutOff(Exception):
+    """The rest of a stream cannot be told: the connection is cut, so that nobody takes a part for the whole."""
+
+
 class Source(Protocol):
     """An open stream, as the edge sees it."""
 
     async def next(self) -> bytes:
-        """The next bytes to send; none when the stream is over."""
+        """The next bytes to send; none when the stream is over. May raise `CutOff`."""
 
     def end(self) -> None:
         """Make `next` say that it is over."""
@@ -138,6 +153,7 @@ class Routes:
     flows: dict[str, Flow] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
     preparations: dict[str, Flow] = field(default_factory=dict)
+    settlements: dict[str, Flow] = field(default_factory=dict)
 
     def read(
         self, endpoint: Endpoint[Body, Answer]
@@ -169,6 +185,31 @@ class Routes:
         def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
             self.writes[endpoint.name] = handler
             self.preparations[endpoint.name] = prepare
+            return handler
+
+        return register
+
+    def upload(
+        self, endpoint: Endpoint[bytes, Answer], take: Callable[[Call, AsyncIterator[bytes]], Awaitable[Prepared]]
+    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
+        """A write whose body is raw: `take` reads it as it comes, before the transaction."""
+
+        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
+            self.writes[endpoint.name] = handler
+            self.preparations[endpoint.name] = take
+            return handler
+
+        return register
+
+    def settled(
+        self, endpoint: Endpoint[Body, Answer]
+    ) -> Callable[[Callable[[Call, Answer], Awaitable[Answer]]], Callable[[Call, Answer], Awaitable[Answer]]]:
+        """Slow work behind a write: runs after its commit, or after a dry run's roll-back, and gives the answer."""
+
+        def register(
+            handler: Callable[[Call, Answer], Awaitable[Answer]],
+        ) -> Callable[[Call, Answer], Awaitable[Answer]]:
+            self.settlements[endpoint.name] = handler
             return handler
 
         return register

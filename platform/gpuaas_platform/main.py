@@ -1,4 +1,4 @@
-"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail."""
+"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail, rotate keys."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from gpuaas_platform import audit_command, server
+from gpuaas_platform import audit_command, custody_command, server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
@@ -46,6 +46,8 @@ def _run(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=Path(options.data).absolute(), database_url=options.database)
     if options.command == "audit":
         return audit_command.run(settings, options)
+    if options.command == "custody":
+        return custody_command.run(settings)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
@@ -54,6 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         _with_oidc(settings, options),
         log_level=options.log_level,
         otlp_endpoint=options.otlp_endpoint,
+        artifact_internal_hosts=tuple(options.artifact_internal_host or ()),
         rate_limit_per_s=options.rate_limit_per_s,
         rate_limit_burst=max(1, int(options.rate_limit_per_s * 2)),
     )
@@ -79,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_oidc_options(command)
         else:
             command.add_argument("--name", default="admin", help="name of the admin")
-    for command in audit_command.add_parser(commands):
+    for command in [*audit_command.add_parser(commands), *custody_command.add_parser(commands)]:
         _add_store_options(command)
     return parser
 
@@ -139,6 +142,11 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--otlp-endpoint",
         default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
+    )
+    command.add_argument(
+        "--artifact-internal-host",
+        action="append",
+        help="host on a private or loopback address that artifacts may be fetched from, repeatable; default none",
     )
 
 

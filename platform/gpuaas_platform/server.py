@@ -17,6 +17,9 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
+from gpuaas_platform.access import secrets_reconcile
+from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
+from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity.routes import routes as capacity_routes
@@ -27,13 +30,16 @@ from gpuaas_platform.identity.account_routes import routes as account_routes
 from gpuaas_platform.identity.people_routes import routes as people_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.instances import reconcile as instances_reconcile
+from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, sqlite, tail
+from gpuaas_platform.instances.secret_routes import routes as secret_routes
+from gpuaas_platform.kit import clock, db, embedded_custody, hub, keys, loop, migrate, openid, postgres, sqlite, tail
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
+from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
 
@@ -44,8 +50,12 @@ DOMAINS: tuple[Routes, ...] = (
     account_routes,
     policy_routes,
     catalog_routes,
+    artifacts_routes,
     capacity_routes,
     instances_routes,
+    secret_routes,
+    correlation_routes,
+    usage_routes,
 )
 
 
@@ -90,6 +100,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             keys=keys.load(_keys_folder(settings)),
             clock=now,
             tails=tails,
+            custody=embedded_custody.EmbeddedCustody(database, settings.data_dir),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
             openid=_openid_provider(settings),
@@ -122,7 +133,9 @@ def bind(listens: Sequence[Listen]) -> list[socket.socket]:
 @contextlib.asynccontextmanager
 async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
+        artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
         capacity_reconcile.TOPIC: capacity_reconcile.sweep,
+        secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         instances_reconcile.TOPIC: instances_reconcile.sweep,
         edge_reconcile.TOPIC: edge_reconcile.sweep,
         record_retention.TOPIC: record_retention.sweep,

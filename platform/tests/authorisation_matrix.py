@@ -9,14 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import artifact_world
 import httpx
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import bindings, identity, instances, registry, runtime
+from gpuaas_contract import bindings, holds, identity, instances, operations, registry, runtime, secrets
 from gpuaas_contract.endpoint import Endpoint
 from platform_world import MANIFEST, PASSWORD, World, enrol_body, login_body, ssh_public_key
 
 AnyEndpoint = Endpoint[Any, Any]
+
+ARTIFACT = msgspec.json.encode("matrix")
+"""Content that is a JSON text too, so that one way of sending fits every route."""
+SIGNER = artifact_world.Signer()
 
 PLACES = ("own", "sibling", "other_org", "absent")
 """A project of mine, another of the same organisation, one of another organisation, none at all."""
@@ -28,6 +33,8 @@ _CORRELATION = re.compile(r'"correlation_id":"[^"]*"')
 @dataclass
 class Place:
     params: dict[str, str]
+    controller: str = ""
+    """Token of the service account that holds its operation."""
     secrets: list[str] = field(default_factory=list)
     """Ids that nobody beyond this place may ever be shown."""
 
@@ -66,6 +73,7 @@ async def cast(world: World) -> Cast:
     org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
     other_org = (await world.call(identity.ORG_CREATE, {"name": "other"})).org_id
     await world.entitled_app()
+    await artifact_world.shared(world, SIGNER, ARTIFACT)
     own = await _place(world, org_id, world.project_id, "own")
     places = {
         "own": own,
@@ -106,8 +114,8 @@ async def cast(world: World) -> Cast:
     revoked = await world.service_account("revoked")
     await _revoke(world)
     actors += [
-        Actor("sa_own", await world.service_account("working"), only["own"]),
-        Actor("sa_sibling", await world.service_account("w2", places["sibling"].params["project_id"]), only["sibling"]),
+        Actor("sa_own", places["own"].controller, only["own"]),
+        Actor("sa_sibling", places["sibling"].controller, only["sibling"]),
         Actor("sa_revoked", revoked),
         Actor("sa_expired", expired),
         Actor("node", nodes[0].token, only["own"]),
@@ -217,6 +225,8 @@ def _request(
     for level in ("org", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]
+    if endpoint.name.startswith("artifacts.shared_"):
+        params["artifact_id"] = params["shared_artifact_id"]
     return client.build_request(
         endpoint.method, endpoint.path.format(**params), content=content, params=query, headers=headers
     )
@@ -244,12 +254,21 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "identity.break_glass.create": {"project_id": params["project_id"], "reason": "testing the glass"},
         "policy.explain": {"region": "local"},
         "catalog.version.register": {**MANIFEST, "version": "9.9.9"},
+        "catalog.version.publish": {"channels": ["stable"]},
+        "catalog.version.deprecate": {"reason": "matrix"},
+        "catalog.version.withdraw": {"reason": "matrix"},
         "catalog.entitlement.set": {"enabled": True},
         "capacity.enrolment.create": {"name": "made"},
         "capacity.allocation.create": {},
         "access.machine.grant": {"public_key": _PUBLIC_KEY},
         "apps.instance.create": {"name": "made", "app_slug": "toy", "topology": "pair", "inputs": {}},
-        "apps.instance.decommission": {"reason": "matrix"},
+        **{f"apps.instance.{verb}": {"reason": "matrix"} for verb in _VERBS},
+        "apps.instance.upgrade": {"version": "1.1.0"},
+        "apps.instance.set_operator": {"operator_service_account_id": "", "reason": "matrix"},
+        **{f"apps.operation.{way}": {"reason": "matrix"} for way in operations.EXITS},
+        "apps.role.reset_breaker": {"reason": "matrix"},
+        "apps.hold.place": {"name": "made", "kind": "no_work", "reason": "matrix"},
+        "apps.action.invoke": {"reason": "matrix"},
         "apps.member.operate": {"kind": "drain", "member_ids": [params["member_id"]], "reason": "matrix"},
         "runtime.claim": {"app_slug": "toy", "holder": "matrix", "claim_id": "matrix"},
         "runtime.heartbeat": {"epoch": 1},
@@ -257,18 +276,49 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "runtime.member": {"epoch": 1, "status": "provisioning"},
         "runtime.access": {"epoch": 1},
         "runtime.complete": {"epoch": 1},
+        "runtime.report": {"holder": "matrix", "observed_revision": 1},
         "runtime.fail": {"epoch": 1, "code": "x", "message": "x", "failure_class": "retryable"},
+        "access.secret.issue": {"epoch": 1, "purpose": "role_join", "name": "made"},
+        "access.secret.open": {"operation_id": params["operation_id"], "epoch": 1},
+        "usage.record.report": {"records": [_USAGE]},
         "node.enrol": msgspec.to_builtins(enrol_body("none", "agent", Ed25519PrivateKey.generate())),
         "node.token": found.node_login,
         "node.status": {"agent_version": "1", "boot_id": "1", "facts": facts},
         "node.task.result": {"status": "succeeded"},
     }
+    if endpoint.name.startswith("artifacts."):
+        return _artifact_body(endpoint.name.replace(".shared_", "."))
     if endpoint.name.endswith("_binding.create"):
         return {"user_id": params["user_id"], "role": role.get(endpoint.name, "viewer")}
     return bodies.get(endpoint.name, {} if endpoint.name.startswith("policy.") and endpoint.mutates else None)
 
 
+def _artifact_body(name: str) -> Any:
+    bodies: dict[str, Any] = {
+        "artifacts.artifact.publish": artifact_world.intent(ARTIFACT, name="made"),
+        "artifacts.content.put": "matrix",
+        "artifacts.signature.put": SIGNER.envelope(artifact_world.digest_of(ARTIFACT)),
+        "artifacts.artifact.verify": {},
+        "artifacts.artifact.promote": {"channel": "matrix"},
+        "artifacts.artifact.deprecate": {"reason": "matrix"},
+        "artifacts.artifact.retire": {"reason": "matrix"},
+        "artifacts.artifact.revoke": {"reason": "matrix"},
+        "artifacts.trust_key.put": {"public_key_pem": SIGNER.public_pem()},
+        "artifacts.delivery.create": {"purpose": "matrix"},
+    }
+    return bodies.get(name)
+
+
+_VERBS = ("stop", "start", "restart", "rollback", "decommission")
 _PUBLIC_KEY = ssh_public_key(Ed25519PrivateKey.generate())
+_USAGE = {
+    "record_id": "matrix",
+    "meter": "time",
+    "quantity": "1",
+    "unit": "hour",
+    "started_at": "2026-01-01T00:00:00Z",
+    "ended_at": "2026-01-01T01:00:00Z",
+}
 
 
 def _normal(text: str, params: dict[str, str]) -> str:
@@ -283,6 +333,9 @@ def _absent(value: str) -> str:
     return f"{prefix}_{'0' * 26}" if rest else value
 
 
+_MORE_SECRETS = ("hold_id", "secret_id", "delivery_id", "correlation_id", "artifact_id", "artifact_delivery_id")
+
+
 async def _place(world: World, org_id: str, project_id: str, name: str) -> Place:
     """A project with one of everything in it, an operation held by its own controller included."""
     at_home, world.project_id = world.project_id, project_id
@@ -294,8 +347,20 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     assert claim.operation is not None
     operation_id = claim.operation.operation_id
     await world.call(runtime.ACCESS_PUBLISH, {"epoch": claim.epoch}, token=controller, operation_id=operation_id)
+    asked = {"epoch": claim.epoch, "purpose": "role_join", "name": "made"}
+    issued = await world.call(secrets.SECRET_ISSUE, asked, token=controller, operation_id=operation_id)
+    held = await world.call(
+        holds.HOLD_PLACE,
+        {"name": "made", "kind": "no_removal", "reason": "matrix"},
+        instance_id=deployed.instance.instance_id,
+        member_id=claim.members[0].member_id,
+    )
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "target"})
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+    await artifact_world.trust(world, SIGNER, "release")
+    artifact = await artifact_world.promoted(world, SIGNER, ARTIFACT)
+    handed_out = await artifact_world.delivery(world, artifact)
+    (shared,) = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
     person = await world.person(f"guest-of-{name}")
     role = {"user_id": person.user_id, "role": "tenant_admin"}
     bound_org = await world.call(bindings.ORG_BINDING_CREATE, role, org_id=org_id)
@@ -309,6 +374,12 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "operation_id": operation_id,
         "member_id": claim.members[0].member_id,
         "allocation_id": claim.members[0].allocation_id,
+        "hold_id": held.hold_id,
+        "component_key": "hand",
+        "action": "paint",
+        "secret_id": issued.secret.secret_id,
+        "delivery_id": issued.delivery_id,
+        "correlation_id": claim.operation.correlation_id,
         "service_account_id": account.service_account_id,
         "key_id": key.key_id,
         "binding_id": bound.binding_id,
@@ -316,11 +387,15 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "platform_binding_id": bound_above.binding_id,
         "user_id": person.user_id,
         "session_id": "ses_" + "0" * 26,
+        "artifact_id": artifact.artifact_id,
+        "shared_artifact_id": shared.artifact_id,
+        "artifact_delivery_id": handed_out.delivery_id,
+        "trust_key_id": "release",
         "app_slug": "toy",
         "version": "1.0.0",
     }
     secret = ("project_id", "instance_id", "operation_id", "member_id", "allocation_id", "service_account_id", "key_id")
-    return Place(params, [params[name] for name in secret])
+    return Place(params, controller, [params[name] for name in (*secret, *_MORE_SECRETS)])
 
 
 async def _project(world: World, org_id: str, name: str) -> str:

@@ -43,6 +43,11 @@ MANIFEST: dict[str, Any] = {
         "additionalProperties": False,
     },
     "deadlines_s": {"deploy": 600},
+    "secret_purposes": ["artifact_pull", "role_join"],
+    "permissions": {"toy.wall.paint": {"meaning": "paint walls", "roles": ["project_member"]}},
+    "actions": [
+        {"name": "paint", "title": "Paint a wall", "permission": "toy.wall.paint", "input_schema": {"type": "object"}}
+    ],
 }
 
 
@@ -181,7 +186,7 @@ class World:
 
     async def entitled_app(self, **changes: Any) -> None:
         await self.call(catalog.VERSION_REGISTER, {**MANIFEST, **changes})
-        await self.call(catalog.VERSION_PUBLISH, app_slug="toy", version="1.0.0")
+        await self.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug="toy", version="1.0.0")
         await self.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
 
     async def deploy(self, name: str = "one", hands: int = 1) -> instances.Deployed:

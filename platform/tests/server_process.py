@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 
 import httpx
 import msgspec
-from gpuaas_contract import catalog, events, identity
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import capacity, catalog, events, identity, node
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_platform.kit import ids
+from platform_world import Node, enrol_body, login_body
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -112,11 +115,31 @@ class Cloud:
 
     async def service_account(self, name: str) -> str:
         """A new service account's token."""
+        key = await self.service_account_key(name)
+        return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, key, token="")).access_token
+
+    async def service_account_key(self, name: str) -> identity.ServiceAccountLogin:
+        """A key of a new service account."""
         account = await self.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
         account_id = account.service_account_id
         key = await self.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account_id)
-        login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
-        return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login, token="")).access_token
+        return identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+
+    async def allocation(self) -> str:
+        """An active allocation on a new node, which is enrolled and answers as its agent would."""
+        name = ids.new("node")
+        admitted = await self.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name))
+        key = Ed25519PrivateKey.generate()
+        enrolled = await self.call(node.ENROL, enrol_body(admitted.token, name, key), token="")
+        body = login_body(Node(enrolled.node_id, name, key, ""), int(time.time()), uuid.uuid4().hex)
+        token = (await self.call(node.NODE_TOKEN, body, token="")).access_token
+        allocation = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+        given = (await self.call(node.TASK_NEXT, token=token)).task
+        assert given is not None
+        task_id = msgspec.json.decode(given.payload)["task_id"]
+        result = {"status": "succeeded", "result": {}}
+        await self.call(node.TASK_RESULT, result, token=token, task_id=task_id)
+        return allocation.allocation_id
 
     async def make_event(self) -> str:
         """One event; the correlation id it carries."""

@@ -5,21 +5,29 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+import artifact_world
 import httpx
 from gpuaas_contract import (
+    actions,
+    artifacts,
     audit,
     bindings,
     capacity,
+    catalog,
+    holds,
     identity,
     instances,
     policy,
     registry,
     runtime,
+    secrets,
     sessions,
+    usage,
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
-from platform_world import PASSWORD, World
+from platform_world import MANIFEST, PASSWORD, World
+from scripted_controller import CLUSTERED, Cluster, Controller, publish_version, take_exit
 
 NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
@@ -96,8 +104,11 @@ async def _tour(world: World) -> None:
     await world.call(identity.ORG_CREATE, {"name": "second"})
     for overlay in (policy.GLOBAL_SET, policy.ORG_SET, policy.PROJECT_SET):
         await world.call(overlay, {"reason": "none needed"}, org_id=org_id)
-    await world.entitled_app()
+    await world.entitled_app(**CLUSTERED)
+    await _catalog(world)
+    await _operations(world)
     await _app(world)
+    await _artifacts(world)
 
 
 async def _people(world: World, org_id: str) -> None:
@@ -137,6 +148,17 @@ async def _service_accounts(world: World) -> None:
         await world.call(endpoint, service_account_id=account)
 
 
+async def _catalog(world: World) -> None:
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "version": "0.9.0"})
+    moves: tuple[tuple[Endpoint[Any, catalog.AppVersion], dict[str, str]], ...] = (
+        (catalog.VERSION_PUBLISH, {}),
+        (catalog.VERSION_DEPRECATE, {"reason": "1.0.0 is faster"}),
+        (catalog.VERSION_WITHDRAW, {"reason": "loses data"}),
+    )
+    for endpoint, body in moves:
+        await world.call(endpoint, body, app_slug="toy", version="0.9.0")
+
+
 async def _app(world: World) -> None:
     """Deploy, use, break, tear down, give back."""
     token = await world.service_account()
@@ -154,12 +176,81 @@ async def _app(world: World) -> None:
     await world.call(runtime.STEP_REPORT, step, token=token, operation_id=operation_id)
     bundle = {"epoch": claim.epoch, "notes": ["hello"]}
     await world.call(runtime.ACCESS_PUBLISH, bundle, token=token, operation_id=operation_id)
+    await _secrets_and_usage(world, token, claim)
     failure = {"epoch": claim.epoch, "code": "boom", "message": "it broke", "failure_class": "needs_operator"}
     await world.call(runtime.FAIL, failure, token=token, operation_id=operation_id)
     free = await world.allocation("free")
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=free.allocation_id)
     body = {"force": True, "reason": "no longer needed"}
     await world.call(instances.DECOMMISSION, body, instance_id=instance_id)
+
+
+async def _operations(world: World) -> None:
+    """Every change of a whole instance, every exit of an operation, and what people do to its members beside that."""
+    controller = await Controller.start(world, "operator")
+    cluster = Cluster(world, controller, (await world.deploy("two", hands=2)).instance.instance_id)
+    await controller.carry_out()
+    await publish_version(world, "1.1.0", upgrades_from=["1.0.0"], rollback_to=["1.0.0"])
+    for verb in ("stop", "start", "restart", "upgrade", "rollback"):
+        await cluster.change(verb, **({"version": "1.1.0"} if verb == "upgrade" else {}))
+        await controller.carry_out()
+    first, second = await cluster.hands()
+    held = await cluster.hold(first, "no_work")
+    await world.call(holds.HOLD_LIFT, instance_id=cluster.instance_id, hold_id=held.hold_id)
+    why = {"reason": "the image is repaired"}
+    await world.call(instances.BREAKER_RESET, why, instance_id=cluster.instance_id, component_key="hand")
+    operator = {"operator_service_account_id": "", "reason": "whoever is there"}
+    await world.call(instances.OPERATOR_SET, operator, instance_id=cluster.instance_id)
+    await world.call(actions.ACTION_INVOKE, {}, instance_id=cluster.instance_id, action="paint")
+    await (await controller.take()).complete(result={"coats": 2})
+    await take_exit(world, await cluster.operate("drain", first), "cancel")
+    for name in ("retry", "compensate", "force_complete"):
+        drain = await cluster.operate("drain", first)
+        await (await controller.take()).fail()
+        await take_exit(world, drain, name)
+        if name != "force_complete":
+            await (await controller.take()).fail()
+    remove = await cluster.operate("remove", second, force=True, reason="it burnt down")
+    await (await controller.take()).fail("lost")
+    await take_exit(world, remove, "tombstone")
+
+
+async def _secrets_and_usage(world: World, token: str, claim: runtime.Claim) -> None:
+    assert claim.operation is not None
+    operation_id, instance_id = claim.operation.operation_id, claim.operation.instance_id
+    asked = {"epoch": claim.epoch, "purpose": "role_join", "name": "join"}
+    issued = await world.call(secrets.SECRET_ISSUE, asked, token=token, operation_id=operation_id)
+    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
+    await world.call(secrets.SECRET_REVOKE, instance_id=instance_id, secret_id=issued.secret.secret_id)
+    record = {"record_id": "r1", "meter": "time", "quantity": "1", "unit": "hour"}
+    moments = {"started_at": world.clock(), "ended_at": world.clock()}
+    await world.call(usage.USAGE_REPORT, {"records": [record | moments]}, token=token, instance_id=instance_id)
+
+
+async def _artifacts(world: World) -> None:
+    """From publishing to revoking, in the project and for everybody; the first of each kind is ended gently."""
+    signer = artifact_world.Signer()
+    await artifact_world.trust(world, signer, "release")
+    first = await artifact_world.promoted(world, signer)
+    await artifact_world.delivery(world, first)
+    shared = await artifact_world.shared(world, signer)
+    envelope = signer.envelope(first.digest)
+    for sign, deprecate, retire, revoke, found in (
+        (artifacts.SIGNATURE_PUT, artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE, first),
+        (
+            artifacts.SHARED_SIGNATURE_PUT,
+            artifacts.SHARED_DEPRECATE,
+            artifacts.SHARED_RETIRE,
+            artifacts.SHARED_REVOKE,
+            shared,
+        ),
+    ):
+        await world.call(sign, envelope, artifact_id=found.artifact_id)
+        for endpoint in (deprecate, retire, revoke):
+            await world.call(endpoint, {"reason": "no longer needed"}, artifact_id=found.artifact_id)
+    for revoke_key in (artifacts.TRUST_KEY_REVOKE, artifacts.SHARED_TRUST_KEY_REVOKE):
+        await world.call(revoke_key, trust_key_id="release")
 
 
 async def _rows(world: World, correlation_id: str) -> list[audit.AuditRow]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import artifact_world
 import pytest
 import schemathesis
 from gpuaas_contract import identity, instances, openapi
@@ -82,6 +83,7 @@ async def _targets(world: World, tokens: list[str]) -> Targets:
         "org_id": (await world.call(identity.ORG_LIST)).items[0].org_id,
         "instance_id": deployed.instance.instance_id,
         "operation_id": deployed.operation.operation_id,
+        "artifact_id": (await artifact_world.promoted(world, await artifact_world.trusted(world))).artifact_id,
     }
     return Targets(tokens, params)
 

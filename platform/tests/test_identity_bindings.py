@@ -2,11 +2,8 @@
 
 import datetime
 import re
-import sqlite3
-from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from gpuaas_contract import bindings, capacity, catalog, errors, identity, registry, users
 from gpuaas_contract.endpoint import Endpoint
@@ -14,10 +11,10 @@ from gpuaas_contract.identity import Binding
 from gpuaas_contract.permissions import APPOINTED, GRANTABLE, KEYS, ROLES
 from gpuaas_platform import server
 from gpuaas_platform.identity import rules
-from gpuaas_platform.kit import migrate
 from gpuaas_platform.kit.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
+from old_store import first_schema
 from platform_world import World
 
 SCOPES = {"platform": ("platform",), "org": ("platform", "org_1"), "project": ("platform", "org_1", "proj_1")}
@@ -244,7 +241,7 @@ async def test_a_cloud_from_before_keeps_its_people_their_reach_and_their_sessio
     settings: Settings, database_url: str
 ) -> None:
     settings.data_dir.mkdir(parents=True)
-    await _first_schema(
+    await first_schema(
         settings.data_dir / "gpuaas.sqlite",
         database_url,
         "INSERT INTO users (user_id, name, password_hash) VALUES ('user_1', 'admin', 'x')",
@@ -270,18 +267,3 @@ async def test_a_cloud_from_before_keeps_its_people_their_reach_and_their_sessio
 
 async def _org_id(world: World) -> str:
     return (await world.call(identity.ORG_LIST)).items[0].org_id
-
-
-async def _first_schema(path: Path, database_url: str, *rows: str) -> None:
-    """A store as the first release left it."""
-    engine = "postgres" if database_url else "sqlite"
-    statements = next(found for number, found in migrate._files(engine) if number == 1)
-    script = [migrate._LEDGER, *statements, "INSERT INTO migrations (number) VALUES (1)", *rows]
-    if database_url:
-        connection = await asyncpg.connect(database_url)
-        await connection.execute(";\n".join(script))
-        await connection.close()
-        return
-    store = sqlite3.connect(path)
-    store.executescript(";\n".join(script))
-    store.close()

@@ -6,17 +6,17 @@ import re
 import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
 import msgspec
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
-from gpuaas_contract.errors import ApiError
+from gpuaas_contract.errors import ApiError, PreconditionFailed
 from gpuaas_contract.events import EVENT_LIST, Event, Events
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import OPERATION_GET, Operation
@@ -33,6 +33,13 @@ ATTEMPT_S = 20.0
 WATCH_WAIT_S = 25.0
 WATCH_DEADLINE_S = 300.0
 """A watcher lives through a restart or an upgrade of the server."""
+
+
+class Tagged(NamedTuple, Generic[Answer]):
+    """An answer and the tag of what was read; the tag goes into `if_match` of a guarded change."""
+
+    answer: Answer
+    etag: str
 
 
 class Client:
@@ -65,12 +72,15 @@ class Client:
         query: Mapping[str, Any] | None = None,
         dry_run: bool = False,
         idempotency_key: str | None = None,
-        correlation_id: str | None = None,
+        correlation: str = "",
+        if_match: str = "",
         timeout_s: float = DEADLINE_S,
         **path_params: str,
     ) -> Answer:
         """Send until there is an answer. Every repetition carries the same idempotency key, so a change happens once.
 
+        `correlation` is the id it goes on record under; without one the platform makes it.
+        `if_match` is the tag `read` gave; the change happens only if nothing else has changed since.
         Raises the `ApiError` subclass of the answer's code, or a `NoAnswer` when `timeout_s` passed without one."""
         request = _Request(
             endpoint=endpoint,
@@ -78,10 +88,25 @@ class Client:
             query=_query(endpoint, query or {}, dry_run=dry_run),
             content=_content(endpoint, body),
             idempotency_key=(idempotency_key or uuid.uuid4().hex) if endpoint.mutates else "",
-            correlation_id=correlation_id or "",
+            correlation_id=correlation,
+            if_match=if_match,
             wait_s=float((query or {}).get("wait_s", getattr(body, "wait_s", 0.0))),
         )
-        return await self._until_answered(request, timeout_s)
+        return (await self._until_answered(request, timeout_s)).answer
+
+    async def read(self, endpoint: Endpoint[NoBody, Answer], **path_params: str) -> Tagged[Answer]:
+        """One resource with its tag, to be changed under the condition that it is still so."""
+        request = _Request(
+            endpoint=endpoint,
+            path=_path(endpoint, path_params),
+            query={},
+            content=None,
+            idempotency_key="",
+            correlation_id="",
+            if_match="",
+            wait_s=0.0,
+        )
+        return await self._until_answered(request, DEADLINE_S)
 
     async def pages(
         self,
@@ -136,7 +161,47 @@ class Client:
 
         return watch.follow(ask, after)
 
-    async def _until_answered(self, request: "_Request[RequestBody, Answer]", timeout_s: float) -> Answer:
+    async def upload(
+        self, endpoint: Endpoint[bytes, Answer], content: AsyncIterable[bytes], **path_params: str
+    ) -> Answer:
+        """Send a file as it is read. Asked once: it is kept whole or not at all, so sending it again is safe."""
+        header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
+        headers = {"Authorization": header, "Content-Type": "application/octet-stream"}
+        patience = httpx.Timeout(ATTEMPT_S, read=DEADLINE_S)
+        try:
+            response = await self._http.request(
+                endpoint.method, _path(endpoint, path_params), content=content, headers=headers, timeout=patience
+            )
+        except httpx.TransportError as error:
+            raise self._broke_off(endpoint, error) from error
+        if not response.is_success:
+            raise retries.error_of(response)
+        return self._read(endpoint, response).answer
+
+    async def download(
+        self, endpoint: Endpoint[NoBody, str], *, query: Mapping[str, Any] | None = None, **path_params: str
+    ) -> AsyncIterator[bytes]:
+        """The bytes of an answer that is a file, as they come. Asked once: who wants the rest asks for all again."""
+        header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
+        path, asked = _path(endpoint, path_params), _query(endpoint, query or {}, dry_run=False)
+        headers = {"Authorization": header} if header else {}
+        try:
+            async with self._http.stream("GET", path, params=asked, headers=headers, timeout=ATTEMPT_S) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise retries.error_of(response)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx.TransportError as error:
+            raise self._broke_off(endpoint, error) from error
+
+    def _broke_off(self, endpoint: Endpoint[Any, Any], error: httpx.TransportError) -> Unreachable:
+        why = str(error) or type(error).__name__
+        return Unreachable(
+            f"{self.server} broke off {endpoint.name}: {why}", fix="Ask again from the start; nothing was changed."
+        )
+
+    async def _until_answered(self, request: "_Request[RequestBody, Answer]", timeout_s: float) -> Tagged[Answer]:
         deadline = time.monotonic() + timeout_s + request.wait_s
         may_have_reached, token_renewed, attempt = False, False, 0
         while True:
@@ -149,12 +214,14 @@ class Client:
                 raise self._gave_up(request, last, timeout_s, may_have_reached=True) from error
             end = await self._attempt(request, header, deadline)
             if isinstance(end, ApiError):
+                if may_have_reached and isinstance(end, PreconditionFailed):
+                    raise self._changed_by_whom(request) from end
                 if token_renewed or not (retries.is_stale_token(end) and self._auth.invalidate(header)):
                     raise end
                 token_renewed = True
                 continue
             if not isinstance(end, retries.Again):
-                return self._read(request, end)
+                return self._read(request.endpoint, end)
             may_have_reached |= end.may_have_reached
             pause_s = max(end.after_s or 0.0, retries.back_off_s(attempt))
             if time.monotonic() + pause_s >= deadline:
@@ -197,14 +264,23 @@ class Client:
             return retries.of_exception(error)
         return retries.of_response(response) or response
 
-    def _read(self, request: "_Request[RequestBody, Answer]", response: httpx.Response) -> Answer:
+    def _read(self, endpoint: Endpoint[RequestBody, Answer], response: httpx.Response) -> Tagged[Answer]:
         try:
-            return msgspec.json.decode(response.content, type=request.endpoint.response)
+            answer = msgspec.json.decode(response.content, type=endpoint.response)
+            return Tagged(answer, response.headers.get("ETag", ""))
         except msgspec.DecodeError as error:
             raise UnreadableAnswer(
-                f"{self.server} answered {request.endpoint.name} in another form than the contract's: {error}",
+                f"{self.server} answered {endpoint.name} in another form than the contract's: {error}",
                 fix="Check that the address is a GPUaaS server and that the SDK is not older than it.",
             ) from error
+
+    def _changed_by_whom(self, request: "_Request[RequestBody, Answer]") -> OutcomeUnknown:
+        """The answer to the first attempt was lost: what the second found changed may be its own work."""
+        return OutcomeUnknown(
+            f"{request.endpoint.name}: it has changed since it was read, by somebody else or by this very call.",
+            idempotency_key=request.idempotency_key,
+            fix="Read it again: it is either as you wanted it, or as somebody else did.",
+        )
 
     def _gave_up(
         self,
@@ -231,6 +307,7 @@ class _Request(Generic[RequestBody, Answer]):
     content: bytes | None
     idempotency_key: str
     correlation_id: str
+    if_match: str
     wait_s: float
 
     def headers(self, authorization: str) -> dict[str, str]:
@@ -238,6 +315,7 @@ class _Request(Generic[RequestBody, Answer]):
             "Authorization": authorization,
             "X-Idempotency-Key": self.idempotency_key,
             "X-Correlation-ID": self.correlation_id,
+            "If-Match": self.if_match,
             "Content-Type": "application/json" if self.content is not None else "",
         }
         return {name: value for name, value in found.items() if value}

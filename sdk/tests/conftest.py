@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import App, RunnerSettings
+from gpuaas_sdk.controller import App, ReconcileSettings, RunnerSettings
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 MANIFEST = """
@@ -21,7 +21,11 @@ operating_modes: [managed]
 control_plane_scopes: [instance]
 roles:
   - {component_key: head, min: 1, max: 1}
-  - {component_key: worker, max: 9, operations: [add, drain, remove]}
+  - {component_key: worker, max: 9, operations: [add, drain, remove, replace]}
+instance_operations: [stop, start, upgrade]
+permissions: {demo.key.rotate: {meaning: rotate the key, roles: [project_admin]}}
+actions: [{name: rotate, title: Rotate the key, permission: demo.key.rotate, input_schema: {type: object}}]
+secret_purposes: [role_join]
 topologies: {small: {head: head_allocation, worker: worker_allocations}}
 deploy_form: {type: object}
 """
@@ -88,7 +92,7 @@ def app(manifest: Path) -> App:
 
 @pytest.fixture
 async def platform() -> FakePlatform:
-    return FakePlatform("demo")
+    return FakePlatform("demo", secret_purposes=["role_join"])
 
 
 @pytest.fixture
@@ -107,8 +111,15 @@ def working(app: App, client: Client, platform: FakePlatform, machines: FakeMach
     """`async with working():` has a controller of the app at work; leaving kills it without a word."""
 
     @contextlib.asynccontextmanager
-    async def work(name: str = "one", lease_s: int = 15, wire: Client | None = None) -> AsyncIterator[None]:
-        settings = RunnerSettings(lease_s=lease_s, claim_wait_s=5, refused_pause_s=0.05)
+    async def work(
+        name: str = "one", lease_s: int = 15, wire: Client | None = None, reconcile_every_s: float = 0.05
+    ) -> AsyncIterator[None]:
+        settings = RunnerSettings(
+            lease_s=lease_s,
+            claim_wait_s=5,
+            refused_pause_s=0.05,
+            reconcile=ReconcileSettings(interval_s=reconcile_every_s),
+        )
         runner = app.runner(wire or client, platform.project_id, name, settings=settings, connect=machines.connect)
         task: asyncio.Future[None] = asyncio.ensure_future(_awaited(runner.run()))
         try:

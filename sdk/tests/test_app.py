@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from gpuaas_sdk.controller import App, Operation
+from gpuaas_sdk.controller import App, Operation, Reconciliation
 
 
 async def handler(op: Operation) -> None:
@@ -39,11 +39,34 @@ def test_deploy_and_decommission_need_no_mention_in_the_manifest(app: App) -> No
         ("resume", "", "no role lists 'resume'"),
         ("add", "nobody", "no role 'nobody'"),
         ("deploy", "worker", "whole instance"),
+        ("restart", "", "does not list 'restart' in its instance_operations"),
+        ("preview", "", "with @app.preview"),
     ],
 )
 def test_a_kind_the_manifest_does_not_list_is_refused(app: App, kind: str, role: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         app.operation(kind, role)(handler)  # type: ignore[arg-type]
+
+
+def test_an_action_the_manifest_does_not_name_is_refused(app: App) -> None:
+    with pytest.raises(ValueError, match="no action 'polish'"):
+        app.action("polish")
+
+
+def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> None:
+    with pytest.raises(ValueError, match="decommission cannot be undone"):
+        app.undo("decommission")
+    with pytest.raises(ValueError, match="add takes nothing away"):
+        app.preview("add", role="worker")
+
+
+def test_an_app_has_one_reconcile_handler(app: App) -> None:
+    @app.reconcile
+    async def look(now: Reconciliation) -> None:
+        return None
+
+    with pytest.raises(ValueError, match="already has a reconcile handler"):
+        app.reconcile(look)
 
 
 def test_two_handlers_for_one_kind_are_refused(app: App) -> None:

@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 import pytest
+from gpuaas_contract import policy
 from gpuaas_contract.catalog import ENTITLEMENT_SET, SetEntitlement
-from gpuaas_contract.errors import ApiError, Conflict, TokenExpired
+from gpuaas_contract.errors import ApiError, Conflict, PreconditionFailed, TokenExpired
 from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg
 from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
@@ -175,13 +176,13 @@ async def test_the_path_is_encoded_and_the_request_carries_what_the_caller_said(
     server = Server(JSONResponse(answer))
     async with talking_to(server) as client:
         body = SetEntitlement(enabled=True)
-        await client.call(ENTITLEMENT_SET, body, dry_run=True, correlation_id="cor_1", project_id="p", app_slug="a/b ?")
+        await client.call(ENTITLEMENT_SET, body, dry_run=True, correlation="cor_1", project_id="p", app_slug="a/b ?")
     request = server.requests[0]
     assert request.scope["raw_path"] == b"/api/v1/projects/p/entitlements/a%2Fb%20%3F"
     assert request.headers["Authorization"] == "Bearer tok"
     assert request.headers["X-Correlation-ID"] == "cor_1"
     assert request.query_params["dry_run"] == "true"
-    assert json.loads(await request.body()) == {"enabled": True}
+    assert json.loads(await request.body())["enabled"] is True
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,36 @@ async def test_a_missing_body_and_an_unknown_query_are_type_errors() -> None:
 def test_a_server_without_a_scheme_is_refused() -> None:
     with pytest.raises(ValueError, match="not a server address"):
         Client("cloud.example", NoAuth())
+
+
+LAYER = {"layer": "project", "scope": "p", "overlay": {}, "revision": 7, "changed_by": "", "changed_at": None}
+
+
+def layer() -> Response:
+    return JSONResponse(LAYER, headers={"ETag": '"7"'})
+
+
+async def test_what_was_read_is_changed_under_its_tag() -> None:
+    server = Server(layer(), JSONResponse({**LAYER, "revision": 8, "ineffective": []}))
+    async with talking_to(server) as client:
+        found = await client.read(policy.PROJECT_GET, project_id="p")
+        changed = await client.call(policy.PROJECT_SET, found.answer.overlay, if_match=found.etag, project_id="p")
+    assert (found.answer.revision, changed.revision) == (7, 8)
+    assert server.header("If-Match") == ["", '"7"']
+
+
+async def test_a_change_of_something_that_has_changed_is_refused() -> None:
+    async with talking_to(Server(problem("precondition_failed", 412))) as client:
+        with pytest.raises(PreconditionFailed):
+            await client.call(policy.PROJECT_SET, policy.Overlay(), if_match='"7"', project_id="p")
+
+
+async def test_after_a_lost_answer_nobody_knows_who_changed_it() -> None:
+    server = Server(Response("bad gateway", 502), problem("precondition_failed", 412))
+    async with talking_to(server) as client:
+        with pytest.raises(OutcomeUnknown, match="by this very call"):
+            await client.call(policy.PROJECT_SET, policy.Overlay(), if_match='"7"', project_id="p")
+    assert server.header("If-Match") == ['"7"', '"7"']
 
 
 async def test_pages_walk_to_the_end() -> None:

@@ -16,7 +16,9 @@ from gpuaas_sdk.controller import (
     App,
     Command,
     Connection,
+    Drift,
     Evidence,
+    Lost,
     Member,
     NeedsOperator,
     Operation,
@@ -367,6 +369,8 @@ async def test_one_failed_member_leaves_the_others_to_their_end(
     [
         (Permanent("wrong input", fix="gpuaas get"), "app_failed", "repairable", "gpuaas get"),
         (NeedsOperator("two heads claim to be first"), "app_failed", "needs_operator", ""),
+        (Drift("the head runs another version"), "app_failed", "drift", ""),
+        (Lost("the machine burnt down"), "app_failed", "lost", ""),
         (KeyError("gpu"), "controller_bug", "retryable", None),
     ],
 )
@@ -406,8 +410,8 @@ async def test_a_removal_without_evidence_is_refused_and_with_it_accepted(
     @app.operation("remove")
     async def remove(op: Operation) -> None:
         for member in op.targets:
-            await op.report(member, status="removing")
-            await op.report(member, status="removed", evidence=seen if op.reason == "shown" else None)
+            await op.report(member, status="removing", evidence=seen if op.reason == "shown" else None)
+            await op.report(member, status="removed")
         assert op.targets[0].status == "removed"
         assert op.targets[0] not in op.members
 
@@ -417,7 +421,7 @@ async def test_a_removal_without_evidence_is_refused_and_with_it_accepted(
         bare = await platform.ended(platform.request(instance, "remove", [one]).operation_id)
         shown = await platform.ended(platform.request(instance, "remove", [two], reason="shown").operation_id)
     assert bare.error is not None
-    assert bare.error.message.startswith("EvidenceRequired")
+    assert bare.error.message.startswith("EvidenceMissing")
     assert bare.targets[0].outcome == "failed"
     assert shown.status == "succeeded"
     assert shown.targets[0].evidence == seen
@@ -434,7 +438,7 @@ async def test_a_handler_that_returns_before_its_members_are_there_has_not_succe
     async with working():
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert ended.error is not None
-    assert "n0 is provisioning; each must be ready" in ended.error.message
+    assert "is provisioning; each must be ready" in ended.error.message
 
 
 async def test_an_illegal_move_of_a_member_is_a_bug_of_the_controller(
@@ -449,7 +453,7 @@ async def test_an_illegal_move_of_a_member_is_a_bug_of_the_controller(
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert ended.error is not None
     assert (ended.error.code, ended.error.failure_class) == ("controller_bug", "retryable")
-    assert "requested cannot become drained" in ended.error.message
+    assert "from requested to drained" in ended.error.message
 
 
 async def test_operations_of_several_instances_run_at_once(app: App, platform: FakePlatform, working: Working) -> None:

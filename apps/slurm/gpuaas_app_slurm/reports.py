@@ -52,14 +52,15 @@ async def answers(op: Operation, member: Member, budget_s: float, work: Work) ->
 async def survivors(
     op: Operation, members: Iterable[Member], function: Callable[[Member], Awaitable[None]]
 ) -> tuple[tuple[Member, ...], Failures]:
-    """Members whose work ended well, and the others with their errors."""
+    """Members whose work ended well, and those that failed with their errors; skipped ones are neither."""
     chosen = tuple(members)
+    failures: Failures = ()
     try:
         await op.each(chosen, function)
     except MembersFailed as error:
-        failed = {member.member_id for member, _ in error.failures}
-        return tuple(member for member in chosen if member.member_id not in failed), error.failures
-    return chosen, ()
+        failures = error.failures
+    failed = {member.member_id for member, _ in failures}
+    return tuple(one for one in chosen if one.member_id not in failed and not op.skips(one)), failures
 
 
 async def advance(op: Operation, member: Member, status: Literal["provisioning", "joining"]) -> None:

@@ -90,17 +90,16 @@ async def _resume(op: Operation, member: Member, head: Machine) -> None:
 async def _remove(op: Operation, member: Member, head: Machine) -> None:
     name = await _node_name(op, member)
     if await _is_reachable(op, member, plan.REACH_LEAVING_S):
-        seen = await _let_work_end(op, member, head, name)
-        await _removing(op, member)
+        await _removing(op, member, await _let_work_end(op, member, head, name))
         await op.step("delete the node", nodes.delete, head, name, member=member)
         await op.step("take Slurm off the machine", _leave, op, member, member=member)
-        await op.report(member, status="removed", evidence=seen)
+        await op.report(member, status="removed")
     elif op.force:
-        await _removing(op, member)
+        gone = reports.evidence("unreachable", "ssh", f"{member.node_name} ({member.address}) did not answer")
+        await _removing(op, member, gone)
         await op.step("delete the node although its machine is away", _delete_lost, head, name, member=member)
         left = plan.left_behind(op.instance.instance_id, [plan.WORKER])
-        gone = reports.evidence("unreachable", "ssh", f"{member.node_name} ({member.address}) did not answer")
-        await op.report(member, status="removed", detail={"node_name": name, "left_behind": left}, evidence=gone)
+        await op.report(member, status="removed", detail={"node_name": name, "left_behind": left})
     else:
         error = "to take it away unseen, remove it with force"
         raise plan.MachineAway(member.node_name, member.address, plan.REACH_LEAVING_S, error)
@@ -170,9 +169,9 @@ async def _decommission(op: Operation, member: Member) -> None:
         reason = f"{member.node_name} ({member.address}) did not answer; {left}"
         await op.report(member, status="tombstoned", reason=reason, detail=detail)
         return
-    await _removing(op, member)
+    await _removing(op, member, _seen_before(op, member))
     await op.step("take Slurm off the machine", _leave, op, member, member=member)
-    await op.report(member, status="removed", evidence=_seen_before(op, member))
+    await op.report(member, status="removed")
 
 
 def _seen_before(op: Operation, member: Member) -> Evidence:
@@ -190,9 +189,10 @@ async def _leave(op: Operation, member: Member) -> None:
         await op.report(member, detail=member.adapter_detail | {"packages_kept": list(kept)})
 
 
-async def _removing(op: Operation, member: Member) -> None:
+async def _removing(op: Operation, member: Member, seen: Evidence) -> None:
+    """From here on things are destroyed, so the platform wants to know what was seen before."""
     if reports.now(op, member).status != "removing":
-        await op.report(member, status="removing", reason=op.reason)
+        await op.report(member, status="removing", reason=op.reason, evidence=seen)
 
 
 async def _is_reachable(op: Operation, member: Member, budget_s: float) -> bool:

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from gpuaas_app_slurm.controller import app
 
@@ -12,20 +12,20 @@ PROJECT = Path(__file__).parents[1]
 
 
 def test_the_deploy_form_is_a_json_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(FORM)
+    jsonschema_rs.meta.validate(FORM)
 
 
 def test_the_form_takes_what_a_split_cluster_needs() -> None:
-    jsonschema.validate(
-        {"cluster_name": "research", "controller_allocation_id": "alloc_1", "worker_allocation_ids": ["alloc_2"]}, FORM
+    jsonschema_rs.validate(
+        FORM, {"cluster_name": "research", "controller_allocation_id": "alloc_1", "worker_allocation_ids": ["alloc_2"]}
     )
 
 
 @pytest.mark.parametrize("wrong", [{"cluster_name": "Research!"}, {"users": []}, {"users": ["root user"]}, {"x": 1}])
 def test_the_form_refuses_what_slurm_could_not_use(wrong: dict[str, object]) -> None:
     form = {"cluster_name": "research", "controller_allocation_id": "alloc_1"}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(form | wrong, FORM)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(FORM, form | wrong)
 
 
 def test_every_topology_fills_every_role_from_a_field_of_the_form() -> None:

@@ -13,7 +13,7 @@ from gpuaas_contract.capacity import (
     CreateAllocation,
 )
 
-from gpuaas_cli import failures, kinds, lookup, output, running, session
+from gpuaas_cli import failures, kinds, lookup, running, session
 
 app = running.command_group()
 
@@ -48,8 +48,7 @@ def create(
     flags = running.flags_of(context)
     body = CreateAllocation(node_name=node, sku=sku)
     made = session.run(flags, lambda opened: _create(opened, body, count, wait=wait))
-    kind = kinds.get("allocations")
-    output.show_list(flags, made, kind.columns, kind.name)
+    kinds.show_list(flags, "allocations", made)
     return _verdict(made, "active") if wait else failures.OK
 
 
@@ -63,8 +62,7 @@ def release(
     """
     flags = running.flags_of(context)
     released = session.run(flags, lambda opened: _release(opened, allocation, wait=wait))
-    kind = kinds.get("allocations")
-    output.show_one(flags, released, kind.columns, kind.name)
+    kinds.show_one(flags, "allocations", released)
     return _verdict([released], "released") if wait else failures.OK
 
 

@@ -1,32 +1,29 @@
 """`gpuaas app`: the catalog."""
 
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
-import yaml
 from gpuaas_contract.catalog import (
     ENTITLEMENT_SET,
+    VERSION_DEPRECATE,
     VERSION_PUBLISH,
     VERSION_REGISTER,
+    VERSION_WITHDRAW,
+    AppVersion,
     Manifest,
+    PublishVersion,
+    RetireVersion,
     SetEntitlement,
 )
+from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, kinds, output, running, session
-from gpuaas_cli.output import Column
+from gpuaas_cli import documents, failures, kinds, output, running, session
+from gpuaas_cli.options import DryRun, words
 
 app = running.command_group()
 
 Slug = Annotated[str, typer.Argument(metavar="APP")]
-
-_ENTITLEMENT = (
-    Column("APP", lambda one: one.app_slug),
-    Column("ENTITLED", lambda one: "yes" if one.enabled else "no"),
-    Column("PROJECT", lambda one: one.project_id),
-)
+Version = Annotated[str, typer.Argument(metavar="VERSION")]
 
 
 @app.callback()
@@ -38,34 +35,70 @@ def apps() -> None:
 def register(
     context: typer.Context,
     manifest: Annotated[str, typer.Argument(metavar="MANIFEST", help="YAML or JSON file; - is stdin.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Register an app version.
 
     Example: gpuaas app register manifest.yaml
     """
     flags = running.flags_of(context)
-    body = read_manifest(manifest)
+    body = documents.read(manifest, Manifest, "a manifest")
     made = session.run(flags, lambda opened: opened.call(VERSION_REGISTER, body, dry_run=dry_run))
-    kind = kinds.get("apps")
-    output.show_one(flags, made, kind.columns, kind.name)
-    if made.state != "published":
+    kinds.show_one(flags, "apps", made)
+    if made.state == "registered":
         output.talk(f"  next: gpuaas app publish {made.app_slug} {made.version}")
     return failures.OK
 
 
 @running.command(app)
-def publish(context: typer.Context, slug: Slug, version: Annotated[str, typer.Argument(metavar="VERSION")]) -> int:
+def publish(
+    context: typer.Context,
+    slug: Slug,
+    version: Version,
+    channel: Annotated[list[str] | None, typer.Option(help="Where to offer it; repeatable. stable if none.")] = None,
+) -> int:
     """Let projects deploy a version.
 
     Example: gpuaas app publish slurm 1.0.0
     """
     flags = running.flags_of(context)
-    made = session.run(flags, lambda opened: opened.call(VERSION_PUBLISH, app_slug=slug, version=version))
-    kind = kinds.get("apps")
-    output.show_one(flags, made, kind.columns, kind.name)
+    body = PublishVersion(channels=words(channel)) if channel else PublishVersion()
+    made = session.run(flags, lambda opened: opened.call(VERSION_PUBLISH, body, app_slug=slug, version=version))
+    kinds.show_one(flags, "apps", made)
     output.talk(f"  next: gpuaas app entitle {slug}")
     return failures.OK
+
+
+def _retiring_command(verb: str, endpoint: Endpoint[RetireVersion, AppVersion], meaning: str, why: str) -> None:
+    @running.command(app, verb, help=f'{meaning}\n\nExample: gpuaas app {verb} slurm 1.0.0 --reason "{why}"')
+    def retire(
+        context: typer.Context,
+        slug: Slug,
+        version: Version,
+        reason: Annotated[str, typer.Option(help="Why; said to whoever wants to deploy it.")],
+        dry_run: DryRun = False,
+    ) -> int:
+        flags = running.flags_of(context)
+        body = RetireVersion(reason=reason)
+        retired = session.run(
+            flags, lambda opened: opened.call(endpoint, body, dry_run=dry_run, app_slug=slug, version=version)
+        )
+        kinds.show_one(flags, "apps", retired)
+        return failures.OK
+
+
+_retiring_command(
+    "deprecate",
+    VERSION_DEPRECATE,
+    "Advise against a version: it is deployed only when it is named. What runs goes on.",
+    "1.1.0 is faster",
+)
+_retiring_command(
+    "withdraw",
+    VERSION_WITHDRAW,
+    "Take a version out of the catalog for good: it is never deployed again. What runs goes on.",
+    "loses data on restart",
+)
 
 
 @running.command(app)
@@ -73,32 +106,29 @@ def entitle(
     context: typer.Context,
     slug: Slug,
     off: Annotated[bool, typer.Option("--off", help="Stop the project from deploying more of it.")] = False,
+    versions: Annotated[
+        list[str] | None, typer.Option("--versions", metavar="PATTERN", help="Only these: 1.4.0, 1.4.*; all if none.")
+    ] = None,
+    channels: Annotated[
+        list[str] | None, typer.Option("--channels", metavar="CHANNEL", help="Only of these channels; all if none.")
+    ] = None,
+    instances_max: Annotated[int | None, typer.Option(min=0, help="Instances at once; no bound if not given.")] = None,
+    members_max: Annotated[int | None, typer.Option(min=0, help="Members of all its instances together.")] = None,
 ) -> int:
-    """Let a project deploy an app.
+    """Let a project deploy an app, within bounds. What is not given is not bounded.
 
     Example: gpuaas app entitle slurm --project research
+
+    Example: gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     """
     flags = running.flags_of(context)
-    body = SetEntitlement(enabled=not off)
+    body = SetEntitlement(
+        enabled=not off,
+        versions=words(versions or []),
+        channels=words(channels or []),
+        instances_max=instances_max,
+        members_max=members_max,
+    )
     made = session.run(flags, lambda opened: opened.call(ENTITLEMENT_SET, body, app_slug=slug))
-    output.show_one(flags, made, _ENTITLEMENT, lambda one: str(one.app_slug))
+    kinds.show_one(flags, "entitlements", made)
     return failures.OK
-
-
-def read_manifest(path: str) -> Manifest:
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
-    except OSError as error:
-        raise failures.usage(f"{path} cannot be read: {error.strerror}", "gpuaas app register FILE") from error
-    return parse_manifest(text, path)
-
-
-def parse_manifest(text: str, path: str) -> Manifest:
-    """YAML, and so JSON."""
-    try:
-        value: Any = yaml.safe_load(text)
-        return msgspec.convert(value, Manifest)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise failures.Failure(
-            f"{path} is not a manifest: {error}", fix=f"Correct the named field in {path}", code="manifest_invalid"
-        ) from error

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from gpuaas_contract.instances import DECOMMISSION, Decommission
 
-from gpuaas_cli import failures, follow, lookup, output, running, session
+from gpuaas_cli import changing, failures, lookup, output, running, session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, check_force
 
 app = running.command_group()
 
@@ -15,17 +16,18 @@ app = running.command_group()
 @running.command(app)
 def decommission(
     context: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE")],
-    reason: Annotated[str, typer.Option(help="Why, for those who look later.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Even if members are busy; needs --reason.")] = False,
+    instance: InstanceName,
+    reason: Reason = "",
+    force: Force = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")] = False,
+    detach: Detach = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Take an app off every machine of an instance. The machines stay allocated.
 
     Example: gpuaas decommission slurm --reason "project ends"
     """
+    check_force(force, reason, f"gpuaas decommission {instance}")
     flags = running.flags_of(context)
     body = Decommission(reason=reason, force=force)
     sure = yes or dry_run
@@ -39,14 +41,8 @@ async def _work(
     if not sure:
         _confirm(opened.flags, found.name, opened.target.server)
     operation = await opened.call(DECOMMISSION, body, dry_run=dry_run, instance_id=found.instance_id)
-    if not dry_run:
-        return await follow.started(opened, operation, detach=detach)
-    if opened.flags.output in ("json", "yaml"):
-        follow.show(opened.flags, operation)
-    else:
-        print(f"would decommission {found.name}: {len(operation.targets)} members")
-    output.talk("Nothing was changed.")
-    return failures.OK
+    about = f"{len(operation.targets)} members"
+    return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
 
 
 def _confirm(flags: Flags, name: str, server: str) -> None:

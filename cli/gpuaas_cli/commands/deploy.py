@@ -9,6 +9,7 @@ from gpuaas_contract.catalog import PROJECT_APP_LIST, AppVersion
 from gpuaas_contract.instances import INSTANCE_CREATE, Deployed, DeployInstance
 
 from gpuaas_cli import failures, follow, inputs, lookup, output, running, session
+from gpuaas_cli.options import Detach, DryRun, Sets
 
 app = running.command_group()
 
@@ -19,10 +20,10 @@ def deploy(
     app_slug: Annotated[str, typer.Argument(metavar="APP")],
     name: Annotated[str, typer.Option(help="Name of the instance; the app's own if empty.")] = "",
     topology: Annotated[str, typer.Option(help="One of the app's topologies.")] = "",
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An input; repeatable.")] = None,
+    sets: Sets = None,
     version: Annotated[str, typer.Option(help="Newest published version if empty.")] = "",
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")] = False,
+    detach: Detach = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.
 

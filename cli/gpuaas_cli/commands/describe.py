@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from gpuaas_contract.holds import HOLD_LIST
+from gpuaas_contract.instances import ROLE_LIST
 from gpuaas_contract.operations import OPERATION_LIST, Operation
+from gpuaas_contract.runtime import CONTROLLER_LIST
 
 from gpuaas_cli import failures, lookup, output, running, session, story
 from gpuaas_cli.flags import Flags
@@ -22,7 +25,7 @@ def describe() -> None:
 
 @running.command(app)
 def instance(context: typer.Context, name: Name) -> int:
-    """An instance: status, members, operations, and what failed.
+    """An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
 
     Example: gpuaas describe instance slurm
     """
@@ -31,7 +34,7 @@ def instance(context: typer.Context, name: Name) -> int:
 
 @running.command(app)
 def operation(context: typer.Context, name: Name) -> int:
-    """An operation: its steps, members, error and fix.
+    """An operation: its steps, members, error and fix, and the ways out you may take.
 
     Example: gpuaas describe operation op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
@@ -58,10 +61,14 @@ def member(
 
 async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
     found = await lookup.instance(opened, named)
-    members = await lookup.all_members(opened, found.instance_id)
-    operations = await _operations(opened, found.instance_id)
-    data = {"instance": found, "members": members, "operations": operations}
-    return story.of_instance(found, members, operations, _now()), data
+    around = story.Surroundings(
+        members=await lookup.all_members(opened, found.instance_id),
+        operations=await _operations(opened, found.instance_id),
+        roles=(await opened.call(ROLE_LIST, instance_id=found.instance_id)).items,
+        holds=await opened.every(HOLD_LIST, instance_id=found.instance_id),
+        controllers=await opened.every(CONTROLLER_LIST),
+    )
+    return story.of_instance(found, around, _now()), {"instance": found, **vars(around)}
 
 
 async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:

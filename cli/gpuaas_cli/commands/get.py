@@ -15,14 +15,16 @@ def get(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND")],
     name: Annotated[str, typer.Argument(metavar="NAME")] = "",
-    instance: Annotated[str, typer.Option(help="Only of this instance: members, operations, events.")] = "",
+    instance: Annotated[str, typer.Option(help="Only of this instance: members, operations, events, usage…")] = "",
     correlation: Annotated[str, typer.Option(help="Only with this correlation id: operations, events, audit.")] = "",
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is gone.")] = False,
 ) -> int:
     """List things, or show one.
 
-    KIND is one of orgs, projects, nodes, allocations, apps, instances, members, operations, service-accounts, events,
-    audit; singular and short forms (inst, alloc, op, sa) work too.
+    KIND is one of orgs, projects, users, bindings, service-accounts, nodes, allocations, apps, entitlements, artifacts,
+    trust-keys, instances, members, operations, controllers, events, audit, usage; singular and short forms (inst,
+    alloc, op, sa) work too.
+    Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE.
 
     Example: gpuaas get members --instance slurm
 
@@ -33,6 +35,10 @@ def get(
     if wanted is None:
         known = ", ".join(one.plural for one in kinds.KINDS)
         raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
+    if wanted.of_instance and not instance:
+        if not name:
+            raise failures.usage(f"Say of which instance: {wanted.plural}", f"gpuaas get {wanted.plural} INSTANCE")
+        instance, name = name, ""
     # What was named is shown even if it is gone.
     filters = kinds.Filters(instance, correlation, everything or bool(name))
     if not name:

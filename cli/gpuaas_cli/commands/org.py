@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from gpuaas_contract.identity import ORG_CREATE, CreateOrg
 
-from gpuaas_cli import failures, kinds, output, running, session
+from gpuaas_cli import failures, kinds, running, session
 
 app = running.command_group()
 
@@ -25,6 +25,5 @@ def create(context: typer.Context, name: Name, dry_run: Annotated[bool, typer.Op
     """
     flags = running.flags_of(context)
     made = session.run(flags, lambda opened: opened.call(ORG_CREATE, CreateOrg(name=name), dry_run=dry_run))
-    kind = kinds.get("orgs")
-    output.show_one(flags, made, kind.columns, kind.name)
+    kinds.show_one(flags, "orgs", made)
     return failures.OK

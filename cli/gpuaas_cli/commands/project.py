@@ -31,8 +31,7 @@ def create(
     """
     flags = running.flags_of(context)
     made = session.run(flags, lambda opened: _create(opened, name, org, dry_run=dry_run))
-    kind = kinds.get("projects")
-    output.show_one(flags, made, kind.columns, kind.name)
+    kinds.show_one(flags, "projects", made)
     return failures.OK
 
 

@@ -37,9 +37,8 @@ def create(context: typer.Context, name: Name, key_file: KeyFile = "") -> int:
     flags = running.flags_of(context)
     check_new(key_file)
     account, key = session.run(flags, lambda opened: _create(opened, name, with_key=bool(key_file)))
-    kind = kinds.get("service-accounts")
     if key_file != "-":
-        output.show_one(flags, account, kind.columns, kind.name)
+        kinds.show_one(flags, "service-accounts", account)
     if key is not None:
         write_key(key_file, key)
     return failures.OK

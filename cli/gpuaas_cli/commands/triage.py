@@ -1,12 +1,12 @@
 """`gpuaas triage`: from a correlation id to everything that happened under it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
-from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
-from gpuaas_contract.instances import MEMBER_LIST, Member
+from gpuaas_contract.correlations import CORRELATION_GET, PART_MAX, Correlation
 
-from gpuaas_cli import failures, kinds, output, running, session, story, triage
+from gpuaas_cli import failures, output, running, session, story, triage
 from gpuaas_cli.output import Column, clock_time
 
 app = running.command_group()
@@ -26,38 +26,19 @@ def explain(context: typer.Context, correlation_id: Annotated[str, typer.Argumen
     Example: gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
     flags = running.flags_of(context)
-    found = session.run(flags, lambda opened: _gather(opened, correlation_id))
-    entries = triage.entries(found["operations"], found["members"], found["events"], found["audit"])
+    found = session.run(flags, lambda opened: opened.call(CORRELATION_GET, correlation_id=correlation_id))
+    _say_what_is_missing(found)
     if flags.output in ("json", "yaml"):
-        output.show_one(flags, found, _COLUMNS, str)
+        print(output.encoded(flags.output, msgspec.to_builtins(found)))
         return failures.OK
-    if not entries:
-        raise failures.not_found(
-            f"Nothing in this project carries {correlation_id}, or you may not see it", "gpuaas get operations"
-        )
-    output.show_list(flags, entries, _COLUMNS, lambda one: str(one.what))
-    for operation in found["operations"]:
-        print("\n".join(story.section("Next", [f"gpuaas describe operation {operation.operation_id}"])))
+    output.show_list(flags, triage.entries(found), _COLUMNS, lambda one: str(one.what))
+    next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in found.operations]
+    print("\n".join(story.section("Next", next_commands)))
     return failures.OK
 
 
-async def _gather(opened: session.Session, correlation_id: str) -> dict[str, Any]:
-    filters = kinds.Filters(correlation=correlation_id, everything=True)
-    found: dict[str, Any] = {}
-    for plural in ("operations", "events", "audit"):
-        try:
-            found[plural] = await kinds.get(plural).fetch(opened, filters)
-        except (PermissionDenied, NotFound) as error:
-            found[plural] = []
-            _say_hidden(plural, error)
-    instance_ids = dict.fromkeys(operation.instance_id for operation in found["operations"])
-    members: list[Member] = []
-    for instance_id in instance_ids:
-        members += await opened.every(MEMBER_LIST, instance_id=instance_id)
-    targets = {target.member_id for operation in found["operations"] for target in operation.targets}
-    found["members"] = [one for one in members if one.correlation_id == correlation_id or one.member_id in targets]
-    return found
-
-
-def _say_hidden(plural: str, error: ApiError) -> None:
-    output.talk(f"{plural}: not shown to you ({error.code})")
+def _say_what_is_missing(found: Correlation) -> None:
+    for part, permission in found.withheld.items():
+        output.talk(f"{part}: not shown to you; it needs {permission}")
+    for part in found.truncated:
+        output.talk(f"{part}: only the first {PART_MAX} are shown")

@@ -14,6 +14,7 @@ from gpuaas_contract.catalog import (
     VERSION_PUBLISH,
     VERSION_REGISTER,
     Manifest,
+    PublishVersion,
     SetEntitlement,
 )
 from gpuaas_contract.errors import Conflict, CredentialsInvalid
@@ -25,7 +26,14 @@ from gpuaas_contract.identity import (
     CreateServiceAccount,
     ServiceAccountLogin,
 )
-from gpuaas_contract.instances import ACCESS_BUNDLE_GET, INSTANCE_CREATE, INSTANCE_LIST, DeployInstance
+from gpuaas_contract.instances import (
+    ACCESS_BUNDLE_GET,
+    INSTANCE_CREATE,
+    INSTANCE_LIST,
+    START,
+    ChangeInstance,
+    DeployInstance,
+)
 
 from gpuaas_cli import failures, follow, home, lookup, machine_login, output, programs
 from gpuaas_cli.local import plan, server
@@ -56,7 +64,7 @@ async def offer(session: Session, manifest: Manifest, report: Report) -> None:
         await session.call(VERSION_REGISTER, manifest)
     except Conflict:
         report.note(f"{manifest.slug} {manifest.version} is registered with another manifest; that one is used.")
-    await session.call(VERSION_PUBLISH, app_slug=manifest.slug, version=manifest.version)
+    await session.call(VERSION_PUBLISH, PublishVersion(), app_slug=manifest.slug, version=manifest.version)
     await session.call(ENTITLEMENT_SET, SetEntitlement(enabled=True), app_slug=manifest.slug)
 
 
@@ -135,6 +143,9 @@ class LocalApp:
                 )
             if step == "follow" and found is not None:
                 operation_id = found.last_operation_id
+            elif step == "start":
+                started = await self._session.call(START, ChangeInstance(reason="gpuaas up"), instance_id=name)
+                operation_id = started.operation_id
             else:
                 operation_id = await self._deploy(allocation_ids)
             exit_code = await self._follow(operation_id)

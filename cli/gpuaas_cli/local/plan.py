@@ -124,7 +124,9 @@ def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, 
     return topology, inputs.placed(manifest, topology, allocation_ids)
 
 
-InstanceStep = Literal["deploy", "follow", "use", "give_up"]
+InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]
+_STEPS: dict[str, InstanceStep] = {"running": "use", "degraded": "use", "stopped": "start", "failed": "give_up"}
+"""In every other status an operation is under way."""
 
 
 def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceStep, Instance | None]:
@@ -133,9 +135,7 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
     if not live:
         return "deploy", None
     found = live[0]
-    if found.status in ("requested", "deploying", "deleting"):
-        return "follow", found
-    return ("give_up" if found.status == "failed" else "use"), found
+    return _STEPS.get(found.status, "follow"), found
 
 
 def next_commands(

@@ -1,48 +1,106 @@
-"""Pure: is this manifest sound, do these inputs fit its form, which allocation becomes which member."""
+"""Pure: which version a project may deploy or move to, do inputs fit a form, which allocation becomes which member.
+
+`manifests` says whether a manifest is sound."""
 
 from typing import Any
 
-import jsonschema
-from gpuaas_contract import errors
-from gpuaas_contract.catalog import Manifest
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.catalog import ActionSpec, AppVersion, Entitlement, Manifest
+from gpuaas_contract.lifecycles import AppVersionState
+
+from gpuaas_platform.catalog import schemas, versions, words
+
+INPUTS_MAX_BYTES = 64 * 1024
+VISIBLE = ("published", "deprecated")
 
 
-def manifest_problems(manifest: Manifest) -> list[str]:
-    """What is wrong with a manifest, in words for the app team; empty when sound."""
-    problems: list[str] = []
-    keys = [role.component_key for role in manifest.roles]
-    if len(set(keys)) != len(keys) or not keys:
-        problems.append("roles: each component_key must occur once, and there must be at least one")
-    try:
-        jsonschema.Draft202012Validator.check_schema(manifest.deploy_form)
-    except jsonschema.SchemaError as error:
-        problems.append(f"deploy_form: not a JSON Schema: {error.message}")
-    fields = manifest.deploy_form.get("properties", {})
-    for topology, placement in manifest.topologies.items():
-        problems += [f"topologies.{topology}: no role {key}" for key in placement if key not in keys]
-        problems += [
-            f"topologies.{topology}: no form field {name}" for name in placement.values() if name not in fields
-        ]
-    if not manifest.topologies:
-        problems.append("topologies: there must be at least one")
-    problems += [f"roles.{role.component_key}: min is above max" for role in manifest.roles if role.min > role.max]
-    return problems
+def moved(version: AppVersion, state: AppVersionState, *, channels: list[str], reason: str) -> AppVersion:
+    if not lifecycles.may_move(lifecycles.APP_VERSION, version.state, state):
+        raise errors.Conflict(
+            f"{version.app_slug} {version.version} is {version.state} and cannot become {state}.",
+            details={"state": version.state, "reason": version.state_reason},
+            fix=_WAY_ON[version.state],
+        )
+    return msgspec.structs.replace(version, state=state, channels=channels, state_reason=reason)
+
+
+_WAY_ON = {
+    "registered": "Publish it first, or withdraw it.",
+    "withdrawn": "A withdrawn version stays so: raise the version in the manifest, register and publish that.",
+}
+
+
+def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
+    """Whether the project may have this version at all; its state is another question."""
+    if entitlement is None or not entitlement.enabled or not admits_version(entitlement, version.version):
+        return False
+    return not entitlement.channels or not set(entitlement.channels).isdisjoint(version.channels)
+
+
+def admits_version(entitlement: Entitlement, version: str) -> bool:
+    return not entitlement.versions or versions.matches(entitlement.versions, version)
+
+
+def is_shown(entitlement: Entitlement | None, version: AppVersion) -> bool:
+    return version.state in VISIBLE and admits(entitlement, version)
+
+
+def check_upgrade(target: AppVersion, present: str) -> None:
+    if not versions.is_newer(target.version, present):
+        raise errors.Conflict(
+            f"{target.version} is not newer than {present}.",
+            fix="Name a newer version; to go back, roll the instance back.",
+        )
+    allowed = target.manifest.upgrades_from
+    if not versions.matches(allowed, present):
+        raise errors.Conflict(
+            f"{target.app_slug} {target.version} cannot be reached from {present}: it takes upgrades from "
+            f"{', '.join(allowed) or 'no version'}.",
+            details={"upgrades_from": allowed},
+            fix="Upgrade to a version in between first." if allowed else "Deploy it as a new instance.",
+        )
+
+
+def check_rollback(present: Manifest, target: AppVersion) -> None:
+    """What a running version can go back to, its own manifest says: the older one could not know."""
+    if not versions.is_newer(present.version, target.version):
+        raise errors.Conflict(f"{target.version} is not older than {present.version}.", fix="To go on, upgrade.")
+    if not versions.matches(present.rollback_to, target.version):
+        raise errors.Conflict(
+            f"{present.slug} {present.version} cannot go back to {target.version}; it can go back to "
+            f"{', '.join(present.rollback_to) or 'no version'}.",
+            details={"rollback_to": present.rollback_to},
+        )
+    if target.state == "withdrawn":
+        raise withdrawn(target, "")
+
+
+def withdrawn(version: AppVersion, instead: str) -> errors.Conflict:
+    return errors.Conflict(
+        f"{version.app_slug} {version.version} was withdrawn: {version.state_reason or 'no reason is known'}.",
+        details={"state": version.state, "reason": version.state_reason, "use": instead},
+        fix=f"Take {version.app_slug} {instead}." if instead else "There is no other version this project may take.",
+    )
 
 
 def check_inputs(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> None:
     if topology not in manifest.topologies:
-        known = ", ".join(sorted(manifest.topologies))
-        raise errors.ValidationFailed(
-            f"{manifest.display_name} has no topology {topology}; it has {known}.", details={"field": "topology"}
-        )
-    validator = jsonschema.Draft202012Validator(manifest.deploy_form)
-    problems = {
-        ".".join(str(part) for part in error.absolute_path) or "inputs": error.message
-        for error in validator.iter_errors(inputs)
-    }
-    if problems:
-        said = "; ".join(f"{field}: {message}" for field, message in problems.items())
-        raise errors.ValidationFailed(f"The inputs do not fit the deploy form: {said}", details={"fields": problems})
+        said = words.unknown("topology", topology, manifest.topologies)
+        raise errors.ValidationFailed(f"{manifest.display_name}: {said}.", details={"field": "topology"})
+    _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs)
+
+
+def action_of(manifest: Manifest, name: str) -> ActionSpec:
+    found = next((action for action in manifest.actions if action.name == name), None)
+    if found is None:
+        known = [action.name for action in manifest.actions]
+        raise errors.NotFound(f"{manifest.display_name}: {words.unknown('action', name, known)}.")
+    return found
+
+
+def check_action_inputs(action: ActionSpec, inputs: dict[str, Any]) -> None:
+    _check_fit(f"The inputs do not fit the action {action.name}", action.input_schema, inputs)
 
 
 def placement(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> dict[str, list[str]]:
@@ -66,3 +124,14 @@ def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
                 f"{manifest.display_name} takes {role.min} to {role.max} members of {role.component_key}, not {count}.",
                 details={"component_key": role.component_key, "min": role.min, "max": role.max, "asked": count},
             )
+
+
+def _check_fit(sentence: str, schema: dict[str, Any], inputs: dict[str, Any]) -> None:
+    if len(msgspec.json.encode(inputs)) > INPUTS_MAX_BYTES:
+        raise errors.ValidationFailed(
+            f"The inputs have at most {INPUTS_MAX_BYTES // 1024} KiB.", details={"field": "inputs"}
+        )
+    misfits = schemas.misfits(schema, inputs)
+    if misfits:
+        said = "; ".join(f"{field}: {message}" for field, message in misfits.items())
+        raise errors.ValidationFailed(f"{sentence}: {said}", details={"fields": misfits})

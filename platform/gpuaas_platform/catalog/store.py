@@ -1,8 +1,9 @@
-"""SQL of app versions and entitlements."""
+"""SQL of app versions, entitlements and the permission keys that versions declare."""
 
 import msgspec
-from gpuaas_contract.catalog import AppVersion, Entitlement
+from gpuaas_contract.catalog import AppVersion, Entitlement, PermissionSpec
 
+from gpuaas_platform.catalog import versions
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
 
@@ -13,33 +14,82 @@ VERSIONS = Table(
     app_slug=lambda version: version.app_slug,
     state=lambda version: version.state,
     created_at=lambda version: clock.micros(version.created_at),
+    version_order=lambda version: versions.order(version.version),
 )
-ENTITLED = "app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"
+ENTITLEMENTS = Table(
+    "entitlements",
+    Entitlement,
+    "entitlement_id",
+    project_id=lambda entitlement: entitlement.project_id,
+    app_slug=lambda entitlement: entitlement.app_slug,
+    enabled=lambda entitlement: int(entitlement.enabled),
+)
+SHOWN = """state IN ('published', 'deprecated')
+    AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
+
+_STANDING = {"published": 2, "deprecated": 2, "registered": 1, "withdrawn": 0}
+"""Of an app's declarations of a key the one with the highest standing counts, and among those the newest."""
+_DECLARED = msgspec.json.Decoder(PermissionSpec)
 
 
-async def newest_published(reader: db.Reader, app_slug: str, version: str) -> AppVersion | None:
-    if version:
-        found = await VERSIONS.get(reader, f"{app_slug}@{version}")
-        return found if found is not None and found.state == "published" else None
-    newest = await VERSIONS.find(
-        reader, "app_slug = $1 AND state = 'published' ORDER BY created_at DESC LIMIT 1", app_slug
+async def version(reader: db.Reader, app_slug: str, name: str) -> AppVersion | None:
+    return await VERSIONS.get(reader, f"{app_slug}@{name}")
+
+
+async def app_exists(reader: db.Reader, app_slug: str) -> bool:
+    return await reader.one("SELECT 1 FROM app_versions WHERE app_slug = $1 LIMIT 1", app_slug) is not None
+
+
+async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
+    """Names only: a document is read when its turn comes, and mostly that is the first one's."""
+    rows = await reader.all(
+        """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
+           ORDER BY version_order DESC, created_at DESC""",
+        app_slug,
     )
-    return newest[0] if newest else None
+    return [row[0].partition("@")[2] for row in rows]
 
 
-async def is_entitled(reader: db.Reader, project_id: str, app_slug: str) -> bool:
-    row = await reader.one(
-        "SELECT enabled FROM entitlements WHERE project_id = $1 AND app_slug = $2", project_id, app_slug
-    )
-    return row is not None and row[0] == 1
+async def entitlement(reader: db.Reader, project_id: str, app_slug: str) -> Entitlement | None:
+    return await ENTITLEMENTS.get(reader, f"{project_id}/{app_slug}")
 
 
-async def set_entitlement(tx: db.Tx, entitlement: Entitlement) -> None:
+async def entitlements_of(reader: db.Reader, project_id: str) -> dict[str, Entitlement]:
+    found = await ENTITLEMENTS.find(reader, "project_id = $1", project_id)
+    return {one.app_slug: one for one in found}
+
+
+async def declare_permissions(tx: db.Tx, declaring: AppVersion) -> None:
+    for key, declared in declaring.manifest.permissions.items():
+        await tx.run(
+            """INSERT INTO app_permissions (permission_key, app_version_id, app_slug, standing, version_order, document)
+               VALUES ($1, $2, $3, $4, $5, $6)""",
+            key,
+            declaring.app_version_id,
+            declaring.app_slug,
+            _STANDING[declaring.state],
+            versions.order(declaring.version),
+            msgspec.json.encode(declared).decode(),
+        )
+
+
+async def set_standing(tx: db.Tx, declaring: AppVersion) -> None:
     await tx.run(
-        """INSERT INTO entitlements (project_id, app_slug, enabled, document) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (project_id, app_slug) DO UPDATE SET enabled = excluded.enabled, document = excluded.document""",
-        entitlement.project_id,
-        entitlement.app_slug,
-        int(entitlement.enabled),
-        msgspec.json.encode(entitlement).decode(),
+        "UPDATE app_permissions SET standing = $2 WHERE app_version_id = $1",
+        declaring.app_version_id,
+        _STANDING[declaring.state],
     )
+
+
+async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: str) -> list[PermissionSpec]:
+    """What counts of the key here: one declaration per app that was ever enabled in the project; or of one app."""
+    only = "AND entitlements.app_slug = $3" if app_slug else ""
+    values = [key, project_id, *([app_slug] if app_slug else [])]
+    rows = await reader.all(
+        f"""SELECT (SELECT declared.document FROM app_permissions declared
+                    WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug
+                    ORDER BY declared.standing DESC, declared.version_order DESC LIMIT 1)
+            FROM entitlements WHERE entitlements.project_id = $2 {only}""",  # noqa: S608 - `only` is ours
+        *values,
+    )
+    return [_DECLARED.decode(row[0]) for row in rows if row[0] is not None]

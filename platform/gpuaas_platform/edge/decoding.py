@@ -231,6 +231,8 @@ def _refusal(error: msgspec.ValidationError, kind: Any) -> errors.ValidationFail
     if text.startswith("Object missing required field") and quoted:
         field = f"{path}.{quoted[0]}".strip(".")
         return errors.ValidationFailed(f"The field `{field}` is missing.", details={"field": field})
+    if text.startswith("Invalid enum value"):
+        return _not_among(text, path, kind)
     where = f"The field `{path}`: " if path else ""
     why = _rule_at(kind, path) if " matching regex" in text or "of length" in text else f"{text}."
     return errors.ValidationFailed(f"{where}{why or text}", details={"field": path or "$"})
@@ -241,6 +243,16 @@ def _unknown(name: str, known: list[str], field: str, what: str) -> errors.Valid
     hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
     details: dict[str, Any] = {"field": field[:200], "known": known}
     return errors.ValidationFailed(f"unknown {what} `{field[:200]}`; {hint}", details=details)
+
+
+def _not_among(text: str, path: str, kind: Any) -> errors.ValidationFailed:
+    """A word that is not among those the field takes."""
+    word = text.removeprefix("Invalid enum value").strip(" '")
+    known = [str(value) for value in getattr(_unwrapped(_kind_at(kind, path)), "values", ())]
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}."
+    details: dict[str, Any] = {"field": path or "$", "known": known}
+    return errors.ValidationFailed(f"The field `{path}` does not take `{word[:100]}`; {hint}", details=details)
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:

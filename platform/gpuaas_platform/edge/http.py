@@ -15,7 +15,7 @@ from gpuaas_contract import errors, registry
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_platform.call import Call, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry
+from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry, uploads
 from gpuaas_platform.edge.authority import Authority
 from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
 from gpuaas_platform.kit import clock, db, logs, tables
@@ -145,13 +145,29 @@ class Application:
         query, dry_run = route.read_query(exchange.query_string)
         asked = running.NOTHING_ASKED
         if route.mutates:
-            asked = running.Asked(await exchange.body(), exchange.path.decode("latin-1"), dry_run)
-        call = Call(self._site, origin, params, query, exchange.peer, project, exchange.is_gone, exchange.header)
+            asked = await self._asked(endpoint, exchange, dry_run=dry_run)
+        call = Call(
+            self._site,
+            origin,
+            params,
+            query,
+            exchange.peer,
+            project,
+            exchange.is_gone,
+            exchange.header,
+            dry_run=dry_run,
+        )
         answer = await route.run(call, asked)
         if not route.mutates and time.perf_counter() - exchange.started_s > self._site.settings.stream_recheck_s:
             # It was waited for. Whoever lost the right to see it meanwhile does not.
             await self._admit_again(exchange)
         return answer
+
+    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> running.Asked:
+        path = exchange.path.decode("latin-1")
+        if endpoint.takes_bytes:
+            return running.Asked(b"", path, dry_run, uploads.chunks(exchange, self._site.settings.artifact_bytes_max))
+        return running.Asked(await exchange.body(), path, dry_run)
 
     async def _open(
         self, exchange: Exchange, answer: Answer, source: Source, send: Send
@@ -159,6 +175,8 @@ class Application:
         """From here the stream belongs to a guard, which asks again and again whether this caller may see it."""
         try:
             await send(exchange.response_start(answer))
+            if answer.media_type == streams.MEDIA_TYPE:
+                await send(streams.RETRY)
         except BaseException:
             source.close()
             raise
@@ -172,6 +190,8 @@ class Application:
     async def _admit_again(self, exchange: Exchange) -> None:
         match = self._routes.match(exchange.method, exchange.path)
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
+        if endpoint.audience == "public":
+            return
         admitted = await self._authority.identify(endpoint, exchange, match.params)
         origin = Origin(admitted.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         verdict = self._authority.decide(endpoint, exchange, match.params, admitted)

@@ -2,7 +2,7 @@
 answer kept for replays. `http` chooses the way once per route, at start."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -24,6 +24,8 @@ class Asked(NamedTuple):
     raw: bytes
     path: str
     dry_run: bool
+    chunks: AsyncIterator[bytes] | None = None
+    """A raw body, still to be read; `raw` is empty then."""
 
 
 NOTHING_ASKED = Asked(b"", "", dry_run=False)
@@ -41,11 +43,13 @@ def runner(
         if endpoint.name in domain.flows:
             found.append(_flow(endpoint, domain.flows[endpoint.name]))
         if endpoint.name in domain.streams:
-            found.append(_stream(domain.streams[endpoint.name]))
+            found.append(_stream(endpoint, domain.streams[endpoint.name]))
         if endpoint.name in domain.writes:
             guard = _reader_of(endpoint.path, endpoints, domains) if endpoint.guarded else None
             prepare = domain.preparations.get(endpoint.name)
-            found.append(_write(endpoint, domain.writes[endpoint.name], prepare, guard, metrics))
+            run = _write(endpoint, domain.writes[endpoint.name], prepare, guard, metrics)
+            settle = domain.settlements.get(endpoint.name)
+            found.append(_settled(endpoint, run, settle) if settle else run)
     if len(found) != 1:
         raise LookupError(f"{endpoint.name} has {len(found)} handlers; it must have one")
     return found[0]
@@ -74,9 +78,12 @@ def _flow(endpoint: AnyEndpoint, handler: Flow) -> Run:
     return run
 
 
-def _stream(handler: Stream) -> Run:
+def _stream(endpoint: AnyEndpoint, handler: Stream) -> Run:
+    media_type = streams.MEDIA_TYPE if endpoint.streams else streams.media_type(endpoint.media_type)
+
     async def run(call: Call, _: Asked) -> Answer:
-        return Answer(200, b"", streams.MEDIA_TYPE, streams.HEADERS, source=await handler(streams.resumed(call)))
+        source = await handler(streams.resumed(call) if endpoint.streams else call)
+        return Answer(200, b"", media_type, streams.HEADERS, source=source)
 
     return run
 
@@ -88,7 +95,7 @@ def _write(
 
     async def run(call: Call, asked: Asked) -> Answer:
         key = _idempotency_key(call) if by_key else ""
-        body = read_body(asked.raw)
+        body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw)) if by_key else ""
         if prepare is not None:
             body = await prepare(call, body)
@@ -113,6 +120,18 @@ def _write(
         return Answer(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
 
     return run
+
+
+def _settled(endpoint: AnyEndpoint, run: Run, settle: Flow) -> Run:
+    """What is kept for replays is the answer of the write; whatever comes after it is found anew each time."""
+    decoder = msgspec.json.Decoder(endpoint.response)
+
+    async def run_and_settle(call: Call, asked: Asked) -> Answer:
+        written = await run(call, asked)
+        settled = await settle(call, decoder.decode(written.content))
+        return written._replace(content=msgspec.json.encode(settled))
+
+    return run_and_settle
 
 
 def _idempotency_key(call: Call) -> str:

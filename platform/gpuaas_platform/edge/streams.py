@@ -12,16 +12,26 @@ import msgspec
 import structlog
 from gpuaas_contract import errors
 
-from gpuaas_platform.call import Call, Source
+from gpuaas_platform.call import Call, CutOff, Source
 from gpuaas_platform.edge.exchange import Receive, Send
 
 log = structlog.get_logger()
 
 MEDIA_TYPE = b"text/event-stream; charset=utf-8"
-HEADERS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
-_RETRY = b"retry: 1000\n\n"
+HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    # Some bytes were chosen by tenants: no browser shall take them for a page of ours.
+    (b"x-content-type-options", b"nosniff"),
+)
+RETRY = {"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True}
+"""What a stream of events begins with: how long a client waits before it reconnects."""
 _CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
+
+
+def media_type(name: str) -> bytes:
+    return f"{name}; charset=utf-8".encode() if name.startswith("text/") else name.encode()
 
 
 class Guard:
@@ -86,14 +96,14 @@ class Guards:
 async def pump(source: Source, receive: Receive, send: Send) -> None:
     gone = asyncio.ensure_future(_until_gone(receive))
     try:
-        said = _RETRY
-        while said and not gone.done():
+        while (said := await source.next()) and not gone.done():
             async with asyncio.timeout(_SEND_S_MAX):
                 await send({"type": "http.response.body", "body": said, "more_body": True})
-            said = await source.next()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except TimeoutError:
         log.info("a watcher took no bytes for too long and was dropped; it can resume")
+    except CutOff as reason:
+        log.info("a stream was cut before its end", why=str(reason))
     finally:
         gone.cancel()
 

@@ -5,7 +5,7 @@ from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.identity import oidc, orgs, paging, service, store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -68,10 +68,7 @@ async def create_org(call: Call, tx: db.Tx, body: identity.CreateOrg) -> identit
 @routes.read(identity.ORG_LIST)
 async def list_orgs(call: Call, reader: db.Reader) -> Page[identity.Org]:
     where, values = store.visible_orgs(call.caller, call.now)
-    found, token = await tables.page_as_stored(
-        store.ORGS, reader, where, values, size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.ORGS, where, *values)
 
 
 @routes.write(identity.PROJECT_CREATE)
@@ -82,7 +79,4 @@ async def create_project(call: Call, tx: db.Tx, body: identity.CreateProject) ->
 @routes.read(identity.PROJECT_LIST)
 async def list_projects(call: Call, reader: db.Reader) -> Page[identity.Project]:
     where, values = store.visible_projects(call.caller, call.now)
-    found, token = await tables.page_as_stored(
-        store.PROJECTS, reader, where, values, size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.PROJECTS, where, *values)

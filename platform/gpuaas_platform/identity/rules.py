@@ -1,7 +1,7 @@
 """Pure: which permission reaches where, who may give which role, and which names are allowed."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from gpuaas_contract.identity import Binding
@@ -28,9 +28,14 @@ def decide(bindings: Iterable[Binding], permission: str, scopes: Sequence[str]) 
     return "denied" if reaching else "hidden"
 
 
-def deciding(bindings: Iterable[Binding], permission: str, scopes: Sequence[str]) -> Binding | None:
-    """The binding that makes `decide` say allowed: the one bound highest; None where it says anything else."""
-    holding = [found for found in bindings if found.scope in scopes and permission in _held([found])]
+def holders(permission: str) -> frozenset[str]:
+    """Roles that hold a permission of the platform."""
+    return frozenset(role for role, keys in ROLES.items() if permission in keys)
+
+
+def deciding(bindings: Iterable[Binding], holders: Collection[str], scopes: Sequence[str]) -> Binding | None:
+    """The binding that gives what the roles `holders` hold: the one bound highest; None when none does."""
+    holding = [found for found in bindings if found.scope in scopes and found.role in holders]
     return min(holding, key=lambda found: (scopes.index(found.scope), found.role), default=None)
 
 

@@ -48,6 +48,11 @@ async def get(reader: db.Reader, call: Call) -> ServiceAccount:
     return account
 
 
+async def is_active(reader: db.Reader, project_id: str, service_account_id: str) -> bool:
+    account = await store.SERVICE_ACCOUNTS.get(reader, service_account_id)
+    return account is not None and account.project_id == project_id and account.state == "active"
+
+
 async def disable(tx: db.Tx, call: Call) -> ServiceAccount:
     account = await _not_deleted(tx, call)
     await token_store.end_tokens_of(tx, account.service_account_id)

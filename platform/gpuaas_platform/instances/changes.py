@@ -1,16 +1,20 @@
 """The one place that saves an instance, member or operation: bumps its revision, tells the change, wakes watchers."""
 
+from collections.abc import Sequence
+
 import msgspec
-from gpuaas_contract.event_types import InstanceChanged, MemberChanged
-from gpuaas_contract.instances import Instance, Member
-from gpuaas_contract.lifecycles import InstanceStatus
-from gpuaas_contract.operations import Operation
+from gpuaas_contract import lifecycles
+from gpuaas_contract.event_types import ConditionChanged, InstanceChanged, MemberChanged
+from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationKind, Progress
 from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
-from gpuaas_platform.instances import store
+from gpuaas_platform.instances import report_rules, store
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
+
+replace = msgspec.structs.replace
 
 
 def operation_topic(operation_id: str) -> str:
@@ -22,14 +26,17 @@ def claims_topic(project_id: str, app_slug: str) -> str:
 
 
 async def save_operation(tx: db.Tx, operation: Operation) -> Operation:
-    saved = msgspec.structs.replace(operation, revision=operation.revision + 1)
+    done = sum(target.outcome != "pending" for target in operation.targets)
+    progress = Progress(done=done, total=len(operation.targets))
+    saved = replace(operation, revision=operation.revision + 1, progress=progress)
     await store.OPERATIONS.save(tx, saved)
     tx.wake(operation_topic(operation.operation_id))
     return saved
 
 
 async def save_member(tx: db.Tx, origin: Origin, present: Member, changed: Member) -> Member:
-    saved = msgspec.structs.replace(changed, revision=present.revision + 1, updated_at=origin.now)
+    was_ready = changed.was_ready or changed.status in lifecycles.SERVING_MEMBER
+    saved = replace(changed, was_ready=was_ready, revision=present.revision + 1, updated_at=origin.now)
     await store.MEMBERS.save(tx, saved)
     if saved.status != present.status:
         instance = await store.INSTANCES.get(tx, saved.instance_id)
@@ -55,27 +62,55 @@ async def save_member(tx: db.Tx, origin: Origin, present: Member, changed: Membe
     return saved
 
 
-async def set_instance_status(
-    tx: db.Tx, origin: Origin, instance: Instance, status: InstanceStatus, reason: str, operation: Operation
+async def settle_instance(
+    tx: db.Tx,
+    origin: Origin,
+    instance: Instance,
+    operation: Operation | None,
+    conditions: Sequence[Condition] = (),
+    *,
+    left: Instance | None = None,
 ) -> Instance:
-    saved = msgspec.structs.replace(
-        instance,
+    """Derive the instance's status anew from its members, conditions and whatever works on it, and tell what changed.
+
+    `operation` is the cause, if there is one; `left` is the instance as that left it, where more than the status
+    changed. Saves nothing when nothing is new."""
+    merged = report_rules.merged(instance.conditions, conditions)
+    changed = replace(left or instance, conditions=merged)
+    counts = await store.member_counts(tx, instance.instance_id)
+    active = await _active_kind(tx, instance.instance_id)
+    status = report_rules.instance_status(changed, active, counts, merged)
+    changed = replace(
+        changed,
         status=status,
-        status_reason=reason,
-        last_operation_id=operation.operation_id,
-        revision=instance.revision + 1,
-        updated_at=origin.now,
+        status_reason=report_rules.status_reason(changed, status, counts),
+        last_operation_id=operation.operation_id if operation else instance.last_operation_id,
     )
+    if changed == instance:
+        return instance
+    saved = replace(changed, revision=instance.revision + 1, updated_at=origin.now)
     await store.INSTANCES.save(tx, saved)
+    correlation_id = operation.correlation_id if operation else origin.correlation_id
     if saved.status != instance.status:
-        changed = InstanceChanged(
-            operation_id=operation.operation_id,
-            kind=operation.kind,
+        told = InstanceChanged(
+            operation_id=saved.last_operation_id,
+            kind=operation.kind if operation else None,
             name=saved.name,
             was=instance.status,
-            reason=reason,
+            reason=saved.status_reason,
         )
-        await tell(tx, origin, f"apps.instance.{status}", operation, changed)
+        await _tell_of(tx, origin, f"apps.instance.{saved.status}", saved, told, correlation_id)
+    before = {condition.type: condition.status for condition in instance.conditions}
+    for condition in merged:
+        if before.get(condition.type) != condition.status:
+            said = ConditionChanged(
+                type=condition.type,
+                status=condition.status,
+                was=before.get(condition.type, ""),
+                reason=condition.reason,
+                message=condition.message,
+            )
+            await _tell_of(tx, origin, "apps.condition.changed", saved, said, correlation_id)
     return saved
 
 
@@ -92,3 +127,32 @@ async def tell(tx: db.Tx, origin: Origin, kind: str, operation: Operation, paylo
         app_instance_id=operation.instance_id,
         correlation_id=operation.correlation_id,
     )
+
+
+async def tell_instance(tx: db.Tx, origin: Origin, kind: str, instance: Instance, payload: Wire) -> None:
+    """An event of this instance that no operation caused."""
+    await _tell_of(tx, origin, kind, instance, payload, origin.correlation_id)
+
+
+async def _tell_of(
+    tx: db.Tx, origin: Origin, kind: str, instance: Instance, payload: Wire, correlation_id: str
+) -> None:
+    await record.emit(
+        tx,
+        origin,
+        kind,
+        payload,
+        org_id=instance.org_id,
+        project_id=instance.project_id,
+        app_slug=instance.app_slug,
+        app_instance_id=instance.instance_id,
+        correlation_id=correlation_id,
+    )
+
+
+async def _active_kind(reader: db.Reader, instance_id: str) -> OperationKind | None:
+    """The operation on the whole instance. A deploy counts once somebody has taken it up."""
+    for operation in await store.active_operations(reader, instance_id):
+        if operation.kind in INSTANCE_KINDS and (operation.kind != "deploy" or operation.status != "accepted"):
+            return operation.kind
+    return None

@@ -1,7 +1,7 @@
 """The watchdog: what passes its deadline fails with class `expired`, so nothing runs for ever."""
 
 from gpuaas_platform import call
-from gpuaas_platform.instances import runtime, store
+from gpuaas_platform.instances import ending, store
 from gpuaas_platform.kit import clock, db
 
 TOPIC = "operations"
@@ -14,6 +14,6 @@ async def sweep(site: call.Site) -> None:
 
     async def use_case(tx: db.Tx) -> None:
         for operation in await store.overdue(tx, clock.micros(now)):
-            await runtime.expire(tx, call.system_origin(now, operation.correlation_id), operation)
+            await ending.expire(tx, call.system_origin(now, operation.correlation_id), operation)
 
     await site.database.write(use_case)

@@ -1,13 +1,25 @@
 """App instances and operations over HTTP, for people and for app controllers."""
 
-from gpuaas_contract import access, errors, instances, operations, runtime
+from gpuaas_contract import access, actions, errors, holds, instances, operations, runtime
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import changes, rules, service, store
+from gpuaas_platform.instances import actions as invoking
+from gpuaas_platform.instances import (
+    breakers,
+    changes,
+    exits,
+    observing,
+    previews,
+    report_rules,
+    service,
+    store,
+)
+from gpuaas_platform.instances import holds as holding
 from gpuaas_platform.instances import runtime as controller
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 _LEASE_CHECK_S = 1.0
@@ -21,15 +33,12 @@ async def deploy(call: Call, tx: db.Tx, body: instances.DeployInstance) -> insta
 
 @routes.read(instances.INSTANCE_LIST)
 async def list_instances(call: Call, reader: db.Reader) -> Page[instances.Instance]:
-    found, token = await tables.page_as_stored(
-        store.INSTANCES,
+    return await call.page(
         reader,
-        "project_id = $1",
-        [call.params["project_id"]],
-        size=call.query.page_size,
-        token=call.query.page_token,
+        store.INSTANCES,
+        store.LIVE_INSTANCES if call.query.live else "project_id = $1",
+        call.params["project_id"],
     )
-    return Page(items=found, next_page_token=token)
 
 
 @routes.read(instances.INSTANCE_GET)
@@ -41,22 +50,34 @@ async def get_instance(call: Call, reader: db.Reader) -> instances.Instance:
 async def list_roles(call: Call, reader: db.Reader) -> instances.Roles:
     instance = await service.in_project(reader, call, call.params["instance_id"])
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
-    members = await store.members_of(reader, instance.instance_id)
-    return instances.Roles(items=rules.roles(manifest, members))
+    members = await store.live_members(reader, instance.instance_id)
+    states = await breakers.states(reader, instance.instance_id, manifest, call.now)
+    return instances.Roles(items=report_rules.roles(manifest, members, states))
+
+
+@routes.write(instances.OPERATOR_SET)
+async def set_operator(call: Call, tx: db.Tx, body: instances.SetOperator) -> instances.Instance:
+    return await service.set_operator(tx, call, body)
+
+
+@routes.write(instances.BREAKER_RESET)
+async def reset_breaker(call: Call, tx: db.Tx, body: instances.ResetBreaker) -> instances.Role:
+    instance = await service.in_project(tx, call, call.params["instance_id"])
+    return await breakers.reset(tx, call, instance, call.params["component_key"], body.reason)
+
+
+@routes.read(instances.MEMBER_GET)
+async def get_member(call: Call, reader: db.Reader) -> instances.Member:
+    instance = await service.in_project(reader, call, call.params["instance_id"])
+    return await service.member_in(reader, instance, call.params["member_id"])
 
 
 @routes.read(instances.MEMBER_LIST)
 async def list_members(call: Call, reader: db.Reader) -> Page[instances.Member]:
     instance = await service.in_project(reader, call, call.params["instance_id"])
-    found, token = await tables.page_as_stored(
-        store.MEMBERS,
-        reader,
-        "instance_id = $1",
-        [instance.instance_id],
-        size=call.query.page_size,
-        token=call.query.page_token,
+    return await call.page(
+        reader, store.MEMBERS, store.LIVE_MEMBERS if call.query.live else "instance_id = $1", instance.instance_id
     )
-    return Page(items=found, next_page_token=token)
 
 
 @routes.read(instances.ACCESS_BUNDLE_GET)
@@ -68,16 +89,67 @@ async def get_access_bundle(call: Call, reader: db.Reader) -> instances.AccessBu
     return bundle
 
 
-@routes.write(instances.DECOMMISSION)
+def _changes_instance(
+    endpoint: Endpoint[instances.ChangeInstance, operations.Operation], kind: operations.OperationKind
+) -> None:
+    @routes.prepared_write(endpoint, service.check_force)
+    async def change(call: Call, tx: db.Tx, body: instances.ChangeInstance) -> operations.Operation:
+        return await service.change(tx, call, kind, body)
+
+    routes.settled(endpoint)(previews.attach)
+
+
+_changes_instance(instances.STOP, "stop")
+_changes_instance(instances.START, "start")
+_changes_instance(instances.RESTART, "restart")
+_changes_instance(instances.ROLLBACK, "rollback")
+
+
+@routes.prepared_write(instances.DECOMMISSION, service.check_force)
 async def decommission(call: Call, tx: db.Tx, body: instances.Decommission) -> operations.Operation:
-    instance = await service.in_project(tx, call, call.params["instance_id"])
-    return await service.decommission(tx, call, instance.instance_id, body)
+    return await service.change(tx, call, "decommission", body)
 
 
-@routes.write(instances.MEMBER_OPERATION_CREATE)
+@routes.prepared_write(instances.UPGRADE, service.check_force)
+async def upgrade(call: Call, tx: db.Tx, body: instances.UpgradeInstance) -> operations.Operation:
+    return await service.upgrade(tx, call, body)
+
+
+@routes.prepared_write(instances.MEMBER_OPERATION_CREATE, service.check_force)
 async def operate_members(call: Call, tx: db.Tx, body: instances.MemberOperationRequest) -> operations.Operation:
+    return await service.operate_members(tx, call, body)
+
+
+routes.settled(instances.DECOMMISSION)(previews.attach)
+routes.settled(instances.UPGRADE)(previews.attach)
+routes.settled(instances.MEMBER_OPERATION_CREATE)(previews.attach)
+
+
+@routes.prepared_write(actions.ACTION_INVOKE, invoking.authorise)
+async def invoke_action(call: Call, tx: db.Tx, asked: invoking.Invocation) -> operations.Operation:
+    return await invoking.invoke(tx, call, asked)
+
+
+routes.settled(actions.ACTION_INVOKE)(invoking.wait)
+
+
+@routes.write(holds.HOLD_PLACE)
+async def place_hold(call: Call, tx: db.Tx, body: holds.PlaceHold) -> holds.Hold:
     instance = await service.in_project(tx, call, call.params["instance_id"])
-    return await service.operate_members(tx, call, instance.instance_id, body)
+    member = await service.member_in(tx, instance, call.params["member_id"])
+    return await holding.place(tx, call, instance, member, body)
+
+
+@routes.read(holds.HOLD_LIST)
+async def list_holds(call: Call, reader: db.Reader) -> Page[holds.Hold]:
+    instance = await service.in_project(reader, call, call.params["instance_id"])
+    return await call.page(reader, store.HOLDS, "instance_id = $1", instance.instance_id)
+
+
+@routes.write(holds.HOLD_LIFT)
+async def lift_hold(call: Call, tx: db.Tx, _: NoBody) -> holds.Hold:
+    instance = await service.in_project(tx, call, call.params["instance_id"])
+    return await holding.lift(tx, call, instance, call.params["hold_id"])
 
 
 @routes.write(access.MACHINE_ACCESS)
@@ -91,14 +163,12 @@ async def get_operation(call: Call, _: NoBody) -> operations.Operation:
     operation_id = call.params["operation_id"]
 
     async def look() -> operations.Operation:
-        found = await store.OPERATIONS.get(call.site.database.reader, operation_id)
-        if found is None or found.project_id != call.params["project_id"]:
-            raise errors.NotFound(f"There is no operation {operation_id} in this project.")
-        return found
+        return await controller.operation_in(call.site.database.reader, call)
 
-    return await call.site.hub.poll(
+    found = await call.site.hub.poll(
         changes.operation_topic(operation_id), query.wait_s, look, lambda found: found.revision != query.revision
     )
+    return await exits.offered(call.site.database.reader, call, found)
 
 
 @routes.read(operations.OPERATION_LIST)
@@ -106,14 +176,39 @@ async def list_operations(call: Call, reader: db.Reader) -> Page[operations.Oper
     where, values = "project_id = $1", [call.params["project_id"]]
     if call.query.instance_id:
         where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
-    found, token = await tables.page_as_stored(
-        store.OPERATIONS, reader, where, values, size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.OPERATIONS, where, *values)
+
+
+@routes.write(operations.OPERATION_RETRY)
+async def retry(call: Call, tx: db.Tx, body: operations.TakeExit) -> operations.Operation:
+    return await exits.retry(tx, call, body)
+
+
+@routes.write(operations.OPERATION_CANCEL)
+async def cancel(call: Call, tx: db.Tx, body: operations.TakeExit) -> operations.Operation:
+    return await exits.cancel(tx, call, body)
+
+
+@routes.write(operations.OPERATION_COMPENSATE)
+async def compensate(call: Call, tx: db.Tx, body: operations.TakeExit) -> operations.Operation:
+    return await exits.compensate(tx, call, body)
+
+
+@routes.write(operations.OPERATION_FORCE_COMPLETE)
+async def force_complete(call: Call, tx: db.Tx, body: operations.TakeExit) -> operations.Operation:
+    return await exits.force_complete(tx, call, body)
+
+
+@routes.write(operations.OPERATION_TOMBSTONE)
+async def tombstone(call: Call, tx: db.Tx, body: operations.GiveUpMembers) -> operations.Operation:
+    return await exits.tombstone(tx, call, body)
 
 
 @routes.flow(runtime.CLAIM)
 async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+    await call.site.database.write(
+        lambda tx: observing.seen(tx, call, body.app_slug, body.holder, body.controller_version)
+    )
     return await call.site.hub.poll(
         changes.claims_topic(call.params["project_id"], body.app_slug),
         body.wait_s,
@@ -151,3 +246,14 @@ async def complete(call: Call, tx: db.Tx, body: runtime.CompleteOperation) -> op
 @routes.write(runtime.FAIL)
 async def fail(call: Call, tx: db.Tx, body: runtime.FailOperation) -> operations.Operation:
     return await controller.fail(tx, call, body)
+
+
+@routes.write(runtime.RUNTIME_REPORT)
+async def report_runtime(call: Call, tx: db.Tx, body: runtime.ReportRuntime) -> runtime.RuntimeReported:
+    instance = await service.in_project(tx, call, call.params["instance_id"])
+    return await observing.report(tx, call, instance, body)
+
+
+@routes.read(runtime.CONTROLLER_LIST)
+async def list_controllers(call: Call, reader: db.Reader) -> Page[runtime.Controller]:
+    return await call.page(reader, store.CONTROLLERS, "project_id = $1", call.params["project_id"])

@@ -1,51 +1,71 @@
-"""Pure: may this be asked, may this be reported, and what follows from it."""
+"""Pure: may this be asked for? Every refusal names what stands in the way and how to go on."""
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.catalog import Manifest
-from gpuaas_contract.instances import Instance, Member, MemberOperationRequest, Role
-from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
+from gpuaas_contract.catalog import Manifest, RoleSpec
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import BreakerState, Instance, Member, MemberOperationRequest
 from gpuaas_contract.operations import (
+    ASKING_KINDS,
     DEADLINES_S,
-    EVIDENCE_FRESH_FOR_S,
-    GOALS,
+    DISRUPTIVE_KINDS,
     INSTANCE_KINDS,
-    Evidence,
     Operation,
     OperationKind,
-    Target,
 )
 
 from gpuaas_platform.policy import rules as policy_rules
 
-STARTS: dict[str, frozenset[str]] = {
+MEMBER_STARTS: dict[str, frozenset[str]] = {
     "drain": frozenset({"ready", "degraded", "draining", "drained"}),
     "resume": frozenset({"draining", "drained", "ready", "degraded"}),
     "remove": frozenset(lifecycles.MEMBER) - lifecycles.GONE_MEMBER,
+    "replace": frozenset({"ready", "degraded", "draining", "drained", "removing", "failed"}),
 }
 """Member states from which an operation makes sense."""
 
-_SERVING = frozenset({"ready", "draining", "drained"})
+_UP = frozenset({"running", "degraded"})
+INSTANCE_STARTS: dict[str, frozenset[str]] = {
+    "stop": _UP | {"failed"},
+    "start": frozenset({"stopped", "failed"}),
+    "restart": _UP,
+    "upgrade": _UP,
+    "rollback": _UP,
+    "decommission": frozenset(lifecycles.INSTANCE) - {"deleted"},
+}
+"""Instance states from which an operation makes sense."""
+
+OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
+_REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
 
 
-def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime) -> datetime.datetime:
-    return now + datetime.timedelta(seconds=manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
+def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, action: str = "") -> datetime.datetime:
+    declared = next((found.deadline_s for found in manifest.actions if found.name == action), None)
+    return now + datetime.timedelta(seconds=declared or manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
 
 
-def check_free(active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str]) -> None:
-    """One operation per member at a time; an operation on the instance excludes all others."""
-    wanted = set(member_ids)
+def check_free(
+    active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
+) -> None:
+    """One operation per member at a time; an operation on the instance, or an exclusive action, excludes all others."""
+    wanted, alone = set(member_ids), _stands_alone(kind, exclusive)
     for other in active:
         overlap = wanted & {target.member_id for target in other.targets}
-        if kind in INSTANCE_KINDS or other.kind in INSTANCE_KINDS or overlap:
+        others_alone = _stands_alone(other.kind, other.exclusive)
+        if {kind, other.kind} & ASKING_KINDS and not exclusive and not other.exclusive:
+            continue
+        if alone or others_alone or overlap:
             raise errors.OperationInProgress(
                 f"{other.kind} ({other.operation_id}) is {other.status} here.",
-                details={"operation_id": other.operation_id, "kind": other.kind},
+                details={"operation_id": other.operation_id, "kind": other.kind, "members": sorted(overlap)},
                 fix=f"gpuaas op follow {other.operation_id}",
             )
+
+
+def _stands_alone(kind: OperationKind, exclusive: bool) -> bool:
+    return exclusive or kind in INSTANCE_KINDS
 
 
 def check_policy(layers: policy_rules.Layers, instances: int, placement: Mapping[str, Sequence[str]]) -> None:
@@ -58,117 +78,159 @@ def check_members_max(layers: policy_rules.Layers, present: int, asked: int) -> 
     policy_rules.check_limit(layers, "members_per_instance_max", present=present, asked=asked)
 
 
+def check_entitled_count(thing: str, limit: int | None, present: int, asked: int) -> None:
+    if limit is not None and present + asked > limit:
+        raise errors.NotEntitled(
+            f"The entitlement allows {limit} {thing}; there would be {present + asked}.",
+            details={"limit": limit, "present": present, "asked": asked},
+            fix="Ask a tenant admin to widen the entitlement.",
+        )
+
+
+def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
+    """Whether this app has such an operation at all, and whether now is a time for it."""
+    if kind != "decommission" and kind not in manifest.instance_operations:
+        raise errors.Conflict(
+            f"{manifest.display_name} {manifest.version} has no {kind}.",
+            details={"operations": manifest.instance_operations},
+        )
+    if instance.status not in INSTANCE_STARTS[kind]:
+        raise errors.Conflict(
+            f"The instance is {instance.status}; {kind} needs it {' or '.join(sorted(INSTANCE_STARTS[kind]))}.",
+            details={"status": instance.status},
+        )
+
+
+def previous_version(instance: Instance) -> str:
+    if not instance.previous_version:
+        raise errors.Conflict("The instance was never upgraded: there is no version to go back to.")
+    return instance.previous_version
+
+
 def check_member_request(
     manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
-) -> str:
+) -> RoleSpec:
     """Whether this member operation may be asked for; returns the role it is about."""
-    if instance.status not in ("running", "degraded"):
+    if instance.status not in _UP:
         raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
     component_key = request.component_key or _role_of(members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
     if role is None:
         known = ", ".join(found.component_key for found in manifest.roles)
-        raise errors.ValidationFailed(f"There is no role {component_key!r}; there is {known}.")
+        raise errors.ValidationFailed(
+            f"There is no role {component_key!r}; there is {known}.", details={"field": "component_key"}
+        )
     if request.kind not in role.operations:
         raise errors.Conflict(
             f"{manifest.display_name} has no {request.kind} for {component_key}.",
             details={"component_key": component_key, "operations": role.operations},
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
+    _check_names(request)
     if request.kind == "add":
-        _check_count(role.max, len(live) + len(request.allocation_ids), component_key, "at the most")
-        _check_new_allocations(live, request)
+        _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
     else:
         _check_members(live, request)
     if request.kind == "remove" and len(live) - len(request.member_ids) < role.min:
         raise errors.Conflict(
             f"At least {role.min} {component_key} must stay.", fix=f"gpuaas decommission {instance.name}"
         )
-    return component_key
+    return role
+
+
+def check_machines(
+    role: RoleSpec, members: Sequence[Member], active: Sequence[Operation], allocation_ids: Iterable[str]
+) -> None:
+    """One member of a role per machine, those that are about to move there included."""
+    taken = {member.allocation_id: member.member_id for member in members if member.component_key == role.component_key}
+    kept = {
+        target.allocation_id: target.member_id
+        for other in active
+        if other.component_key == role.component_key
+        for target in other.targets
+        if target.outcome == "pending"
+    }
+    for allocation_id in allocation_ids:
+        if allocation_id in taken:
+            raise errors.Conflict(f"{allocation_id} carries member {taken[allocation_id]} already.")
+        if allocation_id in kept:
+            raise errors.Conflict(f"{allocation_id} is kept for member {kept[allocation_id]}.")
+
+
+def check_holds(kind: OperationKind, member_ids: Iterable[str], holds: Iterable[Hold]) -> None:
+    blocking = "no_removal" if kind in _REMOVING_KINDS else "no_work" if kind == "resume" else ""
+    wanted = set(member_ids)
+    for hold in holds:
+        if hold.kind == blocking and hold.member_id in wanted:
+            raise errors.MemberHeld(
+                f"{hold.owner} holds {hold.member_id}: {hold.reason}",
+                details={
+                    "hold_id": hold.hold_id,
+                    "member_id": hold.member_id,
+                    "owner": hold.owner,
+                    "expires_at": hold.expires_at.isoformat(),
+                },
+            )
+
+
+def check_budget(
+    role: RoleSpec, kind: OperationKind, members: Sequence[Member], active: Sequence[Operation], asked: Iterable[str]
+) -> None:
+    """All operations together keep at most `unavailable_max` members of the role out of service."""
+    if role.unavailable_max is None or kind not in DISRUPTIVE_KINDS:
+        return
+    role_members = {member.member_id for member in members if member.component_key == role.component_key}
+    down = {member.member_id for member in members if member.status in OUT_OF_SERVICE} & role_members
+    going = {target.member_id for other in active if other.kind in DISRUPTIVE_KINDS for target in other.targets}
+    unavailable = down | (going & role_members)
+    after = unavailable | set(asked)
+    if len(after) > role.unavailable_max and after != unavailable:
+        raise errors.DisruptionBudget(
+            f"{len(after)} {role.component_key} would be out of service; the app allows {role.unavailable_max}.",
+            details={"unavailable": sorted(unavailable), "unavailable_max": role.unavailable_max},
+        )
+
+
+def check_breaker(role: RoleSpec, breaker: BreakerState) -> None:
+    if breaker.open:
+        closes_at = breaker.closes_at.isoformat() if breaker.closes_at else ""
+        raise errors.CircuitOpen(
+            f"{breaker.failures} {role.component_key} failed to join within {role.breaker.window_s} s.",
+            details={"component_key": role.component_key, "failures": breaker.failures, "closes_at": closes_at},
+        )
+
+
+def breaker_state(role: RoleSpec, failed_at: Sequence[datetime.datetime], now: datetime.datetime) -> BreakerState:
+    """Open while k failures or more lie inside the window."""
+    window = datetime.timedelta(seconds=role.breaker.window_s)
+    recent = sorted(moment for moment in failed_at if now - moment < window)
+    if len(recent) < role.breaker.failures:
+        return BreakerState(failures=len(recent))
+    return BreakerState(open=True, failures=len(recent), closes_at=recent[-role.breaker.failures] + window)
 
 
 def live_members(members: Iterable[Member]) -> list[Member]:
     return [member for member in members if member.status not in lifecycles.GONE_MEMBER]
 
 
-def check_holder(operation: Operation, epoch: int) -> None:
-    """A report counts only with the newest epoch and while the operation is open."""
+def check_operator(operator_id: str, actor_id: str) -> None:
+    """Where an instance names its operator, nobody else works on it; a foreign epoch is no secret."""
+    if operator_id not in ("", actor_id):
+        raise errors.PermissionDenied("Another service account operates this instance.")
+
+
+def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
+    """A report counts only from the account that claimed it, with the newest epoch and while the operation is open."""
+    check_operator(operation.operator_service_account_id, actor_id)
     if epoch != operation.epoch or operation.lease is None:
         raise errors.LeaseLost(
             f"Epoch {epoch} is not the newest of {operation.operation_id} ({operation.epoch}).",
             details={"operation_id": operation.operation_id, "epoch": operation.epoch},
         )
-    if operation.status != "running":
+    if operation.status not in ("running", "cancelling"):
         raise errors.LeaseLost(f"{operation.operation_id} is {operation.status}.")
-
-
-def check_member_report(
-    operation: Operation, member: Member, status: MemberStatus, evidence: Evidence | None, now: datetime.datetime
-) -> None:
-    if member.member_id not in {target.member_id for target in operation.targets}:
-        raise errors.Conflict(f"{operation.operation_id} is not about member {member.member_id}.")
-    if not lifecycles.may_move(lifecycles.MEMBER, member.status, status):
-        raise errors.Conflict(f"A member cannot go from {member.status} to {status}.")
-    if status == member.status or operation.force or not member.was_ready:
-        return
-    if status == "removed" and not _shows_idle(evidence, now):
-        raise errors.EvidenceRequired(
-            "Only a fresh observation that the member is idle allows its removal.",
-            details={"evidence": evidence.state if evidence else "missing"},
-        )
-    if status == "tombstoned":
-        raise errors.EvidenceRequired("A member that has run work is given up only by force, with a reason.")
-
-
-def outcome(operation: Operation, status: MemberStatus, reason: str, target: Target) -> tuple[str, str]:
-    """What a member's new status means for its target in the operation: outcome and error."""
-    if status in GOALS[operation.kind]:
-        return "succeeded", ""
-    if status == "failed":
-        return "failed", reason
-    return target.outcome, target.error
-
-
-def check_complete(operation: Operation, members: Sequence[Member]) -> None:
-    goal = GOALS[operation.kind]
-    wrong = {member.member_id: member.status for member in members if member.status not in goal}
-    if wrong:
-        said = ", ".join(f"{member_id} is {status}" for member_id, status in wrong.items())
-        raise errors.Conflict(
-            f"{operation.kind} is not done: {said}; each must be {' or '.join(sorted(goal))}.",
-            details={"members": wrong},
-        )
-
-
-def instance_status(
-    present: InstanceStatus, operation: Operation, succeeded: bool, members: Sequence[Member]
-) -> InstanceStatus:
-    """The instance's status after an operation ended."""
-    if operation.kind == "decommission":
-        return "deleted" if succeeded else "failed"
-    if operation.kind == "deploy" and not succeeded:
-        return "failed"
-    if present not in ("deploying", "running", "degraded"):
-        return present
-    return "running" if all(member.status in _SERVING for member in live_members(members)) else "degraded"
-
-
-def roles(manifest: Manifest, members: Sequence[Member]) -> list[Role]:
-    found = []
-    for role in manifest.roles:
-        live = [member for member in live_members(members) if member.component_key == role.component_key]
-        ready = sum(member.status == "ready" for member in live)
-        failed = sum(member.status == "failed" for member in live)
-        found.append(
-            Role(
-                component_key=role.component_key,
-                desired=len(live),
-                current=len(live) - failed,
-                ready=ready,
-                health=_health(len(live), ready, failed),
-            )
-        )
-    return found
+    if operation.lease.actor_id not in ("", actor_id):
+        raise errors.PermissionDenied("Another service account holds this operation.")
 
 
 def _role_of(members: Sequence[Member], request: MemberOperationRequest) -> str:
@@ -178,43 +240,31 @@ def _role_of(members: Sequence[Member], request: MemberOperationRequest) -> str:
     return next(iter(keys), "")
 
 
-def _check_count(limit: int, asked: int, component_key: str, word: str) -> None:
+def _check_count(limit: int, asked: int, component_key: str) -> None:
     if asked > limit:
-        raise errors.Conflict(f"There can be {limit} {component_key} {word}; this would make {asked}.")
+        raise errors.Conflict(f"There can be {limit} {component_key} at the most; this would make {asked}.")
 
 
-def _check_new_allocations(live: Sequence[Member], request: MemberOperationRequest) -> None:
-    if not request.allocation_ids or request.member_ids:
-        raise errors.ValidationFailed("add names allocation_ids (one or more) and no member_ids.")
-    if len(set(request.allocation_ids)) != len(request.allocation_ids):
-        raise errors.ValidationFailed("An allocation is named twice.")
-    taken = {member.allocation_id: member.member_id for member in live}
-    for allocation_id in request.allocation_ids:
-        if allocation_id in taken:
-            raise errors.Conflict(f"{allocation_id} carries member {taken[allocation_id]} already.")
+def _check_names(request: MemberOperationRequest) -> None:
+    """`add` names allocations, `replace` a new allocation per member, the others members."""
+    for field, names in (("allocation_ids", request.allocation_ids), ("member_ids", request.member_ids)):
+        if len(set(names)) != len(names):
+            raise errors.ValidationFailed(f"{field} names one twice.", details={"field": field})
+    wants_allocations, wants_members = request.kind in ("add", "replace"), request.kind != "add"
+    if wants_allocations != bool(request.allocation_ids) or wants_members != bool(request.member_ids):
+        wanted = " and ".join(
+            field for field, needed in (("allocation_ids", wants_allocations), ("member_ids", wants_members)) if needed
+        )
+        raise errors.ValidationFailed(f"{request.kind} names {wanted}, and nothing else.")
+    if request.kind == "replace" and len(request.member_ids) != len(request.allocation_ids):
+        raise errors.ValidationFailed("replace names as many allocation_ids as member_ids, in the same order.")
 
 
 def _check_members(live: Sequence[Member], request: MemberOperationRequest) -> None:
-    if not request.member_ids or request.allocation_ids:
-        raise errors.ValidationFailed(f"{request.kind} names member_ids (one or more) and no allocation_ids.")
     by_id = {member.member_id: member for member in live}
     for member_id in request.member_ids:
         member = by_id.get(member_id)
         if member is None:
             raise errors.NotFound(f"There is no member {member_id} of that role in this instance.")
-        if member.status not in STARTS[request.kind]:
+        if member.status not in MEMBER_STARTS[request.kind]:
             raise errors.Conflict(f"Member {member_id} is {member.status}; {request.kind} has no meaning there.")
-
-
-def _shows_idle(evidence: Evidence | None, now: datetime.datetime) -> bool:
-    if evidence is None or evidence.state != "idle":
-        return False
-    return abs((now - evidence.observed_at).total_seconds()) <= EVIDENCE_FRESH_FOR_S
-
-
-def _health(desired: int, ready: int, failed: int) -> Literal["healthy", "degraded", "failed", "empty"]:
-    if desired == 0:
-        return "empty"
-    if ready == desired:
-        return "healthy"
-    return "failed" if failed == desired else "degraded"

@@ -5,17 +5,18 @@ import datetime
 
 import msgspec
 from gpuaas_contract import errors, event_types, lifecycles, runtime
-from gpuaas_contract.instances import AccessBundle, Member
-from gpuaas_contract.operations import FailureClass, Lease, Operation, OperationError, Step
+from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.operations import Lease, Operation, Step, Target
 
-from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.call import Call
 from gpuaas_platform.capacity import service as capacity
-from gpuaas_platform.instances import changes, rules, store
+from gpuaas_platform.instances import accepting, breakers, changes, ending, observing, report_rules, rules, store
 from gpuaas_platform.kit import clock, db
 
+replace = msgspec.structs.replace
 LEASE_MIN_S, LEASE_MAX_S = 1, 60
-_DETAIL_MAX_BYTES = 16_384
 _STEPS_MAX = 2_000
+_RESULT_MAX_BYTES = 262_144
 
 
 async def try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
@@ -23,8 +24,8 @@ async def try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     call = dataclasses.replace(call, origin=dataclasses.replace(call.origin, now=call.site.clock()))
     reader, now = call.site.database.reader, clock.micros(call.now)
     project_id = call.params["project_id"]
-    held = await store.held_under(reader, project_id, body.claim_id, now)
-    if held is None and await store.claimable(reader, project_id, body.app_slug, now) is None:
+    held = await store.held_under(reader, project_id, body.claim_id, call.caller.actor_id, now)
+    if held is None and await _claimable(reader, call, body) is None:
         return runtime.Claim()
     if await call.is_gone():
         return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
@@ -36,9 +37,10 @@ async def heartbeat(tx: db.Tx, call: Call, body: runtime.Heartbeat) -> Lease:
     lease = operation.lease
     if lease is None:
         raise errors.LeaseLost
-    renewed = msgspec.structs.replace(lease, expires_at=_lease_end(call, body.lease_s))
+    renewed = replace(lease, expires_at=_lease_end(call, body.lease_s))
     # A renewed lease is no news to watchers, so the revision stays.
-    await store.OPERATIONS.save(tx, msgspec.structs.replace(operation, lease=renewed))
+    await store.OPERATIONS.save(tx, replace(operation, lease=renewed))
+    await observing.seen(tx, call, operation.app_slug, lease.holder)
     return renewed
 
 
@@ -56,7 +58,7 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Operat
         return operation
     else:
         steps[position] = _moved_step(steps[position], body, call.now)
-    saved = await changes.save_operation(tx, msgspec.structs.replace(operation, steps=steps))
+    saved = await changes.save_operation(tx, replace(operation, steps=steps))
     told = event_types.OperationStep(
         operation_id=operation.operation_id,
         kind=operation.kind,
@@ -74,20 +76,24 @@ async def report_member(tx: db.Tx, call: Call, member_id: str, body: runtime.Rep
     member = await store.MEMBERS.get(tx, member_id)
     if member is None or member.instance_id != operation.instance_id:
         raise errors.NotFound
-    _check_size(body)
-    rules.check_member_report(operation, member, body.status, body.evidence, call.now)
-    changed = msgspec.structs.replace(
+    observing.check_size(body.adapter_detail)
+    report_rules.check_member_report(operation, member, body.status, body.evidence, call.now)
+    if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
+        operation, member = await _move_over(tx, operation, member)
+    changed = replace(
         member,
         status=body.status,
         status_reason=body.status_reason,
         adapter_detail=member.adapter_detail if body.adapter_detail is None else body.adapter_detail,
         observed_version=member.observed_version if body.observed_version is None else body.observed_version,
-        was_ready=member.was_ready or body.status == "ready",
     )
     saved = await changes.save_member(tx, call.origin, member, changed)
-    await _note_outcome(tx, operation, saved, body)
+    instance = await ending.instance_of(tx, operation)
+    await _note_outcome(tx, call, operation, instance, saved, body)
     if saved.status in lifecycles.GONE_MEMBER:
-        await _let_go(tx, saved)
+        await accepting.let_go(tx, saved.instance_id, saved.project_id, [saved.allocation_id])
+    if saved.status != member.status:
+        await changes.settle_instance(tx, call.origin, instance, operation)
     return saved
 
 
@@ -99,128 +105,134 @@ async def publish_access(tx: db.Tx, call: Call, body: runtime.PublishAccess) -> 
 
 
 async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Operation:
-    operation = await _operation(tx, call)
-    if operation.status == "succeeded" and operation.epoch == body.epoch:
+    operation = await operation_in(tx, call)
+    if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
         return operation
-    rules.check_holder(operation, body.epoch)
-    target_ids = {target.member_id for target in operation.targets}
-    members = await store.members_of(tx, operation.instance_id)
-    rules.check_complete(operation, [member for member in members if member.member_id in target_ids])
-    return await _end(tx, call.origin, operation, None)
+    rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    observing.check_size(body.result, _RESULT_MAX_BYTES, "result")
+    if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
+        raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
+    said = replace(operation, result=body.result, preview=body.preview)
+    found = report_rules.ending(said, await ending.targets_of(tx, operation))
+    return await ending.end(tx, call.origin, said, found)
 
 
 async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:
-    operation = await _operation(tx, call)
+    operation = await operation_in(tx, call)
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation
-    rules.check_holder(operation, body.epoch)
-    return await _end(tx, call.origin, operation, _error(body.code, body.message, body.failure_class, body.fix))
+    rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    error = ending.failure(body.code, body.message, body.failure_class, body.fix)
+    return await ending.fail(tx, call.origin, operation, error)
 
 
-async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
-    """Past its deadline an operation fails, whoever holds it; the epoch grows, so the holder's reports are refused."""
-    fenced = msgspec.structs.replace(operation, epoch=operation.epoch + 1)
-    message = f"{operation.kind} was not done by its deadline, {operation.deadline_at:%Y-%m-%d %H:%M:%S} UTC."
-    await _end(tx, origin, fenced, _error("deadline_passed", message, "expired", "Ask for it again, or decommission."))
+async def operation_in(reader: db.Reader, call: Call) -> Operation:
+    operation = await store.OPERATIONS.get(reader, call.params["operation_id"])
+    if operation is None or operation.project_id != call.params["project_id"]:
+        raise errors.NotFound(f"There is no operation {call.params['operation_id']} in this project.")
+    return operation
+
+
+async def _claimable(reader: db.Reader, call: Call, body: runtime.ClaimOperation) -> Operation | None:
+    project_id, now = call.params["project_id"], clock.micros(call.now)
+    return await store.claimable(reader, project_id, body.app_slug, call.caller.actor_id, now)
 
 
 async def _claim(tx: db.Tx, call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
-    project_id = call.params["project_id"]
-    operation = await store.held_under(tx, project_id, body.claim_id, clock.micros(call.now))
+    project_id, now = call.params["project_id"], clock.micros(call.now)
+    operation = await store.held_under(tx, project_id, body.claim_id, call.caller.actor_id, now)
     if operation is None:
-        waiting = await store.claimable(tx, project_id, body.app_slug, clock.micros(call.now))
+        waiting = await _claimable(tx, call, body)
         if waiting is None:
             return runtime.Claim()
         operation = await _take(tx, call, waiting, body)
-    instance = await store.INSTANCES.get(tx, operation.instance_id)
-    members = rules.live_members(await store.members_of(tx, operation.instance_id))
-    return runtime.Claim(operation=operation, instance=instance, members=members, epoch=operation.epoch)
+    return runtime.Claim(
+        operation=operation,
+        instance=await store.INSTANCES.get(tx, operation.instance_id),
+        members=await store.live_members(tx, operation.instance_id),
+        holds=await store.standing_holds(tx, operation.instance_id, call.now),
+        epoch=operation.epoch,
+    )
 
 
 async def _take(tx: db.Tx, call: Call, waiting: Operation, body: runtime.ClaimOperation) -> Operation:
     epoch = waiting.epoch + 1
-    taken = msgspec.structs.replace(
+    lease = Lease(
+        holder=body.holder,
+        claim_id=body.claim_id,
+        epoch=epoch,
+        expires_at=_lease_end(call, body.lease_s),
+        actor_id=call.caller.actor_id,
+        cancel_requested=waiting.status == "cancelling",
+    )
+    taken = replace(
         waiting,
-        status="running",
+        status="running" if waiting.status == "accepted" else waiting.status,
         epoch=epoch,
         attempts=waiting.attempts + 1,
         started_at=waiting.started_at or call.now,
-        lease=Lease(holder=body.holder, claim_id=body.claim_id, epoch=epoch, expires_at=_lease_end(call, body.lease_s)),
+        lease=lease,
     )
     saved = await changes.save_operation(tx, taken)
     told = event_types.OperationClaimed(
         operation_id=saved.operation_id, kind=saved.kind, holder=body.holder, epoch=saved.epoch
     )
     await changes.tell(tx, call.origin, "apps.operation.claimed", saved, told)
-    instance = await store.INSTANCES.get(tx, waiting.instance_id)
-    if waiting.kind == "deploy" and instance is not None and instance.status == "requested":
-        await changes.set_instance_status(tx, call.origin, instance, "deploying", "", saved)
+    if waiting.status == "accepted" and waiting.kind == "deploy":
+        await changes.settle_instance(tx, call.origin, await ending.instance_of(tx, saved), saved)
     return saved
 
 
-async def _operation(tx: db.Tx, call: Call) -> Operation:
-    operation = await store.OPERATIONS.get(tx, call.params["operation_id"])
-    if operation is None or operation.project_id != call.params["project_id"]:
-        raise errors.NotFound
-    return operation
-
-
 async def _held(tx: db.Tx, call: Call, epoch: int) -> Operation:
-    operation = await _operation(tx, call)
-    rules.check_holder(operation, epoch)
+    operation = await operation_in(tx, call)
+    rules.check_holder(operation, epoch, call.caller.actor_id)
     return operation
 
 
-async def _note_outcome(tx: db.Tx, operation: Operation, member: Member, body: runtime.ReportMember) -> None:
-    targets = []
-    for target in operation.targets:
-        if target.member_id == member.member_id:
-            outcome, error = rules.outcome(operation, member.status, member.status_reason, target)
-            evidence = body.evidence or target.evidence
-            target = msgspec.structs.replace(target, outcome=outcome, error=error, evidence=evidence)
-        targets.append(target)
-    await changes.save_operation(tx, msgspec.structs.replace(operation, targets=targets))
-
-
-async def _let_go(tx: db.Tx, gone: Member) -> None:
-    """An allocation stays bound to the instance while any other live member sits on it."""
-    members = rules.live_members(await store.members_of(tx, gone.instance_id))
-    if not any(member.allocation_id == gone.allocation_id for member in members):
-        allocation = await capacity.in_project(tx, gone.project_id, gone.allocation_id)
-        await capacity.set_used(tx, allocation, gone.instance_id, False)
-
-
-async def _end(tx: db.Tx, origin: Origin, operation: Operation, error: OperationError | None) -> Operation:
-    ended = await changes.save_operation(
-        tx,
-        msgspec.structs.replace(
-            operation,
-            status="failed" if error else "succeeded",
-            error=error,
-            lease=None,
-            ended_at=origin.now,
-            targets=[
-                msgspec.structs.replace(target, outcome="failed", error=error.message)
-                if error and target.outcome == "pending"
-                else target
-                for target in operation.targets
-            ],
-        ),
+async def _move_over(tx: db.Tx, operation: Operation, member: Member) -> tuple[Operation, Member]:
+    """`replace`: the member keeps its identity and sits on its new machine from here on."""
+    target = next(found for found in operation.targets if found.member_id == member.member_id)
+    allocation = await capacity.in_project(tx, member.project_id, target.allocation_id)
+    moved = replace(
+        member,
+        allocation_id=allocation.allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        address=allocation.address,
+        was_ready=False,
     )
-    instance = await store.INSTANCES.get(tx, operation.instance_id)
-    if instance is None:
-        raise LookupError(operation.instance_id)
-    members = await store.members_of(tx, operation.instance_id)
-    status = rules.instance_status(instance.status, operation, error is None, members)
-    await changes.set_instance_status(tx, origin, instance, status, error.message if error else "", ended)
-    told = event_types.OperationEnded(
-        operation_id=ended.operation_id,
-        kind=ended.kind,
-        status=ended.status,
-        error=error.message if error else "",
-    )
-    await changes.tell(tx, origin, "apps.operation.ended", ended, told)
-    return ended
+    came_from = replace(target, previous_allocation_id=target.previous_allocation_id or member.allocation_id)
+    return replace(operation, targets=_with_target(operation.targets, came_from)), moved
+
+
+async def _note_outcome(
+    tx: db.Tx, call: Call, operation: Operation, instance: Instance, member: Member, body: runtime.ReportMember
+) -> None:
+    target = next(found for found in operation.targets if found.member_id == member.member_id)
+    outcome, error = report_rules.outcome(operation, target, member)
+    noted = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
+    changed = replace(operation, targets=_with_target(operation.targets, noted))
+    if outcome == "failed" and target.outcome != "failed" and operation.kind in ("add", "replace"):
+        await breakers.count_failure(tx, call.origin, operation, instance, member)
+    if outcome == "failed" and operation.stop_after_failures:
+        changed = await _skip_rest(tx, call, changed)
+    await changes.save_operation(tx, changed)
+
+
+async def _skip_rest(tx: db.Tx, call: Call, operation: Operation) -> Operation:
+    members = await ending.targets_of(tx, operation)
+    why = f"{operation.stop_after_failures} members failed before its turn"
+    for member_id in report_rules.to_skip(operation, members):
+        skipped = next(found for found in operation.targets if found.member_id == member_id)
+        skipped = replace(skipped, outcome="skipped", error=why)
+        operation = replace(operation, targets=_with_target(operation.targets, skipped))
+        if operation.kind == "add":
+            await ending.set_member(tx, call.origin, members[member_id], "removed", why)
+    return operation
+
+
+def _with_target(targets: list[Target], changed: Target) -> list[Target]:
+    return [changed if target.member_id == changed.member_id else target for target in targets]
 
 
 def _moved_step(present: Step | None, body: runtime.ReportStep, now: datetime.datetime) -> Step:
@@ -234,21 +246,6 @@ def _moved_step(present: Step | None, body: runtime.ReportStep, now: datetime.da
         started_at=present.started_at if present else now,
         ended_at=None if body.state == "running" else now,
     )
-
-
-def _error(code: str, message: str, failure_class: FailureClass, fix: str) -> OperationError:
-    return OperationError(
-        code=code,
-        message=message[:4_000],
-        failure_class=failure_class,
-        retryable=failure_class in ("retryable", "expired"),
-        fix=fix,
-    )
-
-
-def _check_size(body: runtime.ReportMember) -> None:
-    if body.adapter_detail is not None and len(msgspec.json.encode(body.adapter_detail)) > _DETAIL_MAX_BYTES:
-        raise errors.ValidationFailed(f"adapter_detail holds at most {_DETAIL_MAX_BYTES} bytes of JSON.")
 
 
 def _lease_end(call: Call, lease_s: int) -> datetime.datetime:

@@ -1,29 +1,38 @@
-"""What people and automation ask for: deploy, decommission, member operations, machine access.
+"""What people and automation ask for: deploy, change the whole instance, member operations, machine access.
 
 Each is accepted as an operation; the app's controller does the work through `runtime`."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.access import MachineAccess, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.catalog import AppVersion, Manifest
-from gpuaas_contract.event_types import InstanceChanged, OperationAccepted
+from gpuaas_contract.event_types import InstanceChanged
 from gpuaas_contract.instances import (
-    Decommission,
+    ChangeInstance,
     Deployed,
     DeployInstance,
     Instance,
     Member,
     MemberOperationRequest,
+    SetOperator,
+    UpgradeInstance,
 )
-from gpuaas_contract.operations import Operation, OperationKind, Target
+from gpuaas_contract.operations import Operation, OperationKind
 
 from gpuaas_platform.access import service as access
+from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
 from gpuaas_platform.capacity import service as capacity
+from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import changes, rules, store
+from gpuaas_platform.identity import rules as identity_rules
+from gpuaas_platform.identity import service_accounts
+from gpuaas_platform.instances import accepting, breakers, changes, rules, store
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.policy import service as policy
 
@@ -32,67 +41,138 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     project = call.in_project()
     layers = await policy.of_project(tx, project)
     version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
-    catalog_rules.check_inputs(version.manifest, body.topology, body.inputs)
-    placement = catalog_rules.placement(version.manifest, body.topology, body.inputs)
+    manifest = version.manifest
+    catalog_rules.check_inputs(manifest, body.topology, body.inputs)
+    placement = catalog_rules.placement(manifest, body.topology, body.inputs)
     if await store.live_instance_named(tx, project.project_id, body.name):
         raise errors.Conflict(f"There is an instance named {body.name} already.", details={"field": "name"})
     rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
-    instance = _new_instance(call, body, version, placement)
+    await _check_entitled_counts(tx, project.project_id, body.app_slug, placement)
+    await _check_operator(tx, project.project_id, body.operator_service_account_id)
+    resolved = await _resolve_artifacts(tx, call, manifest)
+    instance = _new_instance(call, body, version, placement, resolved)
     await store.INSTANCES.insert(tx, instance)
     members = [
-        await _new_member(tx, call, instance, component_key, allocation_id)
+        await accepting.new_member(tx, call, instance, component_key, allocation_id)
         for component_key, allocation_ids in placement.items()
         for allocation_id in allocation_ids
     ]
-    operation = await _accept(tx, call, instance, version.manifest, "deploy", members)
+    operation = await accepting.accept(tx, call, instance, manifest, "deploy", members)
     instance = msgspec.structs.replace(instance, last_operation_id=operation.operation_id)
     await store.INSTANCES.save(tx, instance)
     requested = InstanceChanged(operation_id=operation.operation_id, kind=operation.kind, name=instance.name)
     await changes.tell(tx, call.origin, "apps.instance.requested", operation, requested)
-    return Deployed(instance=instance, operation=operation)
+    return Deployed(instance=instance, operation=operation, members=members)
 
 
-async def decommission(tx: db.Tx, call: Call, instance_id: str, body: Decommission) -> Operation:
-    instance = await in_project(tx, call, instance_id)
-    if instance.status == "deleted":
-        raise errors.Conflict("The instance is deleted already.")
-    if body.force and not body.reason:
+Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOperationRequest)
+
+
+async def check_force(call: Call, body: Forcible) -> Forcible:
+    """Comes before the transaction, because a denial is recorded whatever becomes of the call."""
+    if body.force and not may(call, "apps.operation.force"):
+        raise await app_permissions.denial(call, "apps.operation.force", "Force needs apps.operation.force.")
+    if body.force and not body.reason.strip():
         raise errors.ValidationFailed("Force needs a reason.", details={"field": "reason"})
+    return body
+
+
+async def change(tx: db.Tx, call: Call, kind: OperationKind, body: ChangeInstance) -> Operation:
+    """Stop, start, restart, roll back or decommission."""
+    instance = await in_project(tx, call, call.params["instance_id"])
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    members = rules.live_members(await store.members_of(tx, instance_id))
-    rules.check_free(await store.active_operations(tx, instance_id), "decommission", ())
-    operation = await _accept(
-        tx, call, instance, manifest, "decommission", members, reason=body.reason, force=body.force
+    rules.check_instance_request(manifest, instance, kind)
+    said: dict[str, Any] = {}
+    if kind == "rollback":
+        back_to = await catalog.rollback_target(
+            tx, instance.app_slug, instance.app_version, rules.previous_version(instance)
+        )
+        versions = {"from_version": instance.app_version, "to_version": back_to.version}
+        said = {**versions, "inputs": instance.previous_inputs}
+    return await _change_all(tx, call, instance, manifest, kind, body.reason, force=body.force, **said)
+
+
+async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
+    instance = await in_project(tx, call, call.params["instance_id"])
+    layers = await policy.of_project(tx, call.in_project())
+    wanted = await catalog.upgradable(
+        tx, instance.project_id, instance.app_slug, instance.app_version, body.version, layers
     )
-    await changes.set_instance_status(tx, call.origin, instance, "deleting", "", operation)
-    return operation
+    rules.check_instance_request(wanted.manifest, instance, "upgrade")
+    inputs = instance.inputs if body.inputs is None else body.inputs
+    catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
+    await _resolve_artifacts(tx, call, wanted.manifest)
+    return await _change_all(
+        tx,
+        call,
+        instance,
+        wanted.manifest,
+        "upgrade",
+        body.reason,
+        force=body.force,
+        from_version=instance.app_version,
+        to_version=wanted.version,
+        inputs=inputs,
+    )
 
 
-async def operate_members(tx: db.Tx, call: Call, instance_id: str, body: MemberOperationRequest) -> Operation:
-    instance = await in_project(tx, call, instance_id)
-    if body.force and not body.reason:
-        raise errors.ValidationFailed("Force needs a reason.", details={"field": "reason"})
+async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -> Operation:
+    instance = await in_project(tx, call, call.params["instance_id"])
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    members = await store.members_of(tx, instance_id)
-    component_key = rules.check_member_request(manifest, instance, members, body)
-    rules.check_free(await store.active_operations(tx, instance_id), body.kind, body.member_ids)
+    members = await store.live_members(tx, instance.instance_id)
+    role = rules.check_member_request(manifest, instance, members, body)
+    active = await store.active_operations(tx, instance.instance_id)
+    rules.check_free(active, body.kind, body.member_ids)
+    if not body.force:
+        rules.check_holds(body.kind, body.member_ids, await store.standing_holds(tx, instance.instance_id, call.now))
+        rules.check_budget(role, body.kind, members, active, body.member_ids)
+    rules.check_machines(role, members, active, body.allocation_ids)
+    if body.kind in ("add", "replace"):
+        rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
+    replacements: dict[str, str] = {}
     if body.kind == "add":
-        layers = await policy.of_project(tx, call.in_project())
-        rules.check_members_max(layers, len(rules.live_members(members)), len(body.allocation_ids))
-        targets = [await _new_member(tx, call, instance, component_key, found) for found in body.allocation_ids]
+        await _check_more_members(tx, call, instance, len(members), len(body.allocation_ids))
+        targets = [
+            await accepting.new_member(tx, call, instance, role.component_key, found) for found in body.allocation_ids
+        ]
     else:
-        targets = [member for member in members if member.member_id in body.member_ids]
-    return await _accept(
+        by_id = {member.member_id: member for member in members}
+        targets = [by_id[member_id] for member_id in body.member_ids]
+    if body.kind == "replace":
+        replacements = dict(zip(body.member_ids, body.allocation_ids, strict=True))
+        for allocation_id in body.allocation_ids:
+            await accepting.bind(tx, instance, allocation_id)
+    return await accepting.accept(
         tx,
         call,
         instance,
         manifest,
         body.kind,
         targets,
-        component_key=component_key,
+        replacements=replacements,
+        component_key=role.component_key,
         reason=body.reason,
         force=body.force,
+        stop_after_failures=body.stop_after_failures,
     )
+
+
+async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
+    """The way out when an operating account is gone: another one takes over what is open, the old one is fenced."""
+    instance = await in_project(tx, call, call.params["instance_id"])
+    account_id = body.operator_service_account_id
+    if account_id == instance.operator_service_account_id:
+        return instance
+    await _check_operator(tx, instance.project_id, account_id)
+    for operation in await store.active_operations(tx, instance.instance_id):
+        handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
+        await changes.save_operation(tx, handed_over)
+    tx.wake(changes.claims_topic(instance.project_id, instance.app_slug))
+    changed = msgspec.structs.replace(
+        instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
+    )
+    await store.INSTANCES.save(tx, changed)
+    return changed
 
 
 async def machine_access(tx: db.Tx, call: Call, allocation_id: str, body: RequestMachineAccess) -> MachineAccess:
@@ -116,8 +196,83 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
     return instance
 
 
-def _new_instance(call: Call, body: DeployInstance, version: AppVersion, placement: dict[str, list[str]]) -> Instance:
+async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
+    member = await store.MEMBERS.get(reader, member_id)
+    if member is None or member.instance_id != instance.instance_id:
+        raise errors.NotFound(f"There is no member {member_id} in this instance.")
+    return member
+
+
+def may(call: Call, permission: str) -> bool:
+    """Whether the caller holds a permission beyond the one the route asks for."""
     project = call.in_project()
+    scopes = ["platform", project.org_id, project.project_id]
+    return identity_rules.decide(call.caller.bindings, permission, scopes) == "allowed"
+
+
+async def _change_all(
+    tx: db.Tx,
+    call: Call,
+    instance: Instance,
+    manifest: Manifest,
+    kind: OperationKind,
+    reason: str,
+    *,
+    force: bool,
+    **said: Any,
+) -> Operation:
+    members = await store.live_members(tx, instance.instance_id)
+    rules.check_free(await store.active_operations(tx, instance.instance_id), kind, ())
+    if not force:
+        held = [member.member_id for member in members]
+        rules.check_holds(kind, held, await store.standing_holds(tx, instance.instance_id, call.now))
+    operation = await accepting.accept(tx, call, instance, manifest, kind, members, reason=reason, force=force, **said)
+    await changes.settle_instance(tx, call.origin, instance, operation)
+    return operation
+
+
+async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, placement: dict[str, list[str]]) -> None:
+    limits = await catalog.entitlement_limits(tx, project_id, app_slug)
+    if limits.instances_max is not None:
+        present = await store.live_count_of_app(tx, project_id, app_slug)
+        rules.check_entitled_count("instances", limits.instances_max, present, 1)
+    rules.check_entitled_count("members", limits.members_max, 0, sum(map(len, placement.values())))
+
+
+async def _check_more_members(tx: db.Tx, call: Call, instance: Instance, present: int, asked: int) -> None:
+    rules.check_members_max(await policy.of_project(tx, call.in_project()), present, asked)
+    limits = await catalog.entitlement_limits(tx, instance.project_id, instance.app_slug)
+    rules.check_entitled_count("members", limits.members_max, present, asked)
+
+
+async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:
+    if account_id and not await service_accounts.is_active(tx, project_id, account_id):
+        raise errors.ValidationFailed(
+            f"There is no active service account {account_id} in this project.",
+            details={"field": "operator_service_account_id"},
+        )
+
+
+async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:
+    """By digest only: a name or a tag could mean something else tomorrow."""
+    project = call.in_project()
+    for name, wanted in manifest.artifacts.items():
+        found = await artifacts.deployable(tx, project, name, wanted.digest)
+        if wanted.media_type and found.media_type != wanted.media_type:
+            raise errors.ArtifactMediaTypeMismatch(
+                f"{name} is {found.media_type}; the manifest says {wanted.media_type}.", details={"artifact": name}
+            )
+    return {name: wanted.digest for name, wanted in manifest.artifacts.items()}
+
+
+def _new_instance(
+    call: Call,
+    body: DeployInstance,
+    version: AppVersion,
+    placement: dict[str, list[str]],
+    resolved: dict[str, str],
+) -> Instance:
+    project, manifest = call.in_project(), version.manifest
     instance_id = ids.new("inst")
     scope = f"{call.site.settings.region}:{project.org_id}:{project.project_id}"
     operator = call.caller.actor_id if call.caller.actor_type == "service_account" else ""
@@ -132,9 +287,9 @@ def _new_instance(call: Call, body: DeployInstance, version: AppVersion, placeme
         status="requested",
         status_reason="",
         topology=body.topology,
-        operating_mode=version.manifest.operating_modes[0],
-        control_plane_scope=version.manifest.control_plane_scopes[0],
-        runtime_backend=version.manifest.runtime_backend,
+        operating_mode=_one_of("operating_mode", body.operating_mode, manifest.operating_modes),
+        control_plane_scope=_one_of("control_plane_scope", body.control_plane_scope, manifest.control_plane_scopes),
+        runtime_backend=manifest.runtime_backend,
         placement=placement,
         inputs=body.inputs,
         operator_service_account_id=body.operator_service_account_id or operator,
@@ -144,98 +299,21 @@ def _new_instance(call: Call, body: DeployInstance, version: AppVersion, placeme
         revision=1,
         created_at=call.now,
         updated_at=call.now,
+        baseline="new",
+        artifacts=resolved,
     )
 
 
-async def _new_member(tx: db.Tx, call: Call, instance: Instance, component_key: str, allocation_id: str) -> Member:
-    allocation = await capacity.in_project(tx, instance.project_id, allocation_id)
-    if allocation.status != "active":
-        raise errors.Conflict(f"{allocation_id} is {allocation.status}; only an active allocation can carry a member.")
-    others = [found for found in allocation.used_by_instance_ids if found != instance.instance_id]
-    if others:
-        raise errors.Conflict(f"{allocation_id} is used by {others[0]}.", details={"instance_ids": others})
-    await capacity.set_used(tx, allocation, instance.instance_id, True)
-    member = Member(
-        member_id=ids.new("mem"),
-        instance_id=instance.instance_id,
-        org_id=instance.org_id,
-        project_id=instance.project_id,
-        component_key=component_key,
-        status="requested",
-        status_reason="",
-        allocation_id=allocation_id,
-        node_id=allocation.node_id,
-        node_name=allocation.node_name,
-        address=allocation.address,
-        last_operation_id="",
-        correlation_id=call.origin.correlation_id,
-        adapter_detail={},
-        observed_version="",
-        was_ready=False,
-        revision=1,
-        created_at=call.now,
-        updated_at=call.now,
-    )
-    await store.MEMBERS.insert(tx, member)
-    return member
-
-
-async def _accept(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    manifest: Manifest,
-    kind: OperationKind,
-    members: list[Member],
-    *,
-    component_key: str = "",
-    reason: str = "",
-    force: bool = False,
-) -> Operation:
-    operation = Operation(
-        operation_id=ids.new("op"),
-        org_id=instance.org_id,
-        project_id=instance.project_id,
-        instance_id=instance.instance_id,
-        instance_name=instance.name,
-        app_slug=instance.app_slug,
-        kind=kind,
-        component_key=component_key,
-        status="accepted",
-        targets=[Target(member_id=member.member_id) for member in members],
-        steps=[],
-        reason=reason,
-        force=force,
-        requested_by=call.caller.actor_id,
-        correlation_id=call.origin.correlation_id,
-        attempts=0,
-        epoch=0,
-        lease=None,
-        deadline_at=rules.deadline(manifest, kind, call.now),
-        error=None,
-        revision=1,
-        created_at=call.now,
-        started_at=None,
-        ended_at=None,
-    )
-    await store.OPERATIONS.insert(tx, operation)
-    for member in members:
-        owned = msgspec.structs.replace(
-            member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
-        )
-        await changes.save_member(tx, call.origin, member, owned)
-    accepted = OperationAccepted(
-        operation_id=operation.operation_id, kind=operation.kind, members=[member.member_id for member in members]
-    )
-    await changes.tell(tx, call.origin, "apps.operation.accepted", operation, accepted)
-    tx.wake(changes.claims_topic(instance.project_id, instance.app_slug))
-    return operation
+def _one_of(field: str, wanted: str, offered: Sequence[str]) -> str:
+    if wanted and wanted not in offered:
+        raise errors.ValidationFailed(f"{field} is one of {', '.join(offered)}.", details={"field": field})
+    return wanted or offered[0]
 
 
 async def _check_hold(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess) -> None:
     operation = await store.OPERATIONS.get(tx, body.operation_id)
     if operation is None or operation.project_id != allocation.project_id:
         raise errors.NotFound(f"There is no operation {body.operation_id} in this project.")
-    rules.check_holder(operation, body.epoch)
+    rules.check_holder(operation, body.epoch, call.caller.actor_id)
     if operation.instance_id not in allocation.used_by_instance_ids:
         raise errors.PermissionDenied("The allocation does not belong to this operation's instance.")

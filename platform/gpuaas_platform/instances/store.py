@@ -1,8 +1,12 @@
-"""SQL of instances, members, operations and access bundles."""
+"""Instances, members, operations, holds, failed joins and controllers, as they lie in the database."""
+
+import datetime
 
 import msgspec
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.runtime import Controller
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -34,51 +38,137 @@ OPERATIONS = Table(
     status=lambda operation: operation.status,
     lease_expires_at=lambda operation: clock.micros(operation.lease.expires_at) if operation.lease else 0,
     deadline_at=lambda operation: clock.micros(operation.deadline_at),
+    claim_id=lambda operation: operation.lease.claim_id if operation.lease else "",
+    operator_id=lambda operation: operation.operator_service_account_id,
+    correlation_id=lambda operation: operation.correlation_id,
 )
+HOLDS = Table(
+    "holds",
+    Hold,
+    "hold_id",
+    instance_id=lambda hold: hold.instance_id,
+    member_id=lambda hold: hold.member_id,
+    ends_at=lambda hold: clock.micros(min(hold.expires_at, hold.lifted_at or hold.expires_at)),
+)
+CONTROLLERS = Table("controllers", Controller, "controller_id", project_id=lambda found: found.project_id)
 _BUNDLE = msgspec.json.Decoder(AccessBundle)
+LIVE_INSTANCES = "project_id = $1 AND status <> 'deleted'"
+LIVE_MEMBERS = "instance_id = $1 AND status NOT IN ('removed', 'tombstoned')"
+_OPEN = "status IN ('accepted', 'running', 'cancelling')"
+"""Written out in every query that wants it, so that both engines find the partial indexes."""
 
 
 async def members_of(reader: db.Reader, instance_id: str) -> list[Member]:
     return await MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
 
 
+async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:
+    """Cheap however many members an instance has had."""
+    return await MEMBERS.find(reader, f"{LIVE_MEMBERS} ORDER BY member_id", instance_id)
+
+
+async def member_counts(reader: db.Reader, instance_id: str) -> dict[str, int]:
+    rows = await reader.all("SELECT status, COUNT(*) FROM members WHERE instance_id = $1 GROUP BY status", instance_id)
+    return {row[0]: int(row[1]) for row in rows}
+
+
 async def active_operations(reader: db.Reader, instance_id: str) -> list[Operation]:
-    return await OPERATIONS.find(reader, "instance_id = $1 AND status IN ('accepted', 'running')", instance_id)
+    return await OPERATIONS.find(reader, f"instance_id = $1 AND {_OPEN} ORDER BY operation_id", instance_id)
 
 
-async def claimable(reader: db.Reader, project_id: str, app_slug: str, now: int) -> Operation | None:
-    """The oldest operation nobody holds: new, or held under a lease that ran out."""
+async def claimable(reader: db.Reader, project_id: str, app_slug: str, operator_id: str, now: int) -> Operation | None:
+    """The oldest new operation, or the one whose lease ran out first, whichever is older. Those in work cost nothing.
+
+    Each comes first in an index, so that PostgreSQL finds no reason to plan this anew for every poll."""
+    waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"
     found = await OPERATIONS.find(
         reader,
-        """project_id = $1 AND app_slug = $2 AND status IN ('accepted', 'running') AND lease_expires_at <= $3
-           AND deadline_at > $3 ORDER BY operation_id LIMIT 1""",
+        f"""operation_id IN (
+           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
+            ORDER BY operation_id LIMIT 1),
+           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at BETWEEN 1 AND $3
+            ORDER BY lease_expires_at LIMIT 1))
+           ORDER BY operation_id LIMIT 1""",  # noqa: S608 - the parts are ours
         project_id,
         app_slug,
         now,
+        operator_id,
     )
     return found[0] if found else None
 
 
-async def held_under(reader: db.Reader, project_id: str, claim_id: str, now: int) -> Operation | None:
-    """The operation a claim got already, when its answer was lost."""
-    open_ones = await OPERATIONS.find(
-        reader, "project_id = $1 AND status = 'running' AND lease_expires_at > $2", project_id, now
+async def held_under(reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int) -> Operation | None:
+    """The operation a claim of this account got already, when its answer was lost. What has ended is under no claim."""
+    found = await OPERATIONS.find(
+        reader,
+        "claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3",
+        claim_id,
+        project_id,
+        now,
     )
-    return next((found for found in open_ones if found.lease and found.lease.claim_id == claim_id), None)
+    return next((one for one in found if one.lease and one.lease.actor_id in ("", actor_id)), None)
 
 
 async def overdue(reader: db.Reader, now: int) -> list[Operation]:
-    return await OPERATIONS.find(reader, "status IN ('accepted', 'running') AND deadline_at <= $1 LIMIT 100", now)
+    return await OPERATIONS.find(reader, f"{_OPEN} AND deadline_at <= $1 ORDER BY deadline_at LIMIT 100", now)
 
 
 async def live_count(reader: db.Reader, project_id: str) -> int:
-    row = await reader.one("SELECT COUNT(*) FROM instances WHERE project_id = $1 AND status <> 'deleted'", project_id)
+    row = await reader.one(f"SELECT COUNT(*) FROM instances WHERE {LIVE_INSTANCES}", project_id)  # noqa: S608
     return int(row[0]) if row is not None else 0
+
+
+async def live_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
+    found = await INSTANCES.find(reader, LIVE_INSTANCES, project_id)
+    return sum(instance.app_slug == app_slug for instance in found)
 
 
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:
     found = await INSTANCES.find(reader, "project_id = $1 AND name = $2 AND status <> 'deleted'", project_id, name)
     return found[0] if found else None
+
+
+async def standing_holds(reader: db.Reader, instance_id: str, now: datetime.datetime) -> list[Hold]:
+    """Neither lifted nor expired."""
+    return await HOLDS.find(
+        reader, "instance_id = $1 AND ends_at > $2 ORDER BY ends_at", instance_id, clock.micros(now)
+    )
+
+
+async def note_failed_join(tx: db.Tx, member: Member, now: datetime.datetime) -> None:
+    await tx.run(
+        "INSERT INTO failed_joins (instance_id, component_key, failed_at, member_id) VALUES ($1, $2, $3, $4)",
+        member.instance_id,
+        member.component_key,
+        clock.micros(now),
+        member.member_id,
+    )
+
+
+async def failed_joins(
+    reader: db.Reader, instance_id: str, component_key: str, since: datetime.datetime
+) -> list[datetime.datetime]:
+    rows = await reader.all(
+        "SELECT failed_at FROM failed_joins WHERE instance_id = $1 AND component_key = $2 AND failed_at > $3",
+        instance_id,
+        component_key,
+        clock.micros(since),
+    )
+    return [clock.moment(row[0]) for row in rows]
+
+
+async def forget_failed_joins(tx: db.Tx, instance_id: str, component_key: str) -> None:
+    await tx.run("DELETE FROM failed_joins WHERE instance_id = $1 AND component_key = $2", instance_id, component_key)
+
+
+async def put_controller(tx: db.Tx, controller: Controller) -> None:
+    await tx.run(
+        """INSERT INTO controllers (controller_id, project_id, document) VALUES ($1, $2, $3)
+           ON CONFLICT (controller_id) DO UPDATE SET document = excluded.document""",
+        controller.controller_id,
+        controller.project_id,
+        msgspec.json.encode(controller).decode(),
+    )
 
 
 async def put_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:

@@ -47,6 +47,11 @@ class Tx(Reader, Protocol):
 UseCase = Callable[[Tx], Awaitable[Result]]
 
 
+def marks(count: int, first: int = 1) -> str:
+    """`$1, $2, …` for as many values, to stand in a list."""
+    return ", ".join(f"${position}" for position in range(first, first + count))
+
+
 class Database(Protocol):
     reader: Reader
     on_group: OnGroup

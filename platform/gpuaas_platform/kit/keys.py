@@ -25,9 +25,20 @@ class Keys:
         """Keyed, because a request may hold a password: the stored digest must not help anybody to guess it."""
         return hashlib.blake2b(content, key=self._digest_key, digest_size=32).hexdigest()
 
+    def fingerprint(self, content: bytes) -> str:
+        """Tells values apart for people. Keyed too: a short value must not be found by trying."""
+        return hashlib.blake2b(content, key=self._fingerprint_key, digest_size=8).hexdigest()
+
     @functools.cached_property
     def _digest_key(self) -> bytes:
-        return hashlib.blake2b(b"gpuaas request digest", key=self.tasks.private_bytes_raw(), digest_size=32).digest()
+        return self._derived(b"gpuaas request digest")
+
+    @functools.cached_property
+    def _fingerprint_key(self) -> bytes:
+        return self._derived(b"gpuaas fingerprint")
+
+    def _derived(self, purpose: bytes) -> bytes:
+        return hashlib.blake2b(purpose, key=self.tasks.private_bytes_raw(), digest_size=32).digest()
 
     def ssh_authority_public(self) -> str:
         raw = self.ssh_authority.public_key().public_bytes(

@@ -43,6 +43,12 @@ class Settings:
     node_rate_limit_per_s: float = 50.0
     """The same for each node."""
     node_rate_limit_burst: int = 100
+    artifact_bytes_max: int = 2 * 1024**3
+    """The largest artifact the platform takes, uploaded or fetched."""
+    artifact_fetch_s_max: float = 600.0
+    """A source that has not given everything by then counts as out of reach."""
+    artifact_internal_hosts: tuple[str, ...] = ()
+    """Hosts on private or loopback addresses that artifacts may be fetched from; all others there are refused."""
     log_level: str = "info"
     """debug, info, warning or error."""
     otlp_endpoint: str = ""

@@ -18,10 +18,10 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 class Table(Generic[Document]):
     def __init__(self, name: str, kind: type[Document], key: str, /, **columns: Callable[[Document], Any]) -> None:
-        self._name, self._key = name, key
+        self.name, self._key = name, key
         self._columns = columns
         self._decoder = msgspec.json.Decoder(kind)
-        names = [key, *columns, "document"]
+        self.names = names = [key, *columns, "document"]
         marks = ", ".join(f"${position}" for position in range(1, len(names) + 1))
         changes = ", ".join(f"{column} = ${position}" for position, column in enumerate(names[1:], 2))
         self._insert_sql = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names are ours
@@ -29,12 +29,12 @@ class Table(Generic[Document]):
         self._get_sql = f"SELECT document FROM {name} WHERE {key} = $1"  # noqa: S608
 
     async def insert(self, tx: db.Tx, document: Document) -> None:
-        await tx.run(self._insert_sql, *self._values(document))
+        await tx.run(self._insert_sql, *self.values(document))
 
     async def save(self, tx: db.Tx, document: Document) -> None:
-        touched = await tx.run(self._save_sql, *self._values(document))
+        touched = await tx.run(self._save_sql, *self.values(document))
         if touched != 1:
-            raise LookupError(f"{self._name}: nothing to save under {getattr(document, self._key)}")
+            raise LookupError(f"{self.name}: nothing to save under {getattr(document, self._key)}")
 
     async def get(self, reader: db.Reader, key: str) -> Document | None:
         row = await reader.one(self._get_sql, key)
@@ -42,10 +42,11 @@ class Table(Generic[Document]):
 
     async def find(self, reader: db.Reader, where: str, *values: Any) -> list[Document]:
         """`where` is everything after WHERE, ORDER BY and LIMIT included."""
-        sql = f"SELECT document FROM {self._name} WHERE {where}"  # noqa: S608
+        sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
         return [self._decoder.decode(row[0]) for row in await reader.all(sql, *values)]
 
-    def _values(self, document: Document) -> list[Any]:
+    def values(self, document: Document) -> list[Any]:
+        """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
         return [getattr(document, self._key), *copies, msgspec.json.encode(document).decode()]
 
@@ -79,13 +80,13 @@ async def _texts(
 ) -> tuple[list[str], str | None]:
     """The documents of one page, and the token of the next if there is one."""
     size = max(1, min(size, PAGE_MAX))
-    after = read_token(table._name, token) if token else ""
-    rows = await reader.all(_page_sql(table._name, table._key, where, len(values)), *values, after, size + 1)
+    after = read_token(table.name, token) if token else ""
+    rows = await reader.all(_page_sql(table.name, table._key, where, len(values)), *values, after, size + 1)
     texts = [row[0] for row in rows[:size]]
     if len(rows) <= size:
         return texts, None
     last = table._decoder.decode(texts[-1])
-    return texts, write_token(table._name, getattr(last, table._key))
+    return texts, write_token(table.name, getattr(last, table._key))
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Pure: entries of a list, exact or ending in `*`, and what one names of another. `rules` alone uses it."""
+"""Pure: entries of a list, exact or ending in `*`, and what one names of another. Versions use it too."""
 
 import bisect
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Overlays over HTTP, and the question "may I?"."""
+"""Overlays over HTTP. The question "may I?" is routed by `catalog`, which knows the keys of apps too."""
 
 from gpuaas_contract import policy
 
@@ -26,8 +26,3 @@ async def set_overlay(call: Call, tx: db.Tx, body: policy.Overlay) -> policy.Cha
 @routes.flow(policy.EXPLAIN)
 async def explain(call: Call, body: policy.ExplainPolicy) -> policy.PolicyExplanation:
     return await service.explain(call.site.database.reader, call.in_project(), body)
-
-
-@routes.flow(policy.CAN_I)
-async def can_i(call: Call, body: policy.CanI) -> policy.CanIAnswer:
-    return await service.can_i(call.site.database.reader, call, body)

@@ -1,9 +1,9 @@
 """Read, change and explain overlays. Domains that hand something out ask `of_project` and decide with `rules`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
-from gpuaas_contract import errors, permissions
+from gpuaas_contract import errors
 from gpuaas_contract.event_types import OverlayChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.policy import (
@@ -39,6 +39,11 @@ _PLATFORM: tuple[Layer, str] = ("global", "platform")
 async def of_project(reader: db.Reader, project: Project) -> rules.Layers:
     """The overlays that hold in a project, read anew for every decision."""
     return _overlays(await _stack(reader, _project_chain(project)))
+
+
+async def of_platform(reader: db.Reader) -> rules.Layers:
+    """The overlay that holds for what the platform itself shares."""
+    return _overlays(await _stack(reader, [_PLATFORM]))
 
 
 async def present(reader: db.Reader, call: Call) -> PolicyLayer:
@@ -80,9 +85,8 @@ async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> 
     )
 
 
-async def can_i(reader: db.Reader, call: Call, asked: CanI) -> CanIAnswer:
-    if asked.permission not in permissions.KEYS:
-        raise errors.ValidationFailed(f"There is no permission {asked.permission}.", details={"field": "permission"})
+async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[str]) -> CanIAnswer:
+    """`holders` are the roles that hold the permission, where it is asked for."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
     chain = await _asked_chain(reader, asked)
@@ -91,7 +95,7 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI) -> CanIAnswer:
     hidden = identity_rules.decide(bindings, asked.permission, scopes) == "hidden"
     if chain is None or (hidden and len(chain) > 1):
         return _no("There is no such project or organisation, or you may not see it.")
-    binding = identity_rules.deciding(bindings, asked.permission, scopes)
+    binding = identity_rules.deciding(bindings, holders, scopes)
     if binding is None:
         return _no(f"No role of yours that reaches here holds {asked.permission}.")
     held = f"{binding.role} at {binding.scope} holds {asked.permission}"

@@ -36,6 +36,17 @@ async def events_after(
     return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
 
 
+async def events_under(reader: db.Reader, project_id: str, correlation_id: str, limit: int) -> list[Event]:
+    rows = await reader.all(
+        """SELECT cursor, document FROM events WHERE correlation_id = $1 AND project_id = $2
+           ORDER BY cursor LIMIT $3""",
+        correlation_id,
+        project_id,
+        limit,
+    )
+    return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
+
+
 async def newest_cursor(reader: db.Reader, project_id: str) -> int:
     """Of the newest event there ever was, kept or not."""
     rows = await reader.all(

@@ -1,32 +1,52 @@
 """The controller kit: everything an app's controller imports.
 
-`App` declares handlers, `Operation` is what they get; the kit claims, keeps the lease, records steps and retries."""
+`App` declares handlers, `Operation` is what they get, `Reconciliation` what the reconcile handler gets; the kit claims,
+keeps the lease, records steps, retries, and undoes what was cancelled."""
 
+from gpuaas_contract.artifacts import Delivery
 from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
-from gpuaas_contract.operations import Evidence
+from gpuaas_contract.operations import Evidence, Preview, Work
+from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportedCondition
 
 from gpuaas_sdk.controller.app import App
+from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.operation import Operation
+from gpuaas_sdk.controller.reconcile import Reconcile, ReconcileSettings, Reconciliation
 from gpuaas_sdk.controller.rules import MembersFailed
-from gpuaas_sdk.controller.runner import Handler, Runner, RunnerSettings
-from gpuaas_sdk.failures import NeedsOperator, Permanent, Temporary
+from gpuaas_sdk.controller.runner import Runner, RunnerSettings
+from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Temporary
 
 __all__ = [
     "AccessBundle",
+    "ActionHandler",
     "App",
     "Command",
     "Connection",
+    "Delivery",
+    "Drift",
     "Evidence",
     "Handler",
+    "Hold",
     "Instance",
+    "Lost",
     "Manifest",
     "Member",
     "MembersFailed",
     "NeedsOperator",
+    "ObservedMember",
     "Operation",
     "Permanent",
+    "Preview",
+    "PreviewHandler",
+    "Reconcile",
+    "ReconcileSettings",
+    "Reconciliation",
+    "RefusedObservation",
+    "ReportedCondition",
     "Runner",
     "RunnerSettings",
     "Temporary",
+    "Work",
 ]

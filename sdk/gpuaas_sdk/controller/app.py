@@ -1,44 +1,82 @@
-"""An app, as its team declares it: a manifest and one handler per kind of operation."""
+"""An app, as its team declares it: a manifest, and handlers for what the manifest promises."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import yaml
 from gpuaas_contract.catalog import Manifest
-from gpuaas_contract.operations import INSTANCE_KINDS, OperationKind
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, PREVIEWED_KINDS, UNDONE, OperationKind
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import command
+from gpuaas_sdk.controller import command, handlers
+from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
 from gpuaas_sdk.controller.machines import Connect
-from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Handler, Runner, RunnerSettings
+from gpuaas_sdk.controller.reconcile import Reconcile
+from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
+
+Name = TypeVar("Name")
+Found = TypeVar("Found")
 
 
 class App:
-    def __init__(self, slug: str, *, manifest: Path, packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        slug: str,
+        *,
+        manifest: Path,
+        packages: Sequence[str] = (),
+        settings: RunnerSettings = DEFAULT_SETTINGS,
+    ) -> None:
         """`packages`: the Debian packages its machines must be able to install; a lab without a network asks."""
         self.slug = slug
+        self.settings = settings
         self.packages = tuple(packages)
         self.manifest = _read_manifest(manifest)
-        self._handlers: dict[tuple[str, str], Handler] = {}
+        self._handlers = Handlers(slug)
         if self.manifest.slug != slug:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")
 
     def operation(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:
         """Register the handler of a kind; with a role, only for members of that role."""
+        if kind in ASKING_KINDS:
+            raise ValueError(f"declare the handlers of {kind}s with @app.{kind}")
         self._check(kind, role)
+        return self._register(self._handlers.operations, (kind, role), f"handler for {kind} {role}")
 
-        def register(handler: Handler) -> Handler:
-            if (kind, role) in self._handlers:
-                raise ValueError(f"{self.slug} already has a handler for {kind} {role}".rstrip())
-            self._handlers[kind, role] = handler
-            return handler
+    def undo(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:
+        """Register what takes half-done work back: after a cancel, once the handler has stopped, and to compensate.
 
-        return register
+        `op.to_do` are the members to undo; where each must end, `UNDONE` of the contract says."""
+        if kind not in UNDONE:
+            raise ValueError(f"{kind} cannot be undone; the platform never asks for it")
+        self._check(kind, role)
+        return self._register(self._handlers.undos, (kind, role), f"undo handler for {kind} {role}")
+
+    def preview(self, kind: OperationKind, role: str = "") -> Callable[[PreviewHandler], PreviewHandler]:
+        """Register who says what an operation would hit, when people ask with a dry run."""
+        if kind not in PREVIEWED_KINDS:
+            raise ValueError(f"{kind} takes nothing away; the platform never asks for a preview of it")
+        self._check(kind, role)
+        return self._register(self._handlers.previews, (kind, role), f"preview handler for {kind} {role}")
+
+    def action(self, name: str) -> Callable[[ActionHandler], ActionHandler]:
+        """Register the handler of an action of the manifest; what it returns is the action's result."""
+        if name not in {action.name for action in self.manifest.actions}:
+            raise ValueError(f"the manifest of {self.slug} has no action {name!r}")
+        return self._register(self._handlers.actions, name, f"handler for action {name}")
+
+    def reconcile(self, handler: Reconcile) -> Reconcile:
+        """Register who looks after instances between operations: on a timer, and after every operation."""
+        if self._handlers.reconcile is not None:
+            raise ValueError(f"{self.slug} already has a reconcile handler")
+        self._handlers.reconcile = handler
+        return handler
 
     def find_handler(self, kind: str, component_key: str) -> Handler | None:
-        return self._handlers.get((kind, component_key)) or self._handlers.get((kind, ""))
+        return handlers.find(self._handlers.operations, kind, component_key)
 
     def runner(
         self,
@@ -46,17 +84,17 @@ class App:
         project_id: str,
         name: str,
         *,
-        settings: RunnerSettings = DEFAULT_SETTINGS,
+        settings: RunnerSettings | None = None,
         connect: Connect = machine.connect,
     ) -> Runner:
         """What claims and runs this app's operations. Tests pass a short lease and machines of their own."""
         return Runner(
             client,
-            app_slug=self.slug,
             project_id=project_id,
             name=name,
-            find_handler=self.find_handler,
-            settings=settings,
+            version=self.manifest.version,
+            handlers=self._handlers,
+            settings=settings or self.settings,
             connect=connect,
         )
 
@@ -64,10 +102,21 @@ class App:
         """The console script of the app's controller."""
         return command.main(self.manifest, self.packages, self.runner, argv)
 
+    def _register(self, table: dict[Name, Found], name: Name, what: str) -> Callable[[Found], Found]:
+        def register(handler: Found) -> Found:
+            if name in table:
+                raise ValueError(f"{self.slug} already has a {what}".rstrip())
+            table[name] = handler
+            return handler
+
+        return register
+
     def _check(self, kind: OperationKind, role: str) -> None:
         if kind in INSTANCE_KINDS:
             if role:
                 raise ValueError(f"{kind} is about the whole instance; leave the role out")
+            if kind not in ("deploy", "decommission", *self.manifest.instance_operations):
+                raise ValueError(f"the manifest of {self.slug} does not list {kind!r} in its instance_operations")
             return
         roles = [spec for spec in self.manifest.roles if role in ("", spec.component_key)]
         if not roles:

@@ -3,6 +3,7 @@ that nothing is said after it was lost."""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import structlog
@@ -10,6 +11,7 @@ from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import ApiError, LeaseLost
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
+from gpuaas_contract.wire import Item, NoBody, Page
 
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.outcomes import NoAnswer
@@ -20,27 +22,46 @@ log = structlog.get_logger()
 class Lease:
     def __init__(self, client: Client, record: Operation, *, epoch: int, lease_s: int) -> None:
         self.epoch = epoch
+        self.server = client.server
+        self.record = record
+        """The operation as the platform last answered with it."""
+        self.cancel_requested = asyncio.Event()
+        """Somebody asked to cancel: stop, undo, complete."""
         self._client = client
-        self._record = record
         self._lease_s = lease_s
         self._renewed_at = time.monotonic()
         self._lost_by = ""
         self._lost = asyncio.Event()
 
-    async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody, **path_params: str) -> Answer:
+    async def call(
+        self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None, **path_params: str
+    ) -> Answer:
         """Call an endpoint of the operation's project that wants the epoch, as long as the lease holds."""
         if self._lost.is_set():
             raise LeaseLost(self._lost_by)
-        path: dict[str, Any] = {"project_id": self._record.project_id, **path_params}
+        path: dict[str, Any] = {"project_id": self.record.project_id, **path_params}
         try:
-            return await self._client.call(endpoint, body, correlation_id=self._record.correlation_id, **path)
+            return await self._client.call(endpoint, body, correlation=self.record.correlation_id, **path)
         except LeaseLost as error:
             self._lose(error.message)
             raise
 
-    async def report(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody, **path_params: str) -> Answer:
-        path: dict[str, Any] = {"operation_id": self._record.operation_id, **path_params}
+    async def report(
+        self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None, **path_params: str
+    ) -> Answer:
+        path: dict[str, Any] = {"operation_id": self.record.operation_id, **path_params}
         return await self.call(endpoint, body, **path)
+
+    def pages(self, endpoint: Endpoint[NoBody, Page[Item]], query: dict[str, Any]) -> AsyncIterator[Item]:
+        """Every item of a list in the operation's project."""
+        return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
+
+    def note(self, record: Operation) -> None:
+        """Keep the newest answer: those of steps that run at once may overtake each other."""
+        if record.revision >= self.record.revision:
+            self.record = record
+        if record.status == "cancelling":
+            self.cancel_requested.set()
 
     async def keep(self) -> str:
         """Renew until the lease is lost; the answer says how. Starts at once: the claim's answer may have been slow."""
@@ -59,15 +80,17 @@ class Lease:
         # The platform counts from when it handled the heartbeat; counting from when it was sent is never longer.
         sent_at = time.monotonic()
         try:
-            await self._client.call(
+            renewed = await self._client.call(
                 HEARTBEAT,
                 Heartbeat(epoch=self.epoch, lease_s=self._lease_s),
-                correlation_id=self._record.correlation_id,
+                correlation=self.record.correlation_id,
                 timeout_s=self._left_s(),
-                project_id=self._record.project_id,
-                operation_id=self._record.operation_id,
+                project_id=self.record.project_id,
+                operation_id=self.record.operation_id,
             )
             self._renewed_at = sent_at
+            if renewed.cancel_requested:
+                self.cancel_requested.set()
         except LeaseLost as error:
             self._lose(error.message)
         except (ApiError, NoAnswer) as error:

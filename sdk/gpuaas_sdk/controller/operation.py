@@ -1,79 +1,73 @@
-"""What a handler holds while it works on one operation: steps, reports, machines. Made by `runner`; every word it
-says to the platform carries the claim's epoch."""
+"""What a handler holds while it works on one operation: steps, reports, machines, secrets. Made by `runner`; every
+word it says to the platform carries the claim's epoch."""
 
 import asyncio
-import datetime
 from collections.abc import Awaitable, Callable, Iterable
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVarTuple
 
-import structlog
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
-from gpuaas_contract.errors import ApiError, LeaseLost
+from gpuaas_contract.artifacts import Delivery
+from gpuaas_contract.catalog import SecretPurpose
+from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
-from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus, StepState
-from gpuaas_contract.operations import INSTANCE_KINDS, Evidence
-from gpuaas_contract.operations import Operation as OperationRecord
+from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
+from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Target
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     MEMBER_REPORT,
-    STEP_REPORT,
     PublishAccess,
     ReportMember,
-    ReportStep,
 )
 
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import deliveries, rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.controller.steps import Result, Steps
+from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
-from gpuaas_sdk.outcomes import NoAnswer
-
-log = structlog.get_logger()
 
 Arguments = TypeVarTuple("Arguments")
 
-
-@dataclass
-class _RunningStep:
-    name: str
-    member_id: str
-    message: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.name, self.member_id
-
-
-# A context variable, because the steps of several members run at the same time.
-_CURRENT_STEP: ContextVar[_RunningStep | None] = ContextVar("gpuaas_current_step", default=None)
+SECRET_TTL_S = 3600
 
 
 class Operation:
     def __init__(
         self,
         lease: Lease,
-        record: OperationRecord,
         instance: Instance,
         members: Iterable[Member],
+        holds: Iterable[Hold] = (),
         *,
         connect: Connect,
     ) -> None:
+        record = lease.record
         self.id = record.operation_id
         self.kind = record.kind
         self.component_key = record.component_key
         self.correlation_id = record.correlation_id
         self.reason = record.reason
         self.force = record.force
+        self.attempt = record.attempts
+        """1 at the first claim; grows with every further one, after a crash as after a retry."""
+        self.stop_after_failures = record.stop_after_failures
+        self.from_version = record.from_version
+        self.to_version = record.to_version
+        """`upgrade`, `rollback`, and previews of them."""
+        self.action = record.action
+        self.inputs = record.inputs
+        """`action`: what the caller gave; `upgrade`: the instance's inputs after it."""
+        self.preview_of = record.preview_of
         self.deadline_at = record.deadline_at
         self.instance = instance
+        self.holds = tuple(holds)
+        """Holds on members of the instance, as they stood at the claim."""
+        self.backs_out = rules.backs_out(record)
+        """True while half-done work is undone, after a cancel or to compensate."""
         self._lease = lease
         self._members = {member.member_id: member for member in members}
-        self._target_ids = [target.member_id for target in record.targets]
-        self._succeeded = {(step.name, step.member_id) for step in record.steps if step.state == "succeeded"}
-        self._running: set[tuple[str, str]] = set()
+        self._steps = Steps(lease)
         self._machines = Machines(self._grant, connect)
 
     @property
@@ -83,10 +77,33 @@ class Operation:
 
     @property
     def targets(self) -> tuple[Member, ...]:
-        """The members this operation is about. One that was taken away before a crash is no longer among them."""
+        """The members this operation, or the one to preview, is about. One that was taken away before a crash is no
+        longer among them."""
         if self.kind in INSTANCE_KINDS:
             return self.members
-        return tuple(self._members[member_id] for member_id in self._target_ids if member_id in self._members)
+        if self.kind == "preview":
+            return self._known(self.inputs.get("member_ids", ()))
+        return self._known(target.member_id for target in self._lease.record.targets)
+
+    @property
+    def to_do(self) -> tuple[Member, ...]:
+        """Targets with work left: neither done nor skipped by the stop rule, nor failed since the last retry. To back
+        out, those that failed count as well."""
+        left = {"pending", "failed"} if self.backs_out else {"pending"}
+        outcomes = {target.member_id: target.outcome for target in self._lease.record.targets}
+        return tuple(member for member in self.targets if outcomes.get(member.member_id, "pending") in left)
+
+    def skips(self, member: Member) -> bool:
+        """Whether the stop rule left the member out, because too many others failed before its turn."""
+        target = self._target(member)
+        return target is not None and target.outcome == "skipped"
+
+    def replacement(self, member: Member) -> str:
+        """`replace`: the allocation the member moves to. Reporting it `provisioning` moves it there."""
+        target = self._target(member)
+        if target is None or not target.allocation_id:
+            raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
+        return target.allocation_id
 
     async def step(
         self,
@@ -97,33 +114,26 @@ class Operation:
     ) -> None:
         """Run `await function(*args)` once per operation: a step that succeeded on the record is skipped.
 
-        The name and the member identify the step, so both must be the same after a crash."""
-        step = _RunningStep(name, member.member_id if member else "")
-        if step.key in self._succeeded:
-            return
-        if step.key in self._running:
-            raise RuntimeError(f"step {name!r} already runs; give each member's step its member=…")
-        self._running.add(step.key)
-        previous = _CURRENT_STEP.set(step)
-        try:
-            await self._perform(step, lambda: function(*args))
-        finally:
-            _CURRENT_STEP.reset(previous)
-            self._running.discard(step.key)
-        self._succeeded.add(step.key)
+        The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
+        have names of their own."""
+        await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
 
     async def say(self, message: str) -> None:
         """Tell watchers what the running step waits for. Saying the same again sends nothing."""
-        step = _CURRENT_STEP.get()
-        if step is None:
-            log.info(message)
-        elif message != step.message:
-            await self._report_step(step, "running", message)
+        await self._steps.say(message)
 
-    async def each(self, members: Iterable[Member], function: Callable[[Member], Awaitable[None]]) -> None:
-        """Run `await function(member)` for all at once. One that fails is reported; the others go on to their end."""
+    async def each(
+        self, members: Iterable[Member], function: Callable[[Member], Awaitable[None]], *, at_once: int = 0
+    ) -> None:
+        """Run `await function(member)` for all, `at_once` at a time. One that fails is reported; the others go on.
+
+        Left out, `at_once` means all together; under a stop rule no more than may fail. Members the stop rule skips
+        before their turn are not begun."""
         chosen = tuple(members)
-        ends = await asyncio.gather(*(self._one(member, function) for member in chosen), return_exceptions=True)
+        turns = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
+        ends = await asyncio.gather(
+            *(self._in_turn(turns, member, function) for member in chosen), return_exceptions=True
+        )
         unexpected = [end for end in ends if isinstance(end, BaseException) and not isinstance(end, Permanent)]
         for error in sorted(unexpected, key=lambda error: not isinstance(error, LeaseLost)):
             raise error
@@ -141,7 +151,9 @@ class Operation:
         version: str | None = None,
         evidence: Evidence | None = None,
     ) -> Member:
-        """Say how a member is; what is left out stays as it was."""
+        """Say how a member is; what is left out stays as it was.
+
+        `removing` (or straight to `removed`) of a member that was ready needs fresh evidence that it is idle."""
         known = self._members.get(member.member_id, member)
         answer = await self._lease.report(
             MEMBER_REPORT,
@@ -175,59 +187,65 @@ class Operation:
         """The member's host, as root; good for the operation's life."""
         return await self._machines.machine(member.allocation_id, member.address)
 
-    async def until_deadline(self, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def secret(
+        self, purpose: SecretPurpose, name: str, value: str | None = None, *, ttl_s: int = SECRET_TTL_S
+    ) -> str:
+        """A secret the platform keeps for the instance: `value`, or one it makes. While it is valid, every operation
+        that asks for the same purpose and name gets the same one."""
+        return await deliveries.secret(self._lease, purpose, name, value or "", ttl_s)
+
+    async def artifact(self, name: str) -> Delivery:
+        """A token of minutes for an artifact of the manifest, of the version the operation leads to: GET `url` with
+        `token` as bearer, on the machine that needs it, and compare the content's digest with `digest`."""
+        return await deliveries.artifact(self._lease, self.instance, name, "" if self.backs_out else self.to_version)
+
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
-        while True:
-            try:
-                return await attempt()
-            except Temporary as error:
-                pause_s = rules.pause_s(error.after_s)
-                if datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s) >= self.deadline_at:
-                    raise Permanent(f"The operation's deadline came first: {error}") from error
-                await self.say(str(error))
-                await asyncio.sleep(pause_s)
+        return await self._steps.until_deadline(attempt)
+
+    async def turn_back(self) -> None:
+        """From doing to undoing; called by the kit when somebody cancelled and the handler has stopped."""
+        self.backs_out = True
+        await self._steps.turn_back()
 
     async def close(self) -> None:
         await self._machines.close()
 
-    async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
-        await self._report_step(step, "running", "")
-        try:
-            await self.until_deadline(attempt)
-        except (LeaseLost, NoAnswer):
-            raise
-        except Exception as error:
-            await self._report_step(step, "failed", str(error) or type(error).__name__)
-            raise
-        await self._report_step(step, "succeeded", "")
+    def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
+        return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
 
-    async def _report_step(self, step: _RunningStep, state: StepState, message: str) -> None:
-        step.message = message
-        log.info("step", step=step.name, member_id=step.member_id, state=state, said=message)
-        await self._lease.report(
-            STEP_REPORT,
-            ReportStep(
-                epoch=self._lease.epoch,
-                name=step.name,
-                state=state,
-                member_id=step.member_id,
-                message=rules.clipped(message),
-            ),
-        )
+    def _target(self, member: Member) -> Target | None:
+        targets = self._lease.record.targets
+        return next((target for target in targets if target.member_id == member.member_id), None)
 
-    async def _one(self, member: Member, function: Callable[[Member], Awaitable[None]]) -> Permanent | None:
-        try:
-            await self.until_deadline(lambda: function(member))
-        except Permanent as error:
-            await self._report_failed(member, error)
-            return error
-        return None
+    async def _in_turn(
+        self, turns: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
+    ) -> Permanent | None:
+        async with turns:
+            if self.skips(member):
+                return None
+            try:
+                await self.until_deadline(lambda: function(member))
+            except Conflict:
+                await self._read_again()
+                if not self.skips(member):
+                    raise
+            except Permanent as error:
+                await self._report_failed(member, error)
+                return error
+            return None
 
     async def _report_failed(self, member: Member, error: Permanent) -> None:
         known = self._members.get(member.member_id, member)
         if known.status not in GONE_MEMBER:
             detail = None if known.adapter_detail else {"error": rules.clipped(str(error))}
             await self.report(member, status="failed", reason=str(error), detail=detail)
+        if self.stop_after_failures:
+            await self._read_again()
+
+    async def _read_again(self) -> None:
+        """The answer to a member's report does not say whom the stop rule skipped."""
+        self._lease.note(await self._lease.report(OPERATION_GET))
 
     async def _grant(self, allocation_id: str, public_key: str) -> MachineAccess:
         request = RequestMachineAccess(
@@ -238,5 +256,4 @@ class Operation:
         except LeaseLost:
             raise
         except ApiError as error:
-            text = f"No access to the machine of allocation {allocation_id}: {error.message}"
-            raise (Temporary(text) if error.retryable else Permanent(text, fix=error.fix)) from error
+            raise deliveries.refused(f"No access to the machine of allocation {allocation_id}", error) from error

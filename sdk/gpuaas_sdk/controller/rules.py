@@ -1,16 +1,20 @@
-"""Decisions of the controller kit, without effects: how an error ends an operation, how long a pause lasts."""
+"""Decisions of the controller kit, without effects: how an error ends an operation, which steps are done, how long a
+pause lasts."""
 
+import datetime
 import random
-from typing import Literal
+from collections.abc import Sequence
 
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import Member
+from gpuaas_contract.operations import ExitTaken, FailureClass, Operation
 from gpuaas_contract.runtime import FailOperation
 
-from gpuaas_sdk.failures import NeedsOperator, Permanent
+from gpuaas_sdk.failures import Permanent
 
 MESSAGE_CHARS_MAX = 2000
 TEMPORARY_PAUSE_S_MAX = 60.0
+_WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift")
 
 
 class MembersFailed(Permanent):
@@ -39,12 +43,42 @@ def failure_of(error: Exception, epoch: int) -> FailOperation:
     )
 
 
+def backs_out(record: Operation) -> bool:
+    """Whether the operation is to be undone: somebody cancelled it, or had a failed one compensated."""
+    return record.compensating or record.status == "cancelling"
+
+
+def finished_steps(record: Operation) -> set[tuple[str, str]]:
+    """Name and member of every step that need not run again.
+
+    Undoing takes back what steps did, and a later retry does it anew: only steps since the last turn count."""
+    turned_at = _turned_at(record.exits_taken)
+    return {
+        (step.name, step.member_id)
+        for step in record.steps
+        if step.state == "succeeded" and (turned_at is None or (step.ended_at or step.started_at) >= turned_at)
+    }
+
+
 def pause_s(after_s: float) -> float:
-    return min(after_s, TEMPORARY_PAUSE_S_MAX) * random.uniform(0.8, 1.2)
+    return jittered_s(min(after_s, TEMPORARY_PAUSE_S_MAX))
+
+
+def jittered_s(wanted_s: float) -> float:
+    """Controllers that started together do not stay in step."""
+    return wanted_s * random.uniform(0.8, 1.2)
 
 
 def clipped(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
+
+
+def _turned_at(exits: Sequence[ExitTaken]) -> datetime.datetime | None:
+    forward, turned_at = True, None
+    for taken in exits:
+        if taken.name in ("retry", "compensate", "cancel") and forward != (taken.name == "retry"):
+            forward, turned_at = not forward, taken.taken_at
+    return turned_at
 
 
 def _code_and_fix(error: Exception) -> tuple[str, str]:
@@ -61,8 +95,7 @@ def _code_and_fix(error: Exception) -> tuple[str, str]:
             return "controller_bug", "Look for the traceback in the controller's log, then try the operation again."
 
 
-def _failure_class(error: Exception) -> Literal["retryable", "repairable", "needs_operator"]:
+def _failure_class(error: Exception) -> FailureClass:
     causes = [cause for _, cause in error.failures] if isinstance(error, MembersFailed) else [error]
-    if any(isinstance(cause, NeedsOperator) for cause in causes):
-        return "needs_operator"
-    return "repairable" if isinstance(error, Permanent) else "retryable"
+    classes = [cause.failure_class for cause in causes if isinstance(cause, Permanent)]
+    return min(classes, key=_WORST_FIRST.index) if classes else "retryable"

@@ -3,29 +3,29 @@ the lease lapses and the next claim goes on where the record ends."""
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from gpuaas_contract.errors import ApiError, CredentialsInvalid, LeaseLost
-from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.instances import Instance
 from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, COMPLETE, FAIL, Claim, ClaimOperation, CompleteOperation, FailOperation
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import reconcile, rules
+from gpuaas_sdk.controller.handlers import Handlers, Said
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.machines import Connect
 from gpuaas_sdk.controller.operation import Operation
+from gpuaas_sdk.controller.reconcile import Reconciler, ReconcileSettings
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.outcomes import NoAnswer
 
 log = structlog.get_logger()
-
-Handler = Callable[[Operation], Awaitable[None]]
-FindHandler = Callable[[str, str], Handler | None]
-"""Operation kind and component key in, the app's handler out."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class RunnerSettings:
     """How long a dead controller blocks its operations."""
     claim_wait_s: float = 20.0
     """How long one claim waits at the platform for work."""
-    operations_max: int = 8
-    """Operations that run at once."""
+    operations_max: int = 64
+    """Operations that run at once. Most of them wait; one that waits for a day must not keep out a preview."""
     refused_pause_s: float = 5.0
     """Pause after the platform refused or did not answer a claim."""
     stop_s: float = 10.0
     """How long cancelled handlers may take to clean up at the end."""
+    reconcile: ReconcileSettings = reconcile.DEFAULT_SETTINGS
+    """How instances are looked after between operations."""
 
 
 DEFAULT_SETTINGS = RunnerSettings()
@@ -49,8 +51,7 @@ DEFAULT_SETTINGS = RunnerSettings()
 class _Claimed:
     record: OperationRecord
     instance: Instance
-    members: list[Member]
-    epoch: int
+    claim: Claim
 
 
 class Runner:
@@ -58,32 +59,50 @@ class Runner:
         self,
         client: Client,
         *,
-        app_slug: str,
         project_id: str,
         name: str,
-        find_handler: FindHandler,
+        version: str,
+        handlers: Handlers,
         settings: RunnerSettings = DEFAULT_SETTINGS,
         connect: Connect = machine.connect,
     ) -> None:
         self._client = client
-        self._app_slug = app_slug
+        self._app_slug = handlers.app_slug
         self._project_id = project_id
         self._name = name
-        self._find_handler = find_handler
+        self._version = version
+        self._handlers = handlers
         self._settings = settings
         self._connect = connect
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._worked_on: Counter[str] = Counter()
+        self._reconciler = self._make_reconciler()
 
     async def run(self) -> None:
         """Claim and run until cancelled."""
+        looking = [asyncio.create_task(self._reconciler.run())] if self._reconciler else []
         try:
             while True:
                 await self._free_slot()
                 claim = await self._claim()
                 if claim.operation is not None and claim.instance is not None:
-                    self._start(_Claimed(claim.operation, claim.instance, claim.members, claim.epoch))
+                    self._start(_Claimed(claim.operation, claim.instance, claim))
         finally:
+            await _cancelled(*looking)
             await self._stop()
+
+    def _make_reconciler(self) -> Reconciler | None:
+        if self._handlers.reconcile is None:
+            return None
+        return Reconciler(
+            self._client,
+            app_slug=self._app_slug,
+            project_id=self._project_id,
+            name=self._name,
+            reconcile=self._handlers.reconcile,
+            is_busy=lambda instance_id: self._worked_on[instance_id] > 0,
+            settings=self._settings.reconcile,
+        )
 
     async def _free_slot(self) -> None:
         while len(self._running) >= self._settings.operations_max:
@@ -98,6 +117,7 @@ class Runner:
             claim_id=uuid.uuid4().hex,
             lease_s=self._settings.lease_s,
             wait_s=self._settings.claim_wait_s,
+            controller_version=self._version,
         )
         while True:
             try:
@@ -132,12 +152,21 @@ class Runner:
                 # This process lost the lease and got it again: its former handler must be gone before the next one.
                 previous.cancel()
                 await asyncio.wait({previous})
-            log.info("claimed", kind=record.kind, epoch=claimed.epoch)
-            await self._run_under_lease(claimed)
+            log.info("claimed", kind=record.kind, epoch=claimed.claim.epoch)
+            self._worked_on[record.instance_id] += 1
+            if self._reconciler is not None:
+                self._reconciler.stand_back(record.instance_id)
+            try:
+                await self._run_under_lease(claimed)
+            finally:
+                self._worked_on[record.instance_id] -= 1
+                if self._reconciler is not None:
+                    self._reconciler.wake(record.instance_id)
 
     async def _run_under_lease(self, claimed: _Claimed) -> None:
-        lease = Lease(self._client, claimed.record, epoch=claimed.epoch, lease_s=self._settings.lease_s)
-        operation = Operation(lease, claimed.record, claimed.instance, claimed.members, connect=self._connect)
+        claim = claimed.claim
+        lease = Lease(self._client, claimed.record, epoch=claim.epoch, lease_s=self._settings.lease_s)
+        operation = Operation(lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
         ending = asyncio.Event()
         handling = asyncio.create_task(self._handle(operation, lease, ending))
         keeping = asyncio.create_task(lease.keep())
@@ -166,13 +195,12 @@ class Runner:
 
     async def _perform(self, operation: Operation, lease: Lease, ending: asyncio.Event) -> FailOperation | None:
         try:
-            handler = self._find_handler(operation.kind, operation.component_key)
-            if handler is None:
-                raise rules.NotSupported(f"{self._app_slug} has no handler for {operation.kind}")
-            await operation.until_deadline(lambda: handler(operation))
+            said = await self._do_or_undo(operation, lease)
             ending.set()
-            await lease.report(COMPLETE, CompleteOperation(epoch=lease.epoch))
-            log.info("succeeded", kind=operation.kind)
+            ended = await lease.report(
+                COMPLETE, CompleteOperation(epoch=lease.epoch, result=said.result, preview=said.preview)
+            )
+            log.info("completed", kind=operation.kind, status=ended.status)
         except (LeaseLost, NoAnswer):
             raise
         except Permanent as error:
@@ -181,6 +209,17 @@ class Runner:
             log.exception("handler failed")
             return rules.failure_of(error, lease.epoch)
         return None
+
+    async def _do_or_undo(self, operation: Operation, lease: Lease) -> Said:
+        """Work until it is done or somebody cancels; then, and to compensate, undo."""
+        if not operation.backs_out:
+            doing = operation.until_deadline(lambda: self._handlers.perform(operation))
+            said = await _unless(lease.cancel_requested, doing)
+            if said is not None:
+                return said
+            log.info("cancelled; undoing", kind=operation.kind)
+            await operation.turn_back()
+        return await operation.until_deadline(lambda: self._handlers.undo(operation))
 
     async def _stop(self) -> None:
         tasks = list(self._running.values())
@@ -196,3 +235,23 @@ async def _cancelled(*tasks: asyncio.Task[object]) -> None:
     for end in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(end, Exception):
             log.error("the controller kit failed", exc_info=end)
+
+
+async def _unless(asked: asyncio.Event, work: Coroutine[Any, Any, Said]) -> Said | None:
+    """What the work brought; None if it was asked to stop first, and has stopped."""
+    working, asking = asyncio.create_task(work), asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({working, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        working.cancel()
+        end = (await asyncio.gather(working, return_exceptions=True))[0]
+    finally:
+        working.cancel()
+        asking.cancel()
+        await asyncio.gather(working, asking, return_exceptions=True)
+    if isinstance(end, LeaseLost | NoAnswer):
+        raise end
+    if isinstance(end, Exception):
+        log.warning("the handler failed while it stopped", why=str(end) or type(end).__name__)
+    return end if isinstance(end, Said) else None

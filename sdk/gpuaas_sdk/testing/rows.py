@@ -1,9 +1,11 @@
 """First versions of what the platform in memory keeps. `records` calls these and changes copies from then on."""
 
 import datetime
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.operations import Operation, OperationKind, Target
 
@@ -13,10 +15,17 @@ class Asked:
     """What a requester says beside the kind of an operation."""
 
     targets: tuple[Member, ...]
-    component_key: str
-    reason: str
-    force: bool
     deadline_s: float
+    component_key: str = ""
+    reason: str = ""
+    force: bool = False
+    stop_after_failures: int = 0
+    replacements: Mapping[str, str] = field(default_factory=dict)
+    """`replace`: member id -> node to move to."""
+    to_version: str = ""
+    action: str = ""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    preview_of: OperationKind | None = None
 
 
 def instance(
@@ -52,6 +61,7 @@ def instance(
         revision=1,
         created_at=now,
         updated_at=now,
+        baseline="new",
     )
 
 
@@ -64,10 +74,6 @@ def member(member_id: str, owner: Instance, component_key: str, node_name: str, 
         component_key=component_key,
         status="requested",
         status_reason="",
-        allocation_id=f"alloc_{node_name}",
-        node_id=f"node_{node_name}",
-        node_name=node_name,
-        address=node_name,
         last_operation_id="",
         correlation_id=owner.correlation_id,
         adapter_detail={},
@@ -76,7 +82,23 @@ def member(member_id: str, owner: Instance, component_key: str, node_name: str, 
         revision=1,
         created_at=now,
         updated_at=now,
+        **place(allocation_id(node_name)),
     )
+
+
+def allocation_id(node_name: str) -> str:
+    return f"alloc_{node_name}"
+
+
+def place(allocation_id: str) -> dict[str, Any]:
+    """Where a member on this allocation is. Every node of the test carries one."""
+    node_name = allocation_id.removeprefix("alloc_")
+    return {
+        "allocation_id": allocation_id,
+        "node_id": f"node_{node_name}",
+        "node_name": node_name,
+        "address": node_name,
+    }
 
 
 def operation(
@@ -92,7 +114,7 @@ def operation(
         kind=kind,
         component_key=asked.component_key,
         status="accepted",
-        targets=[Target(member_id=member.member_id) for member in asked.targets],
+        targets=[_target(member, asked) for member in asked.targets],
         steps=[],
         reason=asked.reason,
         force=asked.force,
@@ -107,4 +129,31 @@ def operation(
         created_at=now,
         started_at=None,
         ended_at=None,
+        stop_after_failures=asked.stop_after_failures,
+        from_version=owner.app_version if asked.to_version else "",
+        to_version=asked.to_version,
+        action=asked.action,
+        inputs=asked.inputs,
+        preview_of=asked.preview_of,
     )
+
+
+def hold(hold_id: str, member: Member, kind: HoldKind, reason: str, ttl_s: float, *, now: datetime.datetime) -> Hold:
+    return Hold(
+        hold_id=hold_id,
+        instance_id=member.instance_id,
+        org_id=member.org_id,
+        project_id=member.project_id,
+        member_id=member.member_id,
+        name="test",
+        kind=kind,
+        reason=reason,
+        owner="test",
+        expires_at=now + datetime.timedelta(seconds=ttl_s),
+        created_at=now,
+    )
+
+
+def _target(member: Member, asked: Asked) -> Target:
+    node_name = asked.replacements.get(member.member_id, "")
+    return Target(member_id=member.member_id, allocation_id=allocation_id(node_name) if node_name else "")

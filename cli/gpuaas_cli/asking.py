@@ -1,0 +1,36 @@
+"""Ask the person at the terminal, or read what a script gives on stdin. A secret is never an argument."""
+
+import getpass
+import sys
+
+from gpuaas_cli import failures
+from gpuaas_cli.flags import Flags
+
+
+def name(flags: Flags, command: str) -> str:
+    if flags.no_input or not sys.stdin.isatty():
+        raise failures.usage("No name was given", f"{command} --name NAME")
+    return input("Name: ").strip()
+
+
+def secret(flags: Flags, what: str, command: str) -> str:
+    """One line of stdin, or what is typed unseen."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    if flags.no_input:
+        raise failures.usage(f"{what}: it is not on stdin, and --no-input forbids asking", f"{command} < FILE")
+    return getpass.getpass(f"{what}: ")
+
+
+def password(flags: Flags, owner: str, command: str) -> str:
+    return secret(flags, f"Password of {owner}", command)
+
+
+def new_password(flags: Flags, owner: str, command: str) -> str:
+    """Typed twice at a terminal, where nobody sees a slip."""
+    first = password(flags, owner, command)
+    if not first:
+        raise failures.usage("The password is empty", f"{command} < FILE")
+    if sys.stdin.isatty() and getpass.getpass("Again: ") != first:
+        raise failures.Failure("The two are not the same; nothing was changed", fix=command, code="mismatch")
+    return first

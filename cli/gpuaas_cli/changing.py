@@ -1,0 +1,23 @@
+"""What every command does with the operation it asked for: a dry run shows what it would do and hit, else it is
+followed to its end."""
+
+import datetime
+
+from gpuaas_contract.operations import Operation
+
+from gpuaas_cli import failures, follow, output, plans
+from gpuaas_cli.session import Session
+
+
+async def finish(session: Session, operation: Operation, *, about: str, detach: bool, dry_run: bool) -> int:
+    """`about` names what the operation touches, in the caller's words."""
+    if not dry_run:
+        return await follow.started(session, operation, detach=detach)
+    if session.flags.output in ("json", "yaml"):
+        follow.show(session.flags, operation)
+    else:
+        hit = operation.preview is not None and operation.preview.running_work
+        names = await follow.names_in(session, operation.instance_id) if hit else {}
+        print("\n".join(plans.of_operation(operation, about, names, datetime.datetime.now(datetime.UTC))))
+    output.talk("Nothing was changed.")
+    return failures.OK

@@ -1,0 +1,47 @@
+"""What `gpuaas get` can list, and how other commands show one of it. One module per domain."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuaas_cli import output, session
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.kinds import artifacts, capacity, catalog, instances, people, record
+from gpuaas_cli.kinds.kind import Filters as Filters
+from gpuaas_cli.kinds.kind import Kind as Kind
+
+NO_FILTERS = Filters()
+KINDS: tuple[Kind, ...] = (
+    *people.KINDS,
+    *capacity.KINDS,
+    *catalog.KINDS,
+    *artifacts.KINDS,
+    *instances.KINDS,
+    *record.KINDS,
+)
+
+
+def find(word: str) -> Kind | None:
+    return next((kind for kind in KINDS if word.lower() in kind.names), None)
+
+
+def get(plural: str) -> Kind:
+    return next(kind for kind in KINDS if kind.plural == plural)
+
+
+def show_list(flags: Flags, plural: str, rows: Sequence[Any]) -> None:
+    kind = get(plural)
+    output.show_list(flags, rows, kind.columns, kind.name)
+
+
+def show_one(flags: Flags, plural: str, row: Any) -> None:
+    kind = get(plural)
+    output.show_one(flags, row, kind.columns, kind.name)
+
+
+def list_all(flags: Flags, plural: str, filters: Filters = NO_FILTERS) -> None:
+    """What `gpuaas get` does, for the `list` command of a group."""
+
+    async def fetch(opened: session.Session) -> Sequence[Any]:
+        return await get(plural).fetch(opened, filters)
+
+    show_list(flags, plural, session.run(flags, fetch))

@@ -1,0 +1,64 @@
+"""Nodes, and the claims of projects on them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuaas_contract.capacity import ALLOCATION_LIST, NODE_LIST
+
+from gpuaas_cli.kinds.kind import Filters, Kind, names
+from gpuaas_cli.output import Column, age
+from gpuaas_cli.session import Session
+
+
+async def _nodes(session: Session, _: Filters) -> Sequence[Any]:
+    return sorted(await session.every(NODE_LIST), key=lambda node: node.name)
+
+
+async def _allocations(session: Session, filters: Filters) -> Sequence[Any]:
+    found = await session.every(ALLOCATION_LIST)
+    return [one for one in found if filters.everything or one.status != "released"]
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "nodes",
+        names("node", "nodes"),
+        _nodes,
+        (
+            Column("NAME", lambda one: one.name),
+            Column("STATUS", lambda one: one.status),
+            Column("GPUS", lambda one: str(len(one.facts.gpus))),
+            Column("CPUS", lambda one: str(one.facts.cpus)),
+            Column("MEMORY_MB", lambda one: str(one.facts.memory_mb)),
+            Column("ADDRESS", lambda one: one.address),
+            Column("SEEN", lambda one: age(one.last_seen_at)),
+            Column("SKU", lambda one: one.sku, wide=True),
+            Column("REGION", lambda one: one.region, wide=True),
+            Column("AGENT", lambda one: one.agent_version, wide=True),
+            Column("NODE", lambda one: one.node_id, wide=True),
+            Column("ALLOCATION", lambda one: one.allocation_id or ""),
+        ),
+        lambda one: one.name,
+        lambda one: (one.name, one.node_id),
+    ),
+    Kind(
+        "allocations",
+        names("allocation", "allocations", "alloc", "allocs"),
+        _allocations,
+        (
+            Column("ALLOCATION", lambda one: one.allocation_id),
+            Column("STATUS", lambda one: one.status),
+            Column("NODE", lambda one: one.node_name),
+            Column("GPUS", lambda one: str(one.gpus)),
+            Column("ADDRESS", lambda one: one.address),
+            Column("USED_BY", lambda one: ",".join(one.used_by_instance_ids)),
+            Column("AGE", lambda one: age(one.created_at)),
+            Column("SKU", lambda one: one.sku, wide=True),
+            Column("USER", lambda one: one.username_on_node, wide=True),
+            Column("CORRELATION", lambda one: one.correlation_id, wide=True),
+            Column("REASON", lambda one: one.status_reason),
+        ),
+        lambda one: one.allocation_id,
+        lambda one: (one.allocation_id, one.node_name),
+    ),
+)

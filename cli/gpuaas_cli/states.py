@@ -1,0 +1,21 @@
+"""Pure: the state of things whose record names only moments."""
+
+import datetime
+from typing import Literal
+
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import BreakerState
+
+from gpuaas_cli.output import clock_time
+
+
+def of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["standing", "lifted", "expired"]:
+    if hold.lifted_at is not None:
+        return "lifted"
+    return "standing" if hold.expires_at > (now or datetime.datetime.now(datetime.UTC)) else "expired"
+
+
+def of_breaker(breaker: BreakerState) -> str:
+    if not breaker.open:
+        return "closed"
+    return f"open until {clock_time(breaker.closes_at)}" if breaker.closes_at else "open"

@@ -1,0 +1,254 @@
+"""Who may do what, and what was used: people, roles, policy, audit, usage; a real server, the real executable."""
+
+import asyncio
+import datetime
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract.instances import INSTANCE_GET
+from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage
+from gpuaas_sdk.auth import ServiceAccount
+from gpuaas_sdk.client import Client
+from securesystemslib import dsse
+from securesystemslib.signer import CryptoSigner
+
+Cli = Any
+YESTERDAY = datetime.datetime.now(datetime.UTC).replace(hour=8, minute=0, second=0, microsecond=0) - datetime.timedelta(
+    days=1
+)
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture(scope="module")
+def ada(cli: Cli) -> dict[str, Any]:
+    """A person with a password and no role."""
+    made = cli("user", "create", "ada", "--password", "-o", "json", given=f"{PASSWORD}\n")
+    assert PASSWORD not in made.out + made.err
+    found: dict[str, Any] = made.json
+    return found
+
+
+@pytest.fixture
+def as_ada(ada: dict[str, Any], server: Any, stranger: Cli) -> Cli:
+    stranger("login", "--server", server.url, "--name", "ada", given=f"{PASSWORD}\n")
+    return stranger
+
+
+@pytest.fixture(scope="module")
+def used(cloud: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """An instance on gpu-3 whose app reported two records."""
+    cloud("deploy", "demo", "--name", "metered", "--version", "1.0.0", "--set", "head_allocation=gpu-3")
+    file = tmp_path_factory.mktemp("keys") / "meter.json"
+    cloud("service-account", "create", "meter", "--key-file", str(file))
+    project_id = cloud("get", "project", "research", "-o", "json").json["project_id"]
+    asyncio.run(_report(server.url, project_id, **json.loads(file.read_text())))
+    yield cloud
+    cloud("decommission", "metered")
+
+
+def test_a_role_reaches_from_the_next_call_on(cli: Cli, as_ada: Cli) -> None:
+    project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
+    as_ada("get", "instances", "--project", project_id, expect=4)
+    granted = cli("binding", "grant", "ada", "viewer", "-o", "json").json
+    as_ada("get", "instances", "--project", project_id)
+    assert "viewer" in cli("binding", "list").out
+    cli("binding", "revoke", granted["binding_id"])
+    as_ada("get", "instances", "--project", project_id, expect=4)
+
+
+def test_roles_are_given_where_they_belong(cli: Cli, ada: dict[str, Any]) -> None:
+    ended = cli("binding", "grant", "ada", "viewer", "--platform", expect=64)
+    assert "viewer cannot be given at this level (platform); platform_admin, platform_ops can" in ended.err
+    assert "tenant_admin" in cli("binding", "list", "--org", "acme").out
+    assert "exclude each other" in cli("binding", "list", "--org", "acme", "--platform", expect=64).err
+    assert "There is no user nobody" in cli("binding", "grant", "nobody", "viewer", expect=4).err
+
+
+def test_a_disabled_person_is_out_at_once(cli: Cli, as_ada: Cli) -> None:
+    cli("user", "disable", "ada")
+    assert "disabled" in cli("user", "list").out
+    as_ada("whoami", expect=3)
+    cli("user", "enable", "ada")
+
+
+def test_a_new_password_comes_from_stdin_and_counts(cli: Cli, ada: dict[str, Any], server: Any, stranger: Cli) -> None:
+    ended = cli("user", "set-password", "ada", given="another good password\n")
+    assert "another good" not in ended.out + ended.err
+    stranger("login", "--server", server.url, "--name", "ada", given="another good password\n")
+    cli("user", "set-password", "ada", given=f"{PASSWORD}\n")
+    assert "The password is empty" in cli("user", "set-password", "ada", given="\n", expect=64).err
+
+
+def test_can_i_answers_with_its_exit_code(cli: Cli) -> None:
+    assert cli("can-i", "apps.instance.create").out == "yes\n"
+    refused = cli("can-i", "apps.operation.execute", expect=1)
+    assert refused.out == "no\n"
+    assert refused.err
+    assert cli("can-i", "identity.user.create", "--platform", "-o", "json").json["allowed"] is True
+
+
+def test_a_policy_is_read_changed_and_explained(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "overlay.yaml"
+    file.write_text("regions: {deny: [test-*]}\nreason: test sites are not for tenants\n")
+    assert "revision 1" in cli("policy", "set", str(file)).out
+    shown = cli("policy", "show")
+    assert "test-*" in shown.out
+    assert "revision 1" in shown.err
+    assert "refused" in cli("policy", "explain", "--region", "test-7").out
+    again = cli("policy", "set", "-", given=shown.out.replace("test-*", "trial-*"))
+    assert "revision 2" in again.out
+
+
+def test_a_policy_somebody_else_changed_is_not_overwritten(cli: Cli) -> None:
+    ended = cli("policy", "set", "-", "--revision", "41", given="reason: late\n", expect=5)
+    assert "code=precondition_failed" in ended.err
+
+
+def test_an_overlay_with_a_typo_is_refused_by_field(cli: Cli) -> None:
+    ended = cli("policy", "set", "-", given="region: {}\n", expect=1)
+    assert "- is not an overlay: Object contains unknown field `region` (code=overlay_invalid)" in ended.err
+
+
+def test_the_audit_trail_is_searched(cli: Cli, as_ada: Cli) -> None:
+    cli("user", "create", "eve")
+    rows = cli("audit", "list", "--platform", "--action", "identity.user.create", "--since", "1h", "-o", "json").json
+    assert {row["action"] for row in rows["items"]} == {"identity.user.create"}
+    assert cli("audit", "list", "--platform", "--limit", "1").err.startswith(
+        "There may be more: the same with --after "
+    )
+    actor = cli("whoami", "-o", "json").json["actor_id"]
+    assert cli("audit", "list", "--actor", actor, "-o", "json").json["items"]
+    assert "--since takes a moment" in cli("audit", "list", "--since", "yesterday", expect=64).err
+
+
+def test_logout_ends_the_session_at_the_server_too(as_ada: Cli, server: Any) -> None:
+    token = json.loads((as_ada.home / "config.json").read_text())["contexts"]["default"]["token"]
+    assert as_ada("logout").err.startswith(f"Signed out of {server.url}")
+    ended = as_ada("whoami", expect=3, GPUAAS_SERVER=server.url, GPUAAS_TOKEN=token)
+    assert "code=token_invalid" in ended.err
+    assert as_ada("logout").err == "You were not signed in.\n"
+
+
+def test_a_token_is_forgotten_even_if_its_server_is_gone(as_ada: Cli, free_port: int) -> None:
+    file = as_ada.home / "config.json"
+    config = json.loads(file.read_text())
+    config["contexts"]["default"]["server"] = f"http://127.0.0.1:{free_port}"
+    file.write_text(json.dumps(config))
+    assert "the session may live on at the server" in as_ada("logout").err
+    assert "token" not in json.loads(file.read_text())["contexts"]["default"]
+
+
+def test_app_versions_are_retired_with_a_reason(cli: Cli) -> None:
+    manifest = (Path(__file__).parent / "demo_manifest.yaml").read_text().replace("slug: demo", "slug: old")
+    cli("app", "register", "-", given=manifest)
+    cli("app", "publish", "old", "1.0.0")
+    assert "deprecated" in cli("app", "deprecate", "old", "1.0.0", "--reason", "1.1.0 is faster").out
+    assert "withdrawn" in cli("app", "withdraw", "old", "1.0.0", "--reason", "loses data").out
+    assert "code=conflict" in cli("app", "publish", "old", "1.0.0", expect=5).err
+
+
+def test_an_entitlement_has_bounds(cli: Cli) -> None:
+    manifest = (Path(__file__).parent / "demo_manifest.yaml").read_text().replace("slug: demo", "slug: bounded")
+    cli("app", "register", "-", given=manifest)
+    cli("app", "publish", "bounded", "1.0.0")
+    cli("app", "entitle", "bounded", "--versions", "1.*,2.0.0", "--channels", "stable", "--instances-max", "2")
+    found = cli("get", "entitlement", "bounded", "-o", "json").json
+    assert (found["versions"], found["channels"], found["instances_max"]) == (["1.*", "2.0.0"], ["stable"], 2)
+    cli("app", "entitle", "bounded", "--off")
+    assert "no" in cli("get", "entitlement", "bounded").out.split()
+
+
+def test_usage_is_listed_summed_and_exported(used: Cli, tmp_path: Path) -> None:
+    day = YESTERDAY.date()
+    since = ("--since", str(day), "--until", str(day + datetime.timedelta(days=1)), "--instance", "metered")
+    assert [one["quantity"] for one in used("usage", "list", *since, "-o", "json").json["items"]] == ["1.5", "2"]
+    (total,) = used("usage", "summary", *since, "-o", "json").json["items"]
+    assert (total["day"], total["quantity"], total["records"]) == (str(day), "3.5", 2)
+    file = tmp_path / "usage.csv"
+    assert used("usage", "export", *since, "--csv", str(file)).err == f"Written to {file}.\n"
+    assert used("usage", "export", *since).out.splitlines() == file.read_text().splitlines()
+    assert len(file.read_text().splitlines()) == 3
+    assert [one.name for one in tmp_path.iterdir()] == ["usage.csv"]
+
+
+def test_an_export_that_cannot_be_written_says_so(used: Cli, tmp_path: Path) -> None:
+    ended = used("usage", "export", "--csv", str(tmp_path / "nowhere" / "usage.csv"), expect=64)
+    assert "cannot be written: No such file or directory" in ended.err
+
+
+def test_an_artifact_goes_from_a_file_into_a_channel_and_out_of_use(cli: Cli, tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    file, signature = tmp_path / "tool.sh", tmp_path / "tool.dsse"
+    file.write_text("#!/bin/sh\n")
+    signature.write_text(json.dumps(_signed(key, hashlib.sha256(file.read_bytes()).hexdigest())))
+    made = cli("artifact", "publish", "tool", "--file", str(file), "--media-type", "text/x-sh", "-o", "json").json
+    unsigned = cli("artifact", "verify", "tool", expect=1)
+    assert "tool is not verified: " in unsigned.err
+    assert "code=artifact_unsigned" in unsigned.err
+    cli("artifact", "sign", "tool", str(signature))
+    assert "code=artifact_signer_unknown" in cli("artifact", "verify", "tool", expect=1).err
+    cli("artifact", "trust", "add", "release", "-", given=_public_pem(key))
+    assert "trusted" in cli("artifact", "trust", "list").out
+    assert f"next: gpuaas artifact promote {made['artifact_id']}" in cli("artifact", "verify", "tool").err
+    promoted = cli("artifact", "promote", made["artifact_id"], "--channel", "stable", "-o", "json").json
+    assert (promoted["lifecycle"], promoted["channels"]) == ("promoted", ["stable"])
+    cli("artifact", "deprecate", "tool", "--reason", "replaced")
+    cli("artifact", "retire", made["digest"], "--reason", "too old")
+    assert "tool" not in cli("artifact", "list").out
+    cli("artifact", "revoke", "tool", "--reason", "broken into")
+    assert "revoked" in cli("artifact", "list", "--all").out
+    cli("artifact", "trust", "revoke", "release")
+    assert "revoked" in cli("get", "trust-keys").out
+
+
+def test_an_upload_that_is_not_what_was_published_is_refused(cli: Cli, tmp_path: Path) -> None:
+    file, other = tmp_path / "real", tmp_path / "other"
+    file.write_text("the real thing")
+    other.write_text("another thing!")
+    cli("artifact", "publish", "thing", "--file", str(file), "--media-type", "text/plain")
+    assert "code=artifact_digest_mismatch" in cli("artifact", "upload", "thing", str(other), expect=1).err
+    assert "cannot be read: No such file" in cli("artifact", "upload", "thing", str(tmp_path / "no"), expect=64).err
+    ended = cli("artifact", "publish", "thing", "--media-type", "text/plain", expect=64)
+    assert "Exactly one of --file, --url and --oci is needed" in ended.err
+
+
+def _public_pem(key: Ed25519PrivateKey) -> str:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+
+
+def _signed(key: Ed25519PrivateKey, digest: str) -> dict[str, Any]:
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "tool", "digest": {"sha256": digest}}],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {},
+    }
+    envelope = dsse.Envelope(json.dumps(statement).encode(), "application/vnd.in-toto+json", {})
+    envelope.sign(CryptoSigner(key))
+    found: dict[str, Any] = envelope.to_dict()
+    return found
+
+
+async def _report(server: str, project_id: str, key_id: str, client_secret: str) -> None:
+    records = [
+        ReportedUsage(
+            record_id=f"r-{quantity}",
+            meter="gpu-time",
+            quantity=quantity,
+            unit="hours",
+            started_at=YESTERDAY,
+            ended_at=YESTERDAY,
+        )
+        for quantity in ("1.5", "2")
+    ]
+    async with Client(server, ServiceAccount(key_id, client_secret)) as client:
+        found = await client.call(INSTANCE_GET, project_id=project_id, instance_id="metered")
+        body = ReportUsage(records=records)
+        await client.call(USAGE_REPORT, body, project_id=project_id, instance_id=found.instance_id)

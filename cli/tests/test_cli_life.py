@@ -1,0 +1,213 @@
+"""The life of an instance and the ways out of trouble, with a real server and a real controller process."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+Until = Callable[..., None]
+
+MANIFEST = Path(__file__).with_name("demo_manifest.yaml")
+
+
+@pytest.fixture(scope="module")
+def lively(cloud: Cli) -> Iterator[Cli]:
+    """An instance on gpu-1 and gpu-2 that reports a condition."""
+    cloud(*_deploy("lively", "gpu-1", "gpu-1,gpu-2", "work"))
+    yield cloud
+    cloud("decommission", "lively")
+
+
+@pytest.fixture
+def broken(cloud: Cli) -> Iterator[str]:
+    """A deploy on gpu-3 and gpu-4 that failed once and works when it is tried again; its operation id."""
+    ended = cloud(*_deploy("broken", "gpu-3", "gpu-4", "fail_once"), "-o", "json", expect=1)
+    yield str(ended.json["operation_id"])
+    if "broken" in cloud("get", "instances", "-o", "name").out.split():
+        cloud("decommission", "broken")
+
+
+def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
+    assert "stop lively succeeded in " in lively("stop", "lively", "--reason", "maintenance").out
+    assert _status(lively) == "stopped"
+    assert "gpuaas start lively" in lively("describe", "instance", "lively").out
+    lively("start", "lively")
+    assert "restart lively succeeded in " in lively("restart", "lively").out
+    assert _status(lively) == "running"
+
+
+def test_what_the_state_forbids_is_a_conflict(lively: Cli) -> None:
+    ended = lively("start", "lively", expect=5)
+    assert "The instance is running; start needs it failed or stopped" in ended.err
+
+
+def test_an_upgrade_takes_the_newest_version_and_can_be_rolled_back(lively: Cli) -> None:
+    lively("app", "register", "-", given=MANIFEST.read_text().replace("version: 1.0.0", "version: 1.1.0"))
+    lively("app", "publish", "demo", "1.1.0", "--channel", "stable,canary")
+    would = lively("upgrade", "lively", "--dry-run")
+    assert would.out.startswith("would upgrade lively to 1.1.0: 3 members, from 1.0.0\n")
+    lively("upgrade", "lively", "--set", "replicas=2")
+    upgraded = lively("get", "instance", "lively", "-o", "json").json
+    assert (upgraded["app_version"], upgraded["previous_version"]) == ("1.1.0", "1.0.0")
+    assert upgraded["inputs"]["replicas"] == 2
+    assert "App          demo 1.1.0 (before: 1.0.0)" in lively("describe", "instance", "lively").out
+    lively("rollback", "lively", "--reason", "trying it")
+    assert lively("get", "instance", "lively", "-o", "json").json["app_version"] == "1.0.0"
+    lively("app", "withdraw", "demo", "1.1.0", "--reason", "the other tests deploy 1.0.0")
+
+
+def test_a_dry_run_tells_what_would_be_hit(lively: Cli) -> None:
+    would = lively("stop", "lively", "--dry-run").out
+    assert "1 running piece of work, 24 GPU-hours at stake (seen by demo status" in would
+    assert "job-7  gpu-" in would
+    assert "cannot be undone: the scratch files of job-7" in would
+    assert _status(lively) == "running"
+
+
+def test_a_dry_run_calls_nothing_safe_that_nobody_saw(lively: Cli) -> None:
+    would = lively("member", "remove", "lively", "gpu-2", "--dry-run").out
+    assert "what it would hit is not known, so do not take it for safe" in would
+    assert "demo does not say what remove would hit" in would
+
+
+def test_a_dry_run_is_whole_as_json(lively: Cli) -> None:
+    planned = lively("member", "drain", "lively", "gpu-2", "--dry-run", "-o", "json").json
+    assert planned["preview"]["running_work"][0]["owner"] == "ada"
+
+
+def test_force_needs_a_reason_before_anything_is_sent(lively: Cli) -> None:
+    ended = lively("member", "remove", "lively", "gpu-2", "--force", expect=64)
+    assert ended.err.splitlines()[-1] == '  next: gpuaas member remove lively gpu-2 --force --reason "WHY"'
+
+
+def test_several_members_change_in_one_operation(lively: Cli) -> None:
+    ended = lively("member", "drain", "lively", "gpu-1,gpu-2", "--stop-after", "1")
+    assert "drain 2 workers of lively succeeded" in ended.out
+    assert "resume 2 workers of lively succeeded" in lively("member", "resume", "lively", "gpu-1", "gpu-2").out
+
+
+def test_a_replaced_member_keeps_its_id(lively: Cli) -> None:
+    before = _member_on(lively, "gpu-2")
+    lively("member", "replace", "lively", "gpu-2", "--with", "gpu-6")
+    assert _member_on(lively, "gpu-6") == before
+    lively("member", "replace", "lively", "gpu-6", "--with", "gpu-2")
+
+
+def test_as_many_allocations_as_members_are_needed(lively: Cli) -> None:
+    ended = lively("member", "replace", "lively", "gpu-1", "gpu-2", "--with", "gpu-6", expect=64)
+    assert "2 members need as many allocations, not 1" in ended.err
+
+
+def test_a_hold_keeps_a_member_until_its_owner_lifts_it(lively: Cli) -> None:
+    words = ("--name", "bad-fan", "--kind", "no-removal", "--for", "3d", "--reason", "technician on Monday")
+    lively("hold", "place", "lively", "gpu-2", *words)
+    ended = lively("member", "remove", "lively", "gpu-2", expect=5)
+    assert "code=member_held" in ended.err
+    assert "technician on Monday" in lively("describe", "instance", "lively").out
+    assert "bad-fan" in lively("hold", "list", "lively").out
+    lively("hold", "lift", "lively", "bad-fan")
+    assert lively("hold", "list", "lively").err == "Nothing found.\n"
+    assert "lifted" in lively("hold", "list", "lively", "--all").out
+
+
+def test_an_action_brings_its_result(lively: Cli) -> None:
+    assert "demo.greeting.send" in lively("action", "list", "lively").out
+    ended = lively("action", "run", "lively", "greet", "--input", "name=ada", "--input", "times=2")
+    assert ended.out.splitlines()[-2:] == ["said: hello ada", "times: 2"]
+    ended = lively("action", "run", "lively", "greet", "--inputs-file", "-", "-o", "json", given="name: bob\n")
+    assert ended.json["result"] == {"said": "hello bob", "times": 1}
+
+
+def test_an_action_is_checked_before_it_is_asked_for(lively: Cli) -> None:
+    assert "Demo has no action 'dance'; it has greet" in lively("action", "run", "lively", "dance", expect=4).err
+    ended = lively("action", "run", "lively", "greet", "--input", "nam=ada", expect=64)
+    assert "greet has no input 'nam'; did you mean name?" in ended.err
+    assert "code=validation_error" in lively("action", "run", "lively", "greet", expect=1).err
+
+
+def test_an_instance_shows_conditions_controllers_roles_and_versions(lively: Cli, until: Until) -> None:
+    until(lambda: "Greets" in lively("describe", "instance", "lively").out, "the controller has looked")
+    page = lively("describe", "instance", "lively").out
+    for known in ("Conditions", "it does", "Controllers", "last seen ", "Roles", "closed", "1.0.0"):
+        assert known in page
+    assert " ago" in lively("get", "controllers").out
+
+
+def test_secrets_are_listed_without_their_values(lively: Cli) -> None:
+    ended = lively("get", "secrets", "lively")
+    assert "role_join" in ended.out
+    assert "join-key" in ended.out
+    assert "next: gpuaas get secrets INSTANCE" in lively("get", "secrets", expect=64).err
+
+
+def test_a_failed_operation_lists_the_ways_out(broken: str, cloud: Cli) -> None:
+    told = cloud("op", "follow", broken, expect=1).err
+    page = cloud("describe", "operation", broken).out
+    for way in ("retry", "compensate", "tombstone", "force-complete"):
+        assert f"or:   gpuaas op {way} {broken} --reason REASON" in told
+        assert f"gpuaas op {way} {broken} --reason REASON" in page
+
+
+def test_a_retry_is_followed_to_its_end(broken: str, cloud: Cli) -> None:
+    ended = cloud("op", "retry", broken, "--reason", "licence renewed")
+    assert ended.out.splitlines()[-1].startswith("deploy broken succeeded in ")
+    ended = cloud("op", "retry", broken, "--reason", "again", expect=5)
+    assert "code=exit_unavailable" in ended.err
+
+
+def test_compensated_is_the_good_end_of_compensate(broken: str, cloud: Cli) -> None:
+    assert "deploy broken cancelled after" in cloud("op", "compensate", broken, "--reason", "not needed").out
+
+
+def test_a_tombstone_gives_up_what_failed(broken: str, cloud: Cli) -> None:
+    cloud("op", "tombstone", broken, "--member", "gpu-4", "--reason", "burnt down")
+    members = cloud("get", "members", "--instance", "broken", "-a", "-o", "json").json["items"]
+    assert {one["node_name"] for one in members if one["status"] == "tombstoned"} == {"gpu-4"}
+
+
+def test_what_nobody_can_finish_is_declared_done(broken: str, cloud: Cli) -> None:
+    ended = cloud("op", "force-complete", broken, "--reason", "checked by hand", "-o", "json")
+    assert (ended.json["status"], ended.json["exits_taken"][0]["name"]) == ("succeeded", "force_complete")
+
+
+def test_a_way_out_needs_a_reason(broken: str, cloud: Cli) -> None:
+    assert "--reason" in cloud("op", "cancel", broken, expect=64).err
+
+
+def test_a_cancelled_deploy_leaves_nothing_behind(cloud: Cli) -> None:
+    operation_id = cloud(*_deploy("dropped", "gpu-3", "gpu-4", "hang"), "--detach").out.strip()
+    assert "deploy dropped cancelled after" in cloud("op", "cancel", operation_id, "--reason", "wrong machine").out
+    members = cloud("get", "members", "--instance", "dropped", "-a", "-o", "json").json["items"]
+    assert {one["status"] for one in members} == {"removed"}
+    cloud("decommission", "dropped")
+
+
+def test_an_open_breaker_says_how_to_close_it(cloud: Cli) -> None:
+    cloud(*_deploy("fragile", "gpu-3", "gpu-3", "fail_add"))
+    cloud("member", "add", "fragile", "--role", "worker", "--allocation", "gpu-4", expect=1)
+    again = cloud("member", "add", "fragile", "--role", "worker", "--allocation", "gpu-6", expect=5)
+    assert "code=circuit_open" in again.err
+    assert "gpuaas role reset-breaker fragile worker --reason REASON" in cloud("describe", "instance", "fragile").out
+    assert "open until" in cloud("get", "roles", "fragile").out
+    cloud("role", "reset-breaker", "fragile", "worker", "--reason", "image repaired")
+    assert "open until" not in cloud("get", "roles", "fragile").out
+    cloud("decommission", "fragile")
+
+
+def _deploy(name: str, head: str, workers: str, behaviour: str) -> list[str]:
+    sets = {"head_allocation": head, "worker_allocations": workers, "behaviour": behaviour}
+    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    return ["deploy", "demo", "--name", name, "--version", "1.0.0", *words]
+
+
+def _status(cli: Cli, name: str = "lively") -> str:
+    return str(cli("get", "instance", name, "-o", "json").json["status"])
+
+
+def _member_on(cli: Cli, node: str) -> str:
+    items = json.loads(cli("get", "members", "--instance", "lively", "-o", "json").out)["items"]
+    (found,) = [one for one in items if one["node_name"] == node and one["component_key"] == "worker"]
+    return str(found["member_id"])

@@ -1,0 +1,34 @@
+"""Actions: what an app lets people do with a running instance. The platform authorises, records and routes them."""
+
+from typing import Any
+
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.wire import Query, Request, WaitSeconds
+
+
+class InvokeAction(Request):
+    inputs: dict[str, Any] = {}
+    """Checked against the action's schema in the app's manifest."""
+    reason: str = ""
+
+
+class ActionQuery(Query):
+    wait_s: WaitSeconds = 0
+    """Wait this long, 30 at the most, for the end of the action."""
+
+
+ACTION_INVOKE = Endpoint(
+    "apps.action.invoke",
+    "POST",
+    "/api/v1/projects/{project_id}/app-instances/{instance_id}/actions/{action}",
+    "Have the app do something it declared; needs the permission the app named for it",
+    permission="apps.instance.read",
+    request=InvokeAction,
+    query=ActionQuery,
+    response=Operation,
+    status=202,
+    errors=(errors.OperationInProgress,),
+)
+ENDPOINTS = (ACTION_INVOKE,)

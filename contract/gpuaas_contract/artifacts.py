@@ -1,0 +1,471 @@
+"""Artifacts: content named by its digest, verified against trusted keys, promoted into channels, handed out for a task.
+
+Each act exists twice: in a project, and for the platform's shared artifacts, which every project may use.
+"""
+
+import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint, Repeat
+from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
+
+DELIVERY_TTL_MAX_S = 900
+CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
+SHARED = "platform"
+"""The scope of artifacts and trust keys that hold for every project."""
+
+Digest = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=71,
+        max_length=71,
+        pattern=r"^sha256:[0-9a-f]{64}(?!\n)$",
+        description="A digest is sha256: and 64 hexadecimal digits in lower case.",
+    ),
+]
+MediaType = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=3,
+        max_length=127,
+        pattern=r"^[a-z0-9][a-z0-9.+_-]*/[a-z0-9][a-z0-9.+_-]*(?!\n)$",
+        description="A media type is type/subtype in lower case, without parameters.",
+    ),
+]
+SizeBytes = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Reason = Annotated[str, msgspec.Meta(min_length=3, max_length=500, description="A reason has 3 to 500 characters.")]
+SourceToken = Annotated[
+    str, msgspec.Meta(max_length=8192, pattern=r"^[!-~]*(?!\n)$", description="A token is printable ASCII.")
+]
+
+
+class LocalSource(Request, tag_field="kind", tag="local"):
+    """Uploaded to the platform, which keeps it."""
+
+
+class HttpSource(Request, tag_field="kind", tag="http"):
+    url: Annotated[str, msgspec.Meta(min_length=8, max_length=2000)]
+    """`https://…` or `http://…`, without user, query and fragment."""
+
+
+class OciSource(Request, tag_field="kind", tag="oci"):
+    reference: Annotated[str, msgspec.Meta(min_length=3, max_length=400)]
+    """`registry/repository`: the blob with the artifact's digest. With `:tag` or `@sha256:…` that manifest must list
+    the blob with the artifact's size and media type."""
+
+
+Source = LocalSource | HttpSource | OciSource
+
+
+class EnvelopeSignature(Wire):
+    sig: str
+    """Base64."""
+    keyid: str = ""
+    """A hint of the signer's; it decides nothing."""
+
+
+class Envelope(Wire):
+    """A DSSE envelope around an in-toto statement whose subject is the artifact's digest."""
+
+    payload_type: str = msgspec.field(name="payloadType")
+    payload: Annotated[str, msgspec.Meta(max_length=262_144)]
+    """Base64 of the statement."""
+    signatures: Annotated[list[EnvelopeSignature], msgspec.Meta(min_length=1, max_length=16)]
+
+
+class PublishArtifact(Request):
+    name: Label
+    digest: Digest
+    size_bytes: SizeBytes
+    media_type: MediaType
+    source: Source
+    signature: Envelope | None = None
+    """Can also be sent later."""
+
+
+class Artifact(Wire):
+    artifact_id: str
+    scope: str
+    """A project id, or `platform` for one that every project may use."""
+    name: str
+    digest: str
+    size_bytes: int
+    media_type: str
+    source: Source
+    lifecycle: ArtifactLifecycle
+    trust: ArtifactTrust
+    trust_code: str
+    """The error code the last verification ended with; empty when it passed or there was none."""
+    trust_message: str
+    channels: list[str]
+    """Channels it was promoted into, in order."""
+    signed: bool
+    signers: list[str]
+    """Fingerprints of the trusted keys that vouched for it when it was verified."""
+    reason: str
+    """Why it was deprecated, retired or revoked."""
+    created_by: str
+    created_at: datetime.datetime
+    content_checked_at: datetime.datetime | None = None
+    """When its content was last seen to be as published."""
+    verified_at: datetime.datetime | None = None
+
+
+class VerifyArtifact(Request):
+    source_token: SourceToken = ""
+    """Bearer token for the source; used for this request only, never kept."""
+
+
+class PromoteArtifact(Request):
+    channel: Label
+    source_token: SourceToken = ""
+    """As for verifying: the content is looked at again."""
+
+
+class EndArtifact(Request):
+    reason: Reason
+
+
+class ArtifactQuery(PageQuery):
+    name: OptionalLabel = ""
+
+
+class ProjectArtifactQuery(ArtifactQuery):
+    shared: bool = False
+    """List the platform's shared artifacts instead of the project's own."""
+
+
+class TrustKey(Wire):
+    trust_key_id: str
+    scope: str
+    """A project id, or `platform`."""
+    fingerprint: str
+    """SHA-256 of the key; a key counts by what it is, not by its id."""
+    public_key_pem: str
+    created_by: str
+    created_at: datetime.datetime
+    revoked_at: datetime.datetime | None = None
+    revoked_by: str = ""
+
+    @property
+    def trust_key_ref(self) -> str:
+        return f"{self.scope}/{self.trust_key_id}"
+
+
+class PutTrustKey(Request):
+    public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+    """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
+
+
+class CreateDelivery(Request):
+    purpose: Label
+    """What it is for, in the words of whoever asks: it is on the record."""
+    operation_id: OptionalLabel = ""
+    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=DELIVERY_TTL_MAX_S)] = 300
+
+
+class Delivery(Wire):
+    delivery_id: str
+    artifact_id: str
+    url: str
+    """Path under this API; GET it with the token as bearer."""
+    token: str
+    expires_at: datetime.datetime
+    digest: str
+    size_bytes: int
+    media_type: str
+
+
+_Body = TypeVar("_Body")
+_Answer = TypeVar("_Answer")
+
+_DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+_PUBLISH = {
+    "name": "hello",
+    "digest": _DIGEST,
+    "size_bytes": 5,
+    "media_type": "text/plain",
+    "source": {"kind": "local"},
+}
+_CONTENT_ERRORS = (
+    errors.ArtifactDigestMismatch,
+    errors.ArtifactTooLarge,
+    errors.ArtifactTruncated,
+    errors.ArtifactMediaTypeMismatch,
+    errors.ArtifactRedirectRefused,
+    errors.ArtifactContentMissing,
+    errors.ArtifactSourceDenied,
+    errors.ArtifactSourceUnreachable,
+)
+_TRUST_ERRORS = (
+    errors.ArtifactUnverified,
+    errors.ArtifactUnsigned,
+    errors.ArtifactSignatureInvalid,
+    errors.ArtifactSignerUnknown,
+    errors.ArtifactSignerRevoked,
+    errors.ArtifactRetired,
+    errors.ArtifactRevoked,
+)
+
+
+def _both(
+    thing: str,
+    verb: str,
+    method: Literal["GET", "POST", "PUT", "DELETE"],
+    path: str,
+    summary: str,
+    request: type[_Body],
+    response: type[_Answer],
+    *,
+    permission: str,
+    shared_permission: str = "artifacts.shared.change",
+    status: int = 200,
+    query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
+    repeat: Repeat = "key",
+    errors: tuple[type[errors.ApiError], ...] = (),
+    example: dict[str, Any] | None = None,
+) -> tuple[Endpoint[_Body, _Answer], Endpoint[_Body, _Answer]]:
+    """The same act in a project, and by the platform's admins for all projects."""
+    places = (
+        (f"artifacts.{thing}.{verb}", f"/api/v1/projects/{{project_id}}/{path}", permission),
+        (f"artifacts.shared_{thing}.{verb}", f"/api/v1/admin/{path}", shared_permission),
+    )
+    own, shared = (
+        Endpoint(
+            name,
+            method,
+            where,
+            summary,
+            permission=key,
+            request=request,
+            response=response,
+            status=status,
+            query=asked,
+            repeat=repeat,
+            errors=errors,
+            example=example or {},
+        )
+        for (name, where, key), asked in zip(places, query, strict=True)
+    )
+    return own, shared
+
+
+PUBLISH, SHARED_PUBLISH = _both(
+    "artifact",
+    "publish",
+    "POST",
+    "artifacts",
+    "Say what will be published: name, digest, size, media type, and where it comes from",
+    PublishArtifact,
+    Artifact,
+    permission="artifacts.artifact.publish",
+    status=201,
+    errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked),
+    example=_PUBLISH,
+)
+LIST, SHARED_LIST = _both(
+    "artifact",
+    "list",
+    "GET",
+    "artifacts",
+    "Artifacts, oldest first",
+    NoBody,
+    Page[Artifact],
+    permission="artifacts.artifact.read",
+    shared_permission="artifacts.shared.read",
+    query=(ProjectArtifactQuery, ArtifactQuery),
+)
+GET, SHARED_GET = _both(
+    "artifact",
+    "get",
+    "GET",
+    "artifacts/{artifact_id}",
+    "One artifact",
+    NoBody,
+    Artifact,
+    permission="artifacts.artifact.read",
+    shared_permission="artifacts.shared.read",
+)
+CONTENT_PUT, SHARED_CONTENT_PUT = _both(
+    "content",
+    "put",
+    "PUT",
+    "artifacts/{artifact_id}/content",
+    "Upload the content of a local artifact: raw bytes, kept only when size and digest are as published",
+    bytes,
+    Artifact,
+    permission="artifacts.artifact.publish",
+    repeat="natural",
+    errors=(
+        errors.ArtifactDigestMismatch,
+        errors.ArtifactTooLarge,
+        errors.ArtifactTruncated,
+        errors.ArtifactRetired,
+        errors.ArtifactRevoked,
+    ),
+)
+SIGNATURE_PUT, SHARED_SIGNATURE_PUT = _both(
+    "signature",
+    "put",
+    "PUT",
+    "artifacts/{artifact_id}/signature",
+    "Attach the signature: a DSSE envelope with an in-toto statement about the digest",
+    Envelope,
+    Artifact,
+    permission="artifacts.artifact.publish",
+    repeat="natural",
+    errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
+)
+VERIFY, SHARED_VERIFY = _both(
+    "artifact",
+    "verify",
+    "POST",
+    "artifacts/{artifact_id}/verify",
+    "Fetch and check size, digest, media type and signature; the outcome is the artifact's trust",
+    VerifyArtifact,
+    Artifact,
+    permission="artifacts.artifact.verify",
+    errors=(
+        errors.ArtifactSourceDenied,
+        errors.ArtifactSourceUnreachable,
+        errors.ArtifactRetired,
+        errors.ArtifactRevoked,
+    ),
+    example={},
+)
+PROMOTE, SHARED_PROMOTE = _both(
+    "artifact",
+    "promote",
+    "POST",
+    "artifacts/{artifact_id}/promote",
+    "Promote a verified artifact into a channel; its content is checked against the digest once more",
+    PromoteArtifact,
+    Artifact,
+    permission="artifacts.artifact.promote",
+    errors=(*_CONTENT_ERRORS, *_TRUST_ERRORS),
+    example={"channel": "stable"},
+)
+DEPRECATE, SHARED_DEPRECATE = _both(
+    "artifact",
+    "deprecate",
+    "POST",
+    "artifacts/{artifact_id}/deprecate",
+    "Stop new deploys of it; what runs can still fetch it",
+    EndArtifact,
+    Artifact,
+    permission="artifacts.artifact.retire",
+    example={"reason": "replaced by 1.1"},
+)
+RETIRE, SHARED_RETIRE = _both(
+    "artifact",
+    "retire",
+    "POST",
+    "artifacts/{artifact_id}/retire",
+    "Stop every use of it",
+    EndArtifact,
+    Artifact,
+    permission="artifacts.artifact.retire",
+    example={"reason": "no longer supported"},
+)
+REVOKE, SHARED_REVOKE = _both(
+    "artifact",
+    "revoke",
+    "POST",
+    "artifacts/{artifact_id}/revoke",
+    "Withdraw trust for good: this digest is refused from now on, under every name",
+    EndArtifact,
+    Artifact,
+    permission="artifacts.artifact.revoke",
+    example={"reason": "the build machine was broken into"},
+)
+TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = _both(
+    "trust_key",
+    "list",
+    "GET",
+    "trust-keys",
+    "Keys whose signatures count, and those that were revoked",
+    NoBody,
+    Page[TrustKey],
+    permission="artifacts.trust_key.read",
+    shared_permission="artifacts.shared.read",
+    query=(PageQuery, PageQuery),
+)
+TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = _both(
+    "trust_key",
+    "put",
+    "PUT",
+    "trust-keys/{trust_key_id}",
+    "Trust a public key; a key never changes and never comes back after it was revoked",
+    PutTrustKey,
+    TrustKey,
+    permission="artifacts.trust_key.change",
+    repeat="natural",
+)
+TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = _both(
+    "trust_key",
+    "revoke",
+    "DELETE",
+    "trust-keys/{trust_key_id}",
+    "Revoke a key: what it alone vouched for is refused from now on",
+    NoBody,
+    TrustKey,
+    permission="artifacts.trust_key.change",
+    repeat="natural",
+)
+DELIVERY_CREATE = Endpoint(
+    "artifacts.delivery.create",
+    "POST",
+    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
+    "A token of minutes to fetch an artifact with: the project's own or a shared one",
+    permission="artifacts.artifact.deliver",
+    request=CreateDelivery,
+    response=Delivery,
+    status=201,
+    secret_answer=True,
+    errors=(*_TRUST_ERRORS, errors.ArtifactNotPromoted, errors.ArtifactSourceDenied),
+    example={"purpose": "install"},
+)
+CONTENT_GET = Endpoint(
+    "artifacts.content.get",
+    "GET",
+    CONTENT_PATH,
+    "The bytes of a delivery, with its token as bearer; the connection breaks off when they are not those published",
+    audience="public",
+    request=NoBody,
+    response=bytes,
+    media_type="application/octet-stream",
+    errors=(
+        *_TRUST_ERRORS,
+        errors.ArtifactNotPromoted,
+        errors.ArtifactSourceDenied,
+        errors.ArtifactDigestMismatch,
+        errors.ArtifactContentMissing,
+        errors.DeliveryExpired,
+        errors.DeliveryUnknown,
+    ),
+)
+_PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
+    (PUBLISH, SHARED_PUBLISH),
+    (LIST, SHARED_LIST),
+    (GET, SHARED_GET),
+    (CONTENT_PUT, SHARED_CONTENT_PUT),
+    (SIGNATURE_PUT, SHARED_SIGNATURE_PUT),
+    (VERIFY, SHARED_VERIFY),
+    (PROMOTE, SHARED_PROMOTE),
+    (DEPRECATE, SHARED_DEPRECATE),
+    (RETIRE, SHARED_RETIRE),
+    (REVOKE, SHARED_REVOKE),
+    (TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST),
+    (TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT),
+    (TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE),
+)
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
+    *(own for own, _ in _PAIRS),
+    DELIVERY_CREATE,
+    CONTENT_GET,
+    *(shared for _, shared in _PAIRS),
+)

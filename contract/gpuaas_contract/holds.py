@@ -1,0 +1,74 @@
+"""Holds: a named, owned reason why a member must not take work or must not be removed. Every hold ends by itself."""
+
+import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.operations import Reason
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+
+HoldKind = Literal["no_work", "no_removal"]
+"""`no_work`: the member must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
+HOLD_S_MAX = 90 * 24 * 3600
+
+
+class Hold(Wire):
+    hold_id: str
+    instance_id: str
+    org_id: str
+    project_id: str
+    member_id: str
+    name: str
+    kind: HoldKind
+    reason: str
+    owner: str
+    """Who placed it; nobody else lifts it."""
+    expires_at: datetime.datetime
+    created_at: datetime.datetime
+    lifted_at: datetime.datetime | None = None
+
+
+class PlaceHold(Request):
+    name: Label
+    kind: HoldKind
+    reason: Reason
+    ttl_s: Annotated[int, msgspec.Meta(ge=60, le=HOLD_S_MAX)] = 24 * 3600
+    """It ends by itself after this long."""
+
+
+_MEMBER = "/api/v1/projects/{project_id}/app-instances/{instance_id}/members/{member_id}"
+
+HOLD_PLACE = Endpoint(
+    "apps.hold.place",
+    "POST",
+    f"{_MEMBER}/holds",
+    "Keep a member from taking work or from being removed",
+    permission="apps.hold.place",
+    request=PlaceHold,
+    response=Hold,
+    status=201,
+    example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
+)
+HOLD_LIST = Endpoint(
+    "apps.hold.list",
+    "GET",
+    "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds",
+    "Holds on members of an instance, lifted and expired ones included",
+    permission="apps.instance.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[Hold],
+)
+HOLD_LIFT = Endpoint(
+    "apps.hold.lift",
+    "DELETE",
+    "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds/{hold_id}",
+    "Lift one's own hold",
+    permission="apps.hold.place",
+    request=NoBody,
+    response=Hold,
+    repeat="natural",
+)
+ENDPOINTS = (HOLD_PLACE, HOLD_LIST, HOLD_LIFT)

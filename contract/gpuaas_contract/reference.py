@@ -1,0 +1,93 @@
+"""Reference pages made from the tables: lifecycles with their diagrams, and the error catalogue.
+
+`python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md`"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuaas_contract import lifecycles, operations
+from gpuaas_contract.errors import BY_CODE
+
+_LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
+    (
+        "App instance",
+        "Derived by one rule from its members, its conditions and whatever works on it.",
+        lifecycles.INSTANCE,
+    ),
+    (
+        "Member",
+        "Moved by the controller that holds an operation on it, or by what it sees in between.",
+        lifecycles.MEMBER,
+    ),
+    ("Operation", "`failed` is left through its exits only.", lifecycles.OPERATION),
+    ("Allocation", "A claim on a node.", lifecycles.ALLOCATION),
+    ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
+    ("Artifact", "How far it is released. Independent of its trust.", lifecycles.ARTIFACT),
+    ("Artifact's trust", "What the last verification found, or that somebody revoked it.", lifecycles.ARTIFACT_TRUST),
+)
+
+
+def lifecycles_page() -> str:
+    parts = [
+        "# Lifecycles",
+        "Made from `contract/gpuaas_contract/lifecycles.py`; after a change there: `make contract`. A resource moves"
+        " along these arrows and no others; staying where it is counts as a legal report.",
+    ]
+    for title, meaning, table in _LIFECYCLES:
+        arrows = [f"    {state} --> {target}" for state, targets in table.items() for target in sorted(targets)]
+        ends = [f"    {state} --> [*]" for state, targets in table.items() if not targets]
+        first = f"    [*] --> {next(iter(table))}"
+        diagram = "\n".join(["```mermaid", "stateDiagram-v2", first, *arrows, *ends, "```"])
+        parts += [f"## {title}", meaning, diagram]
+    parts += ["## What an operation wants", _goals()]
+    return "\n\n".join(parts) + "\n"
+
+
+def errors_page() -> str:
+    lines = [
+        "# Errors",
+        "",
+        "Made from `contract/gpuaas_contract/errors.py`; after a change there: `make contract`. Every failure is"
+        " `application/problem+json` with `code`, `message`, `correlation_id`, `details`, `retryable` and `fix`.",
+        "",
+        "| code | status | meaning | retryable | what to do |",
+        "|---|---|---|---|---|",
+    ]
+    for code, kind in sorted(BY_CODE.items()):
+        retryable = "yes" if kind.retryable else ""
+        lines.append(f"| `{code}` | {kind.status} | {kind.title} | {retryable} | {kind.default_fix} |")
+    return "\n".join(lines) + "\n"
+
+
+def _goals() -> str:
+    lines = ["| kind | its members end as | undone they are | deadline, if the app says nothing |", "|---|---|---|---|"]
+    for kind, deadline_s in operations.DEADLINES_S.items():
+        goal, undone = operations.GOALS.get(kind, frozenset()), operations.UNDONE.get(kind, frozenset())
+        lines.append(f"| `{kind}` | {_words(goal)} | {_words(undone)} | {deadline_s:,} s |")
+    return "\n".join(lines)
+
+
+def _words(states: frozenset[str]) -> str:
+    return " or ".join(f"`{state}`" for state in sorted(states))
+
+
+PAGES: dict[str, Callable[[], str]] = {"lifecycles.md": lifecycles_page, "errors.md": errors_page}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Reference pages made from the contract's tables.")
+    parser.add_argument("--check", type=Path, nargs="+", default=[])
+    parser.add_argument("--write", type=Path, nargs="+", default=[])
+    options = parser.parse_args()
+    for path in options.write:
+        path.write_text(PAGES[path.name]())
+    stale = [path for path in options.check if path.read_text() != PAGES[path.name]()]
+    for path in stale:
+        sys.stderr.write(f"{path} does not match the contract. If the change is on purpose: make contract\n")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

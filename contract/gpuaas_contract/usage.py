@@ -1,0 +1,165 @@
+"""Usage: what an instance's users consumed, as its app reports it; query, daily sums and export."""
+
+import datetime
+from typing import Annotated
+
+import msgspec
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Wire
+
+RECORDS_MAX = 1000
+ATTRIBUTES_MAX = 16
+SUMMARY_DAYS_MAX = 93
+
+Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+Quantity = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(0|[1-9][0-9]{0,17})(\.[0-9]{1,9})?(?!\n)$",
+        description="A quantity is a decimal number in a string, not negative: up to 18 digits, 9 after the point.",
+    ),
+]
+RecordId = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]+(?!\n)$",
+        description="A record id has 1 to 128 printable ASCII characters, none of them a space.",
+    ),
+]
+Text = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 characters.")]
+
+
+class ReportedUsage(Request):
+    record_id: RecordId
+    """The reporter's own: the same id again is the same record."""
+    meter: Label
+    """A word of the app's own, such as `gpu-time`."""
+    quantity: Quantity
+    unit: Label
+    started_at: Moment
+    """Decides the day (UTC) the record counts for."""
+    ended_at: Moment
+    member_id: str = ""
+    subject: Text = ""
+    """Who used it, in the app's words."""
+    attributes: Annotated[dict[Label, Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)] = {}
+
+
+class ReportUsage(Request):
+    records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
+
+
+class UsageReceipt(Wire):
+    accepted: int
+    repeated: int
+    """Were there already, just so."""
+    conflicting: list[str]
+    """Ids of records that are there with other content; what is there stays."""
+
+
+class UsageRecord(Wire):
+    usage_id: str
+    record_id: str
+    meter: str
+    quantity: str
+    unit: str
+    started_at: datetime.datetime
+    ended_at: datetime.datetime
+    member_id: str
+    subject: str
+    attributes: dict[str, str]
+    org_id: str
+    project_id: str
+    instance_id: str
+    app_slug: str
+    app_version: str
+    """Of the instance when the record came."""
+    reported_by: str
+    reported_at: datetime.datetime
+    correlation_id: str
+
+
+class UsageQuery(Query):
+    since: Moment | None = None
+    """Records that started at this moment or later."""
+    until: Moment | None = None
+    """Records that started before this moment."""
+    instance_id: str = ""
+    meter: str = ""
+
+
+class UsagePageQuery(UsageQuery):
+    page_size: PageSize = 100
+    """How many items at the most; more than 500 is read as 500."""
+    page_token: str = ""
+    """`next_page_token` of the page before."""
+
+
+class UsageDay(Wire):
+    day: datetime.date
+    """In UTC."""
+    instance_id: str
+    app_slug: str
+    meter: str
+    unit: str
+    quantity: str
+    """The exact sum."""
+    records: int
+
+
+class SummaryQuery(PageQuery):
+    since: datetime.date | None = None
+    """The first day; 30 days back if none is given."""
+    until: datetime.date | None = None
+    """The day after the last one; tomorrow if none is given."""
+    instance_id: str = ""
+    meter: str = ""
+
+
+_PROJECT = "/api/v1/projects/{project_id}"
+
+USAGE_REPORT = Endpoint(
+    "usage.record.report",
+    "POST",
+    f"{_PROJECT}/app-instances/{{instance_id}}/usage-records",
+    "Report usage of an instance, up to 1000 records at a time",
+    permission="usage.record.report",
+    request=ReportUsage,
+    response=UsageReceipt,
+    repeat="natural",
+)
+USAGE_LIST = Endpoint(
+    "usage.record.list",
+    "GET",
+    f"{_PROJECT}/usage",
+    "Usage records by the time they started",
+    permission="usage.record.read",
+    request=NoBody,
+    query=UsagePageQuery,
+    response=Page[UsageRecord],
+)
+USAGE_SUMMARY = Endpoint(
+    "usage.summary",
+    "GET",
+    f"{_PROJECT}/usage/summary",
+    "Exact sums per day, instance, meter and unit, over 93 days at the most",
+    permission="usage.record.read",
+    request=NoBody,
+    query=SummaryQuery,
+    response=Page[UsageDay],
+)
+USAGE_EXPORT = Endpoint(
+    "usage.export",
+    "GET",
+    f"{_PROJECT}/usage.csv",
+    "The records as a CSV file",
+    permission="usage.record.read",
+    request=NoBody,
+    query=UsageQuery,
+    response=str,
+    media_type="text/csv",
+)
+ENDPOINTS = (USAGE_REPORT, USAGE_LIST, USAGE_SUMMARY, USAGE_EXPORT)

@@ -1,0 +1,163 @@
+"""The store of content, by digest: files under the data folder that are whole and right, or not there.
+
+A file is written beside its place and renamed into it once size, digest and the disk agree.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterable
+from io import BufferedReader
+from pathlib import Path
+
+from gpuaas_contract import errors
+
+from gpuaas_platform.call import CutOff
+
+_CHUNK_BYTES = 1 << 18
+_ABANDONED_S = 3600
+"""A draft nobody wrote to for this long: its writer is dead, for pauses are cut off much earlier."""
+
+
+class Blobs:
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / "blobs" / "sha256"
+        self._drafts = data_dir / "blobs" / "drafts"
+
+    def path(self, digest: str) -> Path:
+        value = digest.removeprefix("sha256:")
+        return self._folder / value[:2] / value
+
+    async def take(self, chunks: AsyncIterable[bytes], digest: str, size_bytes: int, *, keep: bool = True) -> None:
+        """Keep what comes when it is whole and right, in one step; of anything else, nothing."""
+        draft = await asyncio.to_thread(_Draft, self._drafts)
+        try:
+            async for chunk in chunks:
+                if draft.size_bytes + len(chunk) > size_bytes:
+                    raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
+                await asyncio.to_thread(draft.write, chunk)
+            _check(draft.size_bytes, draft.digest(), digest, size_bytes)
+            if keep:
+                await asyncio.to_thread(draft.settle, self.path(digest))
+        finally:
+            draft.discard()
+
+    async def check(self, digest: str, size_bytes: int, *, whole: bool = True) -> None:
+        """Look at the stored file; unless `whole`, at its size only."""
+        await asyncio.to_thread(self._check_file, digest, size_bytes, whole)
+
+    async def read(self, digest: str, size_bytes: int) -> "Reading":
+        return Reading(await asyncio.to_thread(self._open, digest), digest, size_bytes)
+
+    def drop_abandoned_drafts(self) -> None:
+        """What a process left behind that was killed while it wrote."""
+        if not self._drafts.is_dir():
+            return
+        before = time.time() - _ABANDONED_S
+        for draft in self._drafts.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if draft.stat().st_mtime < before:
+                    draft.unlink()
+
+    def _check_file(self, digest: str, size_bytes: int, whole: bool) -> None:
+        with self._open(digest) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size_bytes:
+                raise errors.ArtifactDigestMismatch(f"The stored file has {found} bytes, not {size_bytes}.")
+            if whole:
+                _check(found, f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", digest, size_bytes)
+
+    def _open(self, digest: str) -> BufferedReader:
+        try:
+            return self.path(digest).open("rb")
+        except FileNotFoundError as error:
+            raise errors.ArtifactContentMissing(f"There is no content {digest} in the store.") from error
+
+
+class Reading:
+    """A stored file as a source for the edge. The last chunk is given only once all of it is known to be right, so a
+    wrong file never arrives whole."""
+
+    def __init__(self, file: BufferedReader, digest: str, size_bytes: int) -> None:
+        self._file, self._digest, self._size_bytes = file, digest, size_bytes
+        self._seen, self._taken, self._held = hashlib.sha256(), 0, b""
+        self._is_cut = False
+
+    async def next(self) -> bytes:
+        if self._is_cut:
+            raise CutOff("the delivery is no longer allowed")
+        chunk = self._held or await asyncio.to_thread(self._read)
+        self._held = await asyncio.to_thread(self._read)
+        if chunk and not self._held:
+            self._check_whole()
+        return chunk
+
+    def end(self) -> None:
+        self._is_cut = True
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read(self) -> bytes:
+        chunk = self._file.read(_CHUNK_BYTES)
+        self._seen.update(chunk)
+        self._taken += len(chunk)
+        return chunk
+
+    def _check_whole(self) -> None:
+        try:
+            _check(self._taken, f"sha256:{self._seen.hexdigest()}", self._digest, self._size_bytes)
+        except errors.ArtifactRefused as refusal:
+            raise CutOff(refusal.message) from refusal
+
+
+class _Draft:
+    """A file being written; its name says nothing, and nobody reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        self._file, self._path = os.fdopen(descriptor, "wb"), Path(name)
+        self._seen = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._seen.update(chunk)
+        self.size_bytes += len(chunk)
+
+    def digest(self) -> str:
+        return f"sha256:{self._seen.hexdigest()}"
+
+    def settle(self, place: Path) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path.rename(place)
+        for folder in (place.parent, place.parent.parent):
+            _sync_folder(folder)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> None:
+    if size_found < size_bytes:
+        raise errors.ArtifactTruncated(f"There are {size_found} of {size_bytes} bytes.")
+    if size_found > size_bytes:
+        raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
+    if digest_found != digest:
+        raise errors.ArtifactDigestMismatch(f"The content is {digest_found}, not {digest}.")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk only when the folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,28 @@
+"""Have an artifact's content in the store and look at it: uploaded, already there, or fetched from its source."""
+
+from collections.abc import AsyncIterator
+
+from gpuaas_contract.artifacts import Artifact
+
+from gpuaas_platform.artifacts import fetching, rules
+from gpuaas_platform.artifacts.blobs import Blobs
+from gpuaas_platform.call import Call, Site
+from gpuaas_platform.policy import rules as policy_rules
+
+
+def blobs(site: Site) -> Blobs:
+    return Blobs(site.settings.data_dir)
+
+
+async def upload(call: Call, artifact: Artifact, chunks: AsyncIterator[bytes]) -> None:
+    await blobs(call.site).take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)
+
+
+async def examine(call: Call, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:
+    """Refuses when the content is not as published now: where it comes from, or in the store if it was uploaded."""
+    store = blobs(call.site)
+    if rules.is_local(artifact):
+        await store.check(artifact.digest, artifact.size_bytes)
+        return
+    async with fetching.opened(artifact, call.site.settings, layers, token) as chunks:
+        await store.take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)

@@ -1,0 +1,77 @@
+"""Hand an artifact out for a task: a token of minutes that opens one artifact, and the bytes it opens."""
+
+import datetime
+import hmac
+
+from gpuaas_contract import errors
+from gpuaas_contract.artifacts import CONTENT_PATH, CreateDelivery, Delivery
+from gpuaas_contract.event_types import ArtifactDelivery
+
+from gpuaas_platform.artifacts import content, service, store
+from gpuaas_platform.call import Call, Source
+from gpuaas_platform.identity import store as identity_store
+from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.record import service as record
+
+_CHECKED_FIRST_BYTES_MAX = 16 << 20
+"""Up to here the whole file is looked at before the first byte goes out, so that a wrong one has a proper answer."""
+
+
+async def create(tx: db.Tx, call: Call, body: CreateDelivery) -> Delivery:
+    project, artifact = call.in_project(), await service.visible(tx, call)
+    await service.check_deliverable(tx, project, artifact)
+    delivery_id, token = ids.new("dlv"), ids.new_secret("delivery")
+    delivery = Delivery(
+        delivery_id=delivery_id,
+        artifact_id=artifact.artifact_id,
+        url=CONTENT_PATH.format(delivery_id=delivery_id),
+        token=token,
+        expires_at=call.now + datetime.timedelta(seconds=body.ttl_s),
+        digest=artifact.digest,
+        size_bytes=artifact.size_bytes,
+        media_type=artifact.media_type,
+    )
+    await store.add_delivery(
+        tx, delivery_id, project.project_id, artifact.artifact_id, ids.digest(token), delivery.expires_at
+    )
+    call.details.update(digest=artifact.digest, purpose=body.purpose, operation_id=body.operation_id)
+    await record.emit(
+        tx,
+        call.origin,
+        "artifacts.delivery.created",
+        ArtifactDelivery(
+            delivery_id=delivery_id,
+            artifact_id=artifact.artifact_id,
+            digest=artifact.digest,
+            purpose=body.purpose,
+            operation_id=body.operation_id,
+            actor_id=call.caller.actor_id,
+            expires_at=delivery.expires_at,
+        ),
+        org_id=project.org_id,
+        project_id=project.project_id,
+    )
+    return delivery
+
+
+async def open_content(call: Call) -> Source:
+    """Everything that allowed the delivery is asked again: a key or an artifact may have been revoked since."""
+    reader = call.site.database.reader
+    row = await store.delivery(reader, call.params["delivery_id"])
+    if row is None or not hmac.compare_digest(row["token_digest"], ids.digest(_token(call))):
+        raise errors.DeliveryUnknown
+    if row["expires_at"] <= clock.micros(call.now):
+        raise errors.DeliveryExpired
+    project = await identity_store.PROJECTS.get(reader, row["project_id"])
+    artifact = await store.ARTIFACTS.get(reader, row["artifact_id"])
+    if project is None or artifact is None:
+        raise errors.DeliveryUnknown
+    await service.check_deliverable(reader, project, artifact)
+    blobs, size_bytes = content.blobs(call.site), artifact.size_bytes
+    await blobs.check(artifact.digest, size_bytes, whole=size_bytes <= _CHECKED_FIRST_BYTES_MAX)
+    return await blobs.read(artifact.digest, size_bytes)
+
+
+def _token(call: Call) -> str:
+    scheme, _, token = call.header(b"authorization").partition(" ")
+    return token if scheme.lower() == "bearer" else ""

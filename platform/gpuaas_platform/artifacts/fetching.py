@@ -1,0 +1,290 @@
+"""Fetch content from where it was published: bounded in size and time, from allowed hosts only.
+
+A source is chosen by tenants and asked by the platform, so every address is looked at before it is connected to, and a
+redirect leads to another host only where a policy names it. `content` calls it.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Collection
+from typing import Annotated, TypeVar
+from urllib.request import parse_http_list, parse_keqv_list
+
+import httpx
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.artifacts import Artifact, HttpSource, OciSource
+
+from gpuaas_platform.artifacts import rules
+from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.policy import rules as policy_rules
+
+_CONNECT_S_MAX, _PAUSE_S_MAX = 10.0, 30.0
+_REDIRECTS_MAX = 3
+_DOCUMENT_BYTES_MAX = 4 << 20
+_SAYS_NOTHING = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+"""What servers call everything they know nothing about; registries call every blob so."""
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+
+
+@functools.cache
+def _trusted_authorities() -> ssl.SSLContext:
+    """Loading them takes a while: once, and not before something is fetched."""
+    return httpx.create_ssl_context()
+
+
+class _Descriptor(msgspec.Struct):
+    digest: str
+    size: int
+    media_type: str = msgspec.field(name="mediaType", default="")
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Descriptor] = []
+
+
+class _Granted(msgspec.Struct):
+    token: Annotated[str, msgspec.Meta(max_length=16_384)] = ""
+    access_token: Annotated[str, msgspec.Meta(max_length=16_384)] = ""
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    artifact: Artifact, settings: Settings, layers: policy_rules.Layers, token: str
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The artifact's content as its source gives it, while the context is open."""
+    try:
+        async with asyncio.timeout(settings.artifact_fetch_s_max), _client(settings) as client:
+            fetch = _Fetch(client, artifact, layers, token)
+            async with fetch.content() as response:
+                yield _body(response)
+    except TimeoutError as error:
+        raise errors.ArtifactSourceUnreachable(
+            f"The source had not given everything after {settings.artifact_fetch_s_max:g} s."
+        ) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise errors.ArtifactSourceUnreachable(
+            f"The source does not answer: {error or type(error).__name__}"
+        ) from error
+
+
+class _Fetch:
+    """One fetch: where it may go, and whom it shows the token."""
+
+    def __init__(self, client: httpx.AsyncClient, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:
+        self._client, self._artifact, self._layers, self._token = client, artifact, layers, token
+        self._home: httpx.URL = httpx.URL("")
+
+    @contextlib.asynccontextmanager
+    async def content(self) -> AsyncIterator[httpx.Response]:
+        source, size_bytes = self._artifact.source, self._artifact.size_bytes
+        url = source.url if isinstance(source, HttpSource) else await self._blob_url(source)
+        response = await self._get(url)
+        try:
+            _check_media_type(response.headers.get("content-type", ""), self._artifact.media_type)
+            length = response.headers.get("content-length", "")
+            if length.isdigit() and int(length) > size_bytes:
+                raise errors.ArtifactTooLarge(f"The source has {length} bytes, not {size_bytes}.")
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _blob_url(self, source: object) -> str:
+        if not isinstance(source, OciSource):
+            raise TypeError(f"{source} is not fetched")
+        found = rules.reference(source)
+        scheme = "http" if _on_loopback(found.registry.rpartition(":")[0] or found.registry) else "https"
+        base = f"{scheme}://{found.registry}/v2/{found.repository}"
+        if found.manifest:
+            raw = await self._document(f"{base}/manifests/{found.manifest}", ", ".join(_MANIFESTS))
+            self._check_listed(raw, found.manifest)
+        return f"{base}/blobs/{self._artifact.digest}"
+
+    def _check_listed(self, raw: bytes, name: str) -> None:
+        artifact = self._artifact
+        seen = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+        if name.startswith("sha256:") and seen != name:
+            raise errors.ArtifactDigestMismatch(f"The registry's manifest is {seen}, not {name}.")
+        listed = _decoded(raw, _Manifest).layers
+        found = next((layer for layer in listed if layer.digest == artifact.digest), None)
+        if found is None:
+            raise errors.ArtifactDigestMismatch(f"The registry's manifest {name} does not list {artifact.digest}.")
+        if found.media_type != artifact.media_type:
+            raise _other_media_type(found.media_type, artifact.media_type)
+        if found.size != artifact.size_bytes:
+            kind = errors.ArtifactTooLarge if found.size > artifact.size_bytes else errors.ArtifactTruncated
+            raise kind(f"The registry's manifest says {found.size} bytes, not {artifact.size_bytes}.")
+
+    async def _document(self, url: str, accept: str) -> bytes:
+        response = await self._get(url, accept)
+        try:
+            return await _whole(response)
+        finally:
+            await response.aclose()
+
+    async def _get(self, url: str, accept: str = "*/*") -> httpx.Response:
+        """A 200 with its body still to come."""
+        self._home = httpx.URL(url)
+        response = await self._followed(self._home, accept)
+        if response.status_code == 401 and not self._token:
+            await response.aclose()
+            self._token = await self._anonymous_token(response.headers.get("www-authenticate", ""))
+            response = await self._followed(self._home, accept)
+        if response.status_code != 200:
+            await response.aclose()
+            raise errors.ArtifactSourceUnreachable(f"{url} answered {response.status_code}.")
+        return response
+
+    async def _followed(self, url: httpx.URL, accept: str) -> httpx.Response:
+        for _ in range(_REDIRECTS_MAX + 1):
+            response = await self._send(url, accept)
+            if not response.has_redirect_location:
+                return response
+            await response.aclose()
+            target = url.join(response.headers["location"])
+            self._check_way(url, target, "redirects to")
+            url = target
+        raise errors.ArtifactRedirectRefused(f"{self._home} redirects more than {_REDIRECTS_MAX} times.")
+
+    async def _send(self, url: httpx.URL, accept: str) -> httpx.Response:
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        if self._token and _same_host(url, self._home):
+            if url.scheme != "https" and not _on_loopback(url.host):
+                raise errors.ArtifactSourceDenied(f"{url} is not https: a token is not sent there.")
+            headers["Authorization"] = f"Bearer {self._token}"
+        return await self._client.send(self._client.build_request("GET", url, headers=headers), stream=True)
+
+    def _check_way(self, url: httpx.URL, target: httpx.URL, verb: str) -> None:
+        stays_encrypted = target.scheme in ("https", url.scheme)
+        if stays_encrypted and (_same_host(target, self._home) or self._is_listed(str(target))):
+            return
+        place = str(target.copy_with(query=None, fragment=None))
+        raise errors.ArtifactRedirectRefused(f"{self._home} {verb} {place[:300]}.", details={"target": place[:300]})
+
+    def _is_listed(self, target: str) -> bool:
+        """Named by a list: another host is not followed merely because nothing denies it."""
+        try:
+            found = policy_rules.verdict(self._layers, "artifact_source", rules.canonical_url(target))
+        except errors.ValidationFailed:
+            return False
+        return found.allowed and found.layer is not None
+
+    async def _anonymous_token(self, challenge: str) -> str:
+        """Registries ask even the public to fetch a token first, from a place that counts like a redirect."""
+        scheme, _, rest = challenge.partition(" ")
+        said = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
+        if scheme.lower() != "bearer" or "realm" not in said:
+            raise errors.ArtifactSourceUnreachable(f"{self._home} needs a token.")
+        asked: dict[str, str] = {name: said[name] for name in said if name in ("service", "scope")}
+        realm = self._home.join(said["realm"]).copy_merge_params(asked)
+        self._check_way(self._home, realm, "has its tokens at")
+        response = await self._send(realm, "application/json")
+        try:
+            granted = _decoded(await _whole(response), _Granted) if response.status_code == 200 else _Granted()
+        finally:
+            await response.aclose()
+        if not (granted.token or granted.access_token):
+            raise errors.ArtifactSourceUnreachable(f"{self._home} gives nothing to the public; send a token.")
+        return granted.token or granted.access_token
+
+
+class _Guarded(httpx.AsyncHTTPTransport):
+    """Connects to the very address that was looked at, so that a name cannot change its mind in between."""
+
+    def __init__(self, internal_hosts: Collection[str]) -> None:
+        # Connections are made by address and never kept: one made for a host must not serve another beside it.
+        super().__init__(
+            verify=_trusted_authorities(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
+        self._internal_hosts = internal_hosts
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        address = await _address(host, request.url.port or 443)
+        if host not in self._internal_hosts and _is_internal(address):
+            raise errors.ArtifactSourceDenied(
+                f"{host} is on an internal address.",
+                details={"rule": "internal addresses are closed unless the operator names the host", "host": host},
+                fix="Have the operator start the server with --artifact-internal-host.",
+            )
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        request.url = request.url.copy_with(host=address)
+        return await super().handle_async_request(request)
+
+
+def _client(settings: Settings) -> httpx.AsyncClient:
+    timeout = httpx.Timeout(_PAUSE_S_MAX, connect=_CONNECT_S_MAX)
+    transport = _Guarded(settings.artifact_internal_hosts)
+    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
+
+
+async def _address(host: str, port: int) -> str:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise errors.ArtifactSourceUnreachable(f"{host} has no address: {error.strerror or error}") from error
+    return str(found[0][4][0])
+
+
+def _is_internal(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return not (mapped or found).is_global or found.is_multicast
+
+
+def _on_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _same_host(one: httpx.URL, other: httpx.URL) -> bool:
+    """The same server, or its encrypted side."""
+    upgraded = one.scheme == "https" and other.scheme == "http" and one.port is None and other.port is None
+    return one.host == other.host and ((one.scheme, one.port) == (other.scheme, other.port) or upgraded)
+
+
+async def _body(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_raw(1 << 18):
+            yield chunk
+    except httpx.RemoteProtocolError as error:
+        raise errors.ArtifactTruncated(f"The source broke off: {error}") from error
+
+
+async def _whole(response: httpx.Response) -> bytes:
+    raw = bytearray()
+    async for chunk in _body(response):
+        raw += chunk
+        if len(raw) > _DOCUMENT_BYTES_MAX:
+            raise errors.ArtifactTooLarge(f"The registry's answer has more than {_DOCUMENT_BYTES_MAX} bytes.")
+    return bytes(raw)
+
+
+def _check_media_type(said: str, media_type: str) -> None:
+    found = said.partition(";")[0].strip().lower()
+    if found not in _SAYS_NOTHING and found != media_type:
+        raise _other_media_type(found, media_type)
+
+
+def _other_media_type(found: str, media_type: str) -> errors.ArtifactMediaTypeMismatch:
+    return errors.ArtifactMediaTypeMismatch(f"The source says {found[:127] or 'nothing'}, not {media_type}.")
+
+
+_Form = TypeVar("_Form")
+
+
+def _decoded(raw: bytes, kind: type[_Form]) -> _Form:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise errors.ArtifactSourceUnreachable(f"The registry's answer cannot be read: {error}.") from error

@@ -1,0 +1,179 @@
+"""Pure: what a source is called, what an artifact may become, and whether it may be used."""
+
+import datetime
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source, TrustKey
+from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+
+TRUST_KEYS_MAX = 32
+"""Live keys of one scope: each is tried on each signature."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_URL = re.compile(r"[!-~]+")
+_OTHER_WAYS_UP = re.compile(r"(?i)%2e|%2f|%5c|\\")
+_REFERENCE = re.compile(
+    r"(?P<registry>[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?)"
+    r"/(?P<repository>[a-z0-9]+(?:(?:[._]|__|-+|/)[a-z0-9]+)*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})|@(?P<manifest>sha256:[0-9a-f]{64}))?"
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where in a registry something is."""
+
+    registry: str
+    repository: str
+    manifest: str
+    """A tag or a digest; empty when the blob is asked for directly."""
+
+
+def canonical(source: Source) -> str:
+    """The one name of a source, which policy lists are held against."""
+    if isinstance(source, HttpSource):
+        if "?" in source.url or "#" in source.url:
+            raise _unsound("source.url", "has no query and no fragment")
+        return canonical_url(source.url)
+    if isinstance(source, OciSource):
+        found = reference(source)
+        return f"{found.registry}/{found.repository}"
+    return "local"
+
+
+def canonical_url(url: str) -> str:
+    """Scheme, host and path, written in one way only: what a prefix of a list names must not be left by the back."""
+    parts = _split(url)
+    if parts is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise _unsound("source.url", "is https:// or http://, a host and maybe a port, in ASCII without spaces")
+    if parts.username is not None or parts.password is not None:
+        raise _unsound("source.url", "holds no user and no password")
+    if _OTHER_WAYS_UP.search(parts.path) or {".", ".."} & set(parts.path.split("/")):
+        raise _unsound("source.url", "has a path without . and .. and without escaped dots and slashes")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    at = f":{parts.port}" if parts.port not in (None, _DEFAULT_PORTS[parts.scheme]) else ""
+    return f"{parts.scheme}://{host}{at}{parts.path or '/'}"
+
+
+def reference(source: OciSource) -> Reference:
+    found = _REFERENCE.fullmatch(source.reference)
+    if found is None:
+        raise _unsound("source.reference", "is registry/repository, with :tag or @sha256:… if a manifest is meant")
+    return Reference(found["registry"], found["repository"], found["tag"] or found["manifest"] or "")
+
+
+def moved(artifact: Artifact, lifecycle: ArtifactLifecycle) -> Artifact:
+    if not lifecycles.may_move(lifecycles.ARTIFACT, artifact.lifecycle, lifecycle):
+        raise errors.Conflict(
+            f"{artifact.name} is {artifact.lifecycle} and cannot become {lifecycle}.",
+            details={"lifecycle": artifact.lifecycle},
+        )
+    return msgspec.structs.replace(artifact, lifecycle=lifecycle)
+
+
+def verified(artifact: Artifact, signers: list[str], now: datetime.datetime) -> Artifact:
+    return msgspec.structs.replace(
+        _trust_moved(artifact, "verified"),
+        trust_code="",
+        trust_message="",
+        signers=signers,
+        content_checked_at=now,
+        verified_at=now,
+    )
+
+
+def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
+    """Why it failed is kept, and is the answer to everything that needs a verified artifact."""
+    return msgspec.structs.replace(
+        _trust_moved(artifact, "failed_verification"),
+        trust_code=refusal.code,
+        trust_message=refusal.message,
+        signers=[],
+    )
+
+
+def revoked(artifact: Artifact, reason: str) -> Artifact:
+    return msgspec.structs.replace(_trust_moved(artifact, "revoked"), reason=reason)
+
+
+def check_open(artifact: Artifact) -> None:
+    """Whether anything may still be done with it."""
+    if artifact.trust == "revoked":
+        raise errors.ArtifactRevoked(f"{artifact.name} is revoked: {artifact.reason}")
+    if artifact.lifecycle == "retired":
+        raise errors.ArtifactRetired(f"{artifact.name} is retired: {artifact.reason}")
+
+
+def check_trusted(artifact: Artifact, keys: Sequence[TrustKey]) -> None:
+    """Verified, and at least one key that vouched for it still counts."""
+    check_open(artifact)
+    if artifact.trust == "unverified":
+        raise errors.ArtifactUnverified(f"{artifact.name} has not been verified.")
+    if artifact.trust == "failed_verification":
+        raise errors.BY_CODE[artifact.trust_code](artifact.trust_message)
+    live, revoked = counting(keys)
+    if live.isdisjoint(artifact.signers):
+        raise signer_refusal(bool(revoked.intersection(artifact.signers)))
+
+
+def check_deliverable(artifact: Artifact) -> None:
+    """What is deprecated is still given to what runs already."""
+    if artifact.lifecycle not in ("promoted", "deprecated"):
+        raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
+
+
+def check_deployable(artifact: Artifact) -> None:
+    if artifact.lifecycle != "promoted":
+        raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
+
+
+def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]]:
+    """Fingerprints that count and those that were revoked; revoked in one place is revoked under every id."""
+    revoked = frozenset(key.fingerprint for key in keys if key.revoked_at is not None)
+    return frozenset(key.fingerprint for key in keys) - revoked, revoked
+
+
+def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
+    if was_revoked:
+        return errors.ArtifactSignerRevoked("The only trusted key that signed it was revoked.")
+    return errors.ArtifactSignerUnknown("No key that is trusted here signed it.")
+
+
+def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]) -> None:
+    """A key never changes, and what was revoked never comes back under another id."""
+    if any(key.trust_key_id == trust_key_id for key in known):
+        raise errors.Conflict(
+            f"There is a trust key {trust_key_id} already, or was one.", fix="Take another id; a key never changes."
+        )
+    live, revoked_ones = counting(known)
+    if fingerprint in revoked_ones:
+        raise errors.Conflict("This key was revoked.", fix="Make a new key pair and sign with that.")
+    if len(live) >= TRUST_KEYS_MAX:
+        raise errors.Conflict(f"There are {TRUST_KEYS_MAX} trust keys already.", fix="Revoke one that is not used.")
+
+
+def is_local(artifact: Artifact) -> bool:
+    return isinstance(artifact.source, LocalSource)
+
+
+def _trust_moved(artifact: Artifact, trust: ArtifactTrust) -> Artifact:
+    if not lifecycles.may_move(lifecycles.ARTIFACT_TRUST, artifact.trust, trust):
+        raise errors.Conflict(f"{artifact.name} is {artifact.trust} and cannot become {trust}.")
+    return msgspec.structs.replace(artifact, trust=trust)
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        return parts if _URL.fullmatch(url) and parts.port != 0 else None
+    except ValueError:
+        return None
+
+
+def _unsound(field: str, rule: str) -> errors.ValidationFailed:
+    return errors.ValidationFailed(f"The field `{field}` {rule}.", details={"field": field})

@@ -1,0 +1,106 @@
+"""Pure: who signed an artifact. securesystemslib checks the DSSE envelope; here is what it must say, and about what."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from gpuaas_contract import errors
+from gpuaas_contract.artifacts import Envelope, TrustKey
+from securesystemslib import dsse
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import SSlibKey
+
+from gpuaas_platform.artifacts import rules
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPES = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
+_RSA_BITS_MIN = 2048
+
+
+class _Subject(msgspec.Struct):
+    digest: dict[str, str]
+
+
+class _Statement(msgspec.Struct):
+    type: str = msgspec.field(name="_type")
+    subject: list[_Subject]
+
+
+def signers(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) -> list[str]:
+    """Fingerprints of the keys that count here and signed a statement about this digest; refused when there is none."""
+    if envelope is None:
+        raise errors.ArtifactUnsigned
+    signed = _read(envelope)
+    live, revoked = rules.counting(keys)
+    found = sorted({key.fingerprint for key in keys if key.fingerprint in live and _has_signed(key, signed)})
+    if not found:
+        raise rules.signer_refusal(any(_has_signed(key, signed) for key in keys if key.fingerprint in revoked))
+    _check_statement(signed, digest)
+    return found
+
+
+def fingerprint(public_key_pem: str) -> str:
+    """The name of a key by what it is; refused when it is no key whose signatures can be checked."""
+    public = _public_key(public_key_pem)
+    raw = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _public_key(public_key_pem: str) -> PublicKeyTypes:
+    try:
+        public = serialization.load_pem_public_key(public_key_pem.encode())
+        SSlibKey.from_crypto(public)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _unsound(f"it is no public key that can be used: {error}") from error
+    if isinstance(public, RSAPublicKey) and public.key_size < _RSA_BITS_MIN:
+        raise _unsound(f"an RSA key has at least {_RSA_BITS_MIN} bits, this one has {public.key_size}")
+    return public
+
+
+def _read(envelope: Envelope) -> dsse.Envelope:
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise errors.ArtifactSignatureInvalid(f"The envelope holds {envelope.payload_type[:100]}, not {PAYLOAD_TYPE}.")
+    # The key ids in an envelope are hints nobody vouches for, and optional. Numbers make them present and unique.
+    signed: list[dict[str, Any]] = [
+        {"keyid": f"signature {position}", "sig": found.sig} for position, found in enumerate(envelope.signatures)
+    ]
+    try:
+        return dsse.Envelope.from_dict(
+            {"payload": envelope.payload, "payloadType": envelope.payload_type, "signatures": signed}
+        )
+    except (ValueError, KeyError) as error:
+        raise errors.ArtifactSignatureInvalid(f"The envelope cannot be read: {error}.") from error
+
+
+def _has_signed(key: TrustKey, signed: dsse.Envelope) -> bool:
+    public = _public_key(key.public_key_pem)
+    return any(_verifies(SSlibKey.from_crypto(public, keyid=number), signed) for number in signed.signatures)
+
+
+def _verifies(key: SSlibKey, signed: dsse.Envelope) -> bool:
+    try:
+        signed.verify([key], threshold=1)
+    except UnverifiedSignatureError:
+        return False
+    return True
+
+
+def _check_statement(signed: dsse.Envelope, digest: str) -> None:
+    try:
+        statement = msgspec.json.decode(signed.payload, type=_Statement)
+    except msgspec.MsgspecError as error:
+        raise errors.ArtifactSignatureInvalid(f"The signed payload is no in-toto statement: {error}.") from error
+    if statement.type not in STATEMENT_TYPES:
+        raise errors.ArtifactSignatureInvalid(f"The statement is of type {statement.type[:100]}.")
+    algorithm, _, value = digest.partition(":")
+    if all(subject.digest.get(algorithm) != value for subject in statement.subject):
+        raise errors.ArtifactSignatureInvalid(f"No subject of the signed statement is {digest}.")
+
+
+def _unsound(why: str) -> errors.ValidationFailed:
+    return errors.ValidationFailed(f"The field `public_key_pem`: {why}.", details={"field": "public_key_pem"})

@@ -1,0 +1,87 @@
+"""SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
+
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract.artifacts import Artifact, Envelope, TrustKey
+
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.tables import Table
+
+ARTIFACTS = Table(
+    "artifacts",
+    Artifact,
+    "artifact_id",
+    scope=lambda artifact: artifact.scope,
+    name=lambda artifact: artifact.name,
+    digest=lambda artifact: artifact.digest,
+    trust=lambda artifact: artifact.trust,
+)
+TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
+
+
+async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
+    found = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
+    return found[0] if found else None
+
+
+async def revoked(reader: db.Reader, scopes: Sequence[str], digest: str) -> Artifact | None:
+    """An artifact with this digest that was revoked in one of two scopes, under whatever name."""
+    where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
+    found = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
+    return found[0] if found else None
+
+
+async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:
+    await tx.run(
+        """INSERT INTO artifact_signatures (artifact_id, envelope) VALUES ($1, $2)
+           ON CONFLICT (artifact_id) DO UPDATE SET envelope = excluded.envelope""",
+        artifact_id,
+        msgspec.json.encode(envelope).decode(),
+    )
+
+
+async def signature(reader: db.Reader, artifact_id: str) -> Envelope | None:
+    row = await reader.one("SELECT envelope FROM artifact_signatures WHERE artifact_id = $1", artifact_id)
+    return msgspec.json.decode(row[0], type=Envelope) if row is not None else None
+
+
+async def trust_keys(reader: db.Reader, scopes: Sequence[str]) -> list[TrustKey]:
+    """Those of two scopes, revoked ones included."""
+    return await TRUST_KEYS.find(reader, "scope IN ($1, $2)", scopes[0], scopes[-1])
+
+
+async def add_delivery(
+    tx: db.Tx, delivery_id: str, project_id: str, artifact_id: str, token_digest: str, expires_at: datetime.datetime
+) -> None:
+    await tx.run(
+        """INSERT INTO artifact_deliveries (delivery_id, project_id, artifact_id, token_digest, expires_at)
+           VALUES ($1, $2, $3, $4, $5)""",
+        delivery_id,
+        project_id,
+        artifact_id,
+        token_digest,
+        clock.micros(expires_at),
+    )
+
+
+async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
+    return await reader.one(
+        "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1",
+        delivery_id,
+    )
+
+
+async def oldest_expiry(reader: db.Reader) -> int | None:
+    row = await reader.one("SELECT expires_at FROM artifact_deliveries ORDER BY expires_at LIMIT 1")
+    return int(row[0]) if row is not None else None
+
+
+async def forget_deliveries(tx: db.Tx, expired_before: int, limit: int) -> int:
+    return await tx.run(
+        """DELETE FROM artifact_deliveries WHERE delivery_id IN (
+               SELECT delivery_id FROM artifact_deliveries WHERE expires_at < $1 LIMIT $2)""",
+        expired_before,
+        limit,
+    )

@@ -1,0 +1,132 @@
+"""Pure: is a manifest sound? The contract says the form of each field; here is what fields say of one another.
+
+All flaws are told at once, each by the path of its field, so that an app team does not have to ask ten times.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.operations import OperationKind
+from gpuaas_contract.permissions import KEYS
+
+from gpuaas_platform.catalog import schemas, words
+
+SIZE_MAX_BYTES = 256 * 1024
+DEADLINE_MAX_S = 7 * 86_400
+PLATFORM_AREAS = frozenset(key.partition(".")[0] for key in KEYS)
+_TOLD_MAX = 20
+
+Flaws = Iterator[tuple[str, str]]
+"""Path of the field, and what is wrong with it."""
+
+
+def check(manifest: Manifest) -> None:
+    flaws = list(flaws_of(manifest))
+    if flaws:
+        told = [{"field": field, "message": message} for field, message in flaws[:_TOLD_MAX]]
+        said = "; ".join(f"{field}: {message}" for field, message in flaws[:_TOLD_MAX])
+        raise errors.ValidationFailed(
+            f"The manifest is not sound: {said}.", details={"field": flaws[0][0], "problems": told}
+        )
+
+
+def flaws_of(manifest: Manifest) -> Flaws:
+    if len(msgspec.json.encode(manifest)) > SIZE_MAX_BYTES:
+        yield "$", f"a manifest has at most {SIZE_MAX_BYTES // 1024} KiB"
+        return
+    form_flaws = list(schemas.flaws("deploy_form", manifest.deploy_form))
+    yield from _role_flaws(manifest)
+    yield from form_flaws
+    if not form_flaws:
+        yield from _topology_flaws(manifest)
+    yield from _permission_flaws(manifest)
+    yield from _action_flaws(manifest)
+    yield from _deadline_flaws(manifest)
+    for field in ("operating_modes", "control_plane_scopes", "instance_operations", "secret_purposes"):
+        yield from _repeats(field, getattr(manifest, field))
+
+
+def _role_flaws(manifest: Manifest) -> Flaws:
+    if not manifest.roles:
+        yield "roles", "there must be at least one"
+    for place, role in enumerate(manifest.roles):
+        path = words.path("roles", place)
+        if role.min < 0:
+            yield f"{path}.min", "it is 0 or more"
+        if role.max < max(role.min, 1):
+            yield f"{path}.max", "it is at least 1, and not below min"
+        yield from _repeats(f"{path}.operations", role.operations)
+    yield from _repeats("roles", [role.component_key for role in manifest.roles], ".component_key")
+
+
+def _topology_flaws(manifest: Manifest) -> Flaws:
+    if not manifest.topologies:
+        yield "topologies", "there must be at least one"
+    roles = {role.component_key: role for role in manifest.roles}
+    fields: dict[str, Any] = manifest.deploy_form.get("properties", {})
+    for topology, placement in manifest.topologies.items():
+        path = words.path("topologies", topology)
+        for component_key, field in placement.items():
+            at = f"{path}.{component_key}"
+            if component_key not in roles:
+                yield at, words.unknown("role", component_key, roles)
+            if field not in fields:
+                yield at, words.unknown("field of the deploy form", field, fields)
+            elif not _holds_ids(fields[field]):
+                yield at, f"`{field}` holds allocation ids: its type is string, or array with items of type string"
+        for key, role in roles.items():
+            if role.min > 0 and key not in placement:
+                yield path, f"{key} has at least {role.min} members and is not placed"
+
+
+def _holds_ids(field: Any) -> bool:
+    """What `rules.placement` can read."""
+    if not isinstance(field, dict):
+        return False
+    items = field.get("items")
+    of_text = isinstance(items, dict) and items.get("type") == "string"
+    return field.get("type") == "string" or (field.get("type") == "array" and of_text)
+
+
+def _permission_flaws(manifest: Manifest) -> Flaws:
+    for key, declared in manifest.permissions.items():
+        area = key.partition(".")[0]
+        if area in PLATFORM_AREAS:
+            yield words.path("permissions", key), f"{area} is an area of the platform; take one of your own"
+        yield from _repeats(words.path("permissions", key, "roles"), declared.roles)
+
+
+def _action_flaws(manifest: Manifest) -> Flaws:
+    known = {*manifest.permissions, *KEYS}
+    for place, action in enumerate(manifest.actions):
+        path = words.path("actions", place)
+        if not action.title.strip():
+            yield f"{path}.title", "people read it; it is not empty"
+        if action.permission not in known:
+            yield f"{path}.permission", words.unknown("permission", action.permission, known)
+        yield from schemas.flaws(f"{path}.input_schema", action.input_schema)
+        yield from _deadline_flaw(f"{path}.deadline_s", action.deadline_s)
+    yield from _repeats("actions", [action.name for action in manifest.actions], ".name")
+
+
+def _deadline_flaws(manifest: Manifest) -> Flaws:
+    known = get_args(OperationKind)
+    for kind, deadline_s in manifest.deadlines_s.items():
+        path = words.path("deadlines_s", kind)
+        if kind not in known:
+            yield path, words.unknown("kind of operation", kind, known)
+        yield from _deadline_flaw(path, deadline_s)
+
+
+def _deadline_flaw(path: str, deadline_s: int) -> Flaws:
+    if not 1 <= deadline_s <= DEADLINE_MAX_S:
+        yield path, f"a deadline is 1 to {DEADLINE_MAX_S} seconds, which is a week"
+
+
+def _repeats(path: str, found: Sequence[str], of: str = "") -> Flaws:
+    for place, word in enumerate(found):
+        if word in found[:place]:
+            yield words.path(path, place) + of, f"`{word}` is there already"

@@ -1,0 +1,86 @@
+"""Pure: JSON Schemas that come with manifests. Are they sound and safe to run, and does a document fit one?
+
+Schemas are written by app teams and run in the platform's process: what could loop, multiply or fetch something
+(`$ref`) is refused, and patterns are matched in linear time, by an engine without look-around and back references.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+import jsonschema_rs
+from gpuaas_contract.catalog import Picker
+
+from gpuaas_platform.catalog import words
+
+DEPTH_MAX = 16
+PICKER = "x-gpuaas-picker"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REFUSED = {
+    "$ref": "a schema is written out whole; references could loop, multiply or lead elsewhere",
+    "$dynamicRef": "a schema is written out whole; references could loop, multiply or lead elsewhere",
+}
+_PATTERNS = jsonschema_rs.RegexOptions(size_limit=100_000, dfa_size_limit=1_000_000)
+_MANY_BY_NAME = ("properties", "patternProperties", "$defs", "dependentSchemas")
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_ONE = (
+    *("items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties"),
+    *("not", "if", "then", "else"),
+)
+
+
+def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Path and words of everything that is wrong with a schema."""
+    if schema.get("$schema", _DIALECT) != _DIALECT:
+        yield f"{path}.$schema", f"the platform reads {_DIALECT}"
+        return
+    refused = list(_flaws_below(path, schema, 1))
+    yield from refused
+    if refused:
+        return
+    try:
+        _validator(schema)
+    except jsonschema_rs.ValidationError as error:
+        yield words.path(path, *error.instance_path), f"not a JSON Schema: {error.message[:200]}"
+        return
+    if schema.get("type") != "object":
+        yield f"{path}.type", "it describes an object"
+
+
+def misfits(schema: dict[str, Any], document: Any) -> dict[str, str]:
+    """Path -> words of every place where the document does not fit; `$` is the document itself."""
+    found = _validator(schema).iter_errors(document)
+    return {words.path("", *error.instance_path) or "$": error.message[:500] for error in found}
+
+
+def _validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS)
+
+
+def _flaws_below(path: str, schema: Any, depth: int) -> Iterator[tuple[str, str]]:
+    if not isinstance(schema, dict):
+        return
+    if depth > DEPTH_MAX:
+        yield path, f"schemas lie at most {DEPTH_MAX} deep in one another"
+        return
+    yield from ((f"{path}.{word}", why) for word, why in _REFUSED.items() if word in schema)
+    if PICKER in schema and schema[PICKER] not in get_args(Picker):
+        yield f"{path}.{PICKER}", words.unknown("picker", schema[PICKER], get_args(Picker))
+    for inner_path, inner in _inside(path, schema):
+        yield from _flaws_below(inner_path, inner, depth + 1)
+
+
+def _inside(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for word in _MANY_BY_NAME:
+        yield from ((words.path(path, word, name), inner) for name, inner in _named(schema.get(word)))
+    for word in _MANY:
+        yield from ((words.path(path, word, place), inner) for place, inner in _listed(schema.get(word)))
+    yield from ((words.path(path, word), schema[word]) for word in _ONE if word in schema)
+
+
+def _named(found: Any) -> Iterable[tuple[str, Any]]:
+    """Nobody has said yet that the schema is one."""
+    return found.items() if isinstance(found, dict) else ()
+
+
+def _listed(found: Any) -> Iterable[tuple[int, Any]]:
+    return enumerate(found) if isinstance(found, list) else ()

@@ -1,0 +1,65 @@
+"""The circuit breaker of a role: too many failed joins in a while stop further adds; what serves goes on serving."""
+
+import datetime
+
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import Manifest, RoleSpec
+from gpuaas_contract.event_types import BreakerChanged
+from gpuaas_contract.instances import BreakerState, Instance, Member, Role
+from gpuaas_contract.operations import Operation
+
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import changes, report_rules, rules, store
+from gpuaas_platform.kit import db
+
+
+async def state(reader: db.Reader, instance_id: str, role: RoleSpec, now: datetime.datetime) -> BreakerState:
+    since = now - datetime.timedelta(seconds=role.breaker.window_s)
+    return rules.breaker_state(role, await store.failed_joins(reader, instance_id, role.component_key, since), now)
+
+
+async def states(
+    reader: db.Reader, instance_id: str, manifest: Manifest, now: datetime.datetime
+) -> dict[str, BreakerState]:
+    return {role.component_key: await state(reader, instance_id, role, now) for role in manifest.roles}
+
+
+async def count_failure(tx: db.Tx, origin: Origin, operation: Operation, instance: Instance, member: Member) -> None:
+    """A member of an add or replace failed; tells when that was one too many."""
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    role = role_of(manifest, member.component_key)
+    before = await state(tx, instance.instance_id, role, origin.now)
+    await store.note_failed_join(tx, member, origin.now)
+    after = await state(tx, instance.instance_id, role, origin.now)
+    if after.open and not before.open:
+        await changes.tell(tx, origin, "apps.role.breaker", operation, _told(role, after, member.status_reason))
+
+
+async def reset(tx: db.Tx, call: Call, instance: Instance, component_key: str, reason: str) -> Role:
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    role = role_of(manifest, component_key)
+    if (await state(tx, instance.instance_id, role, call.now)).open:
+        closed = BreakerState()
+        await changes.tell_instance(tx, call.origin, "apps.role.breaker", instance, _told(role, closed, reason))
+    await store.forget_failed_joins(tx, instance.instance_id, component_key)
+    members = await store.live_members(tx, instance.instance_id)
+    found = report_rules.roles(manifest, members, await states(tx, instance.instance_id, manifest, call.now))
+    return next(role for role in found if role.component_key == component_key)
+
+
+def role_of(manifest: Manifest, component_key: str) -> RoleSpec:
+    role = next((found for found in manifest.roles if found.component_key == component_key), None)
+    if role is None:
+        raise errors.NotFound(f"There is no role {component_key} in this instance.")
+    return role
+
+
+def _told(role: RoleSpec, state: BreakerState, reason: str) -> BreakerChanged:
+    return BreakerChanged(
+        component_key=role.component_key,
+        open=state.open,
+        failures=state.failures,
+        closes_at=state.closes_at,
+        reason=reason,
+    )

@@ -1,0 +1,64 @@
+"""Place and lift holds. A hold ends by itself; before that only its owner ends it."""
+
+import datetime
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.event_types import HoldChanged
+from gpuaas_contract.holds import Hold, PlaceHold
+from gpuaas_contract.instances import Instance, Member
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.instances import changes, store
+from gpuaas_platform.kit import db, ids
+
+
+async def place(tx: db.Tx, call: Call, instance: Instance, member: Member, body: PlaceHold) -> Hold:
+    if member.status in lifecycles.GONE_MEMBER:
+        raise errors.Conflict(f"Member {member.member_id} is {member.status}.")
+    hold = Hold(
+        hold_id=ids.new("hold"),
+        instance_id=instance.instance_id,
+        org_id=instance.org_id,
+        project_id=instance.project_id,
+        member_id=member.member_id,
+        name=body.name,
+        kind=body.kind,
+        reason=body.reason,
+        owner=call.caller.actor_id,
+        expires_at=call.now + datetime.timedelta(seconds=body.ttl_s),
+        created_at=call.now,
+    )
+    await store.HOLDS.insert(tx, hold)
+    await changes.tell_instance(tx, call.origin, "apps.hold.placed", instance, _told(hold))
+    return hold
+
+
+async def lift(tx: db.Tx, call: Call, instance: Instance, hold_id: str) -> Hold:
+    hold = await store.HOLDS.get(tx, hold_id)
+    if hold is None or hold.instance_id != instance.instance_id:
+        raise errors.NotFound(f"There is no hold {hold_id} in this instance.")
+    if hold.owner != call.caller.actor_id:
+        raise errors.PermissionDenied(
+            f"Only its owner, {hold.owner}, lifts it; it ends by itself at {hold.expires_at:%Y-%m-%d %H:%M} UTC.",
+            details={"owner": hold.owner, "expires_at": hold.expires_at.isoformat()},
+            fix="Ask the owner, wait, or operate with force and a reason.",
+        )
+    if hold.lifted_at is not None or hold.expires_at <= call.now:
+        return hold
+    lifted = msgspec.structs.replace(hold, lifted_at=call.now)
+    await store.HOLDS.save(tx, lifted)
+    await changes.tell_instance(tx, call.origin, "apps.hold.lifted", instance, _told(lifted))
+    return lifted
+
+
+def _told(hold: Hold) -> HoldChanged:
+    return HoldChanged(
+        hold_id=hold.hold_id,
+        member_id=hold.member_id,
+        name=hold.name,
+        kind=hold.kind,
+        reason=hold.reason,
+        owner=hold.owner,
+        expires_at=hold.expires_at,
+    )

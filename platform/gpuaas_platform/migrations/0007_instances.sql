@@ -1,0 +1,22 @@
+ALTER TABLE operations ADD COLUMN claim_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE operations ADD COLUMN operator_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE operations ADD COLUMN correlation_id TEXT NOT NULL DEFAULT '';
+CREATE INDEX operations_by_correlation ON operations (correlation_id, operation_id);
+CREATE INDEX operations_by_claim ON operations (claim_id) WHERE claim_id <> '';
+DROP INDEX operations_open;
+DROP INDEX operations_by_instance;
+CREATE INDEX operations_of_instance ON operations (instance_id, operation_id);
+CREATE INDEX operations_active ON operations (instance_id, operation_id) WHERE status IN ('accepted', 'running', 'cancelling');
+CREATE INDEX operations_waiting ON operations (project_id, app_slug, lease_expires_at, operation_id) WHERE status IN ('accepted', 'running', 'cancelling');
+CREATE INDEX operations_overdue ON operations (deadline_at) WHERE status IN ('accepted', 'running', 'cancelling');
+CREATE INDEX instances_live ON instances (project_id, name) WHERE status <> 'deleted';
+CREATE INDEX instances_living ON instances (project_id, instance_id) WHERE status <> 'deleted';
+CREATE INDEX members_living ON members (instance_id, member_id) WHERE status NOT IN ('removed', 'tombstoned');
+CREATE INDEX members_by_status ON members (instance_id, status);
+CREATE TABLE holds (hold_id TEXT PRIMARY KEY, instance_id TEXT NOT NULL, member_id TEXT NOT NULL, ends_at BIGINT NOT NULL, document TEXT NOT NULL);
+CREATE INDEX holds_by_instance ON holds (instance_id, hold_id);
+CREATE INDEX holds_by_end ON holds (instance_id, ends_at);
+CREATE TABLE failed_joins (instance_id TEXT NOT NULL, component_key TEXT NOT NULL, failed_at BIGINT NOT NULL, member_id TEXT NOT NULL);
+CREATE INDEX failed_joins_by_role ON failed_joins (instance_id, component_key, failed_at);
+CREATE TABLE controllers (controller_id TEXT PRIMARY KEY, project_id TEXT NOT NULL, document TEXT NOT NULL);
+CREATE INDEX controllers_by_project ON controllers (project_id, controller_id)

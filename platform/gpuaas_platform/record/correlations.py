@@ -1,0 +1,28 @@
+"""What the record holds under one correlation id in one project. `instances` adds what the work itself left behind."""
+
+from dataclasses import dataclass
+
+from gpuaas_contract.audit import AuditQuery, AuditRow
+from gpuaas_contract.correlations import PART_MAX
+from gpuaas_contract.events import Event
+
+from gpuaas_platform.kit import db
+from gpuaas_platform.record import store, trail
+
+
+@dataclass(frozen=True)
+class Recorded:
+    events: list[Event]
+    audit: list[AuditRow] | None
+    """None: not asked for."""
+    truncated: list[str]
+
+
+async def under(reader: db.Reader, project_id: str, correlation_id: str, *, with_audit: bool) -> Recorded:
+    events = await store.events_under(reader, project_id, correlation_id, PART_MAX + 1)
+    truncated = ["events"] if len(events) > PART_MAX else []
+    if not with_audit:
+        return Recorded(events[:PART_MAX], None, truncated)
+    query = AuditQuery(correlation_id=correlation_id, limit=PART_MAX)
+    rows = await trail.search(reader, {"project_id": project_id}, query)
+    return Recorded(events[:PART_MAX], rows.items, [*truncated, "audit"] if rows.more else truncated)

@@ -1,0 +1,121 @@
+"""Pure: is a record sound, is it the same one again, what does it add to which day. Sums are exact."""
+
+import datetime
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpuaas_contract import errors
+from gpuaas_contract.usage import SUMMARY_DAYS_MAX, ReportedUsage, UsageRecord
+
+_DIGITS_AFTER_POINT = 9
+_ONE = 1_000_000_000
+_EARLIEST = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_AHEAD_MAX = datetime.timedelta(days=1)
+_SUMMARY_DAYS = 30
+
+
+class Group(NamedTuple):
+    """What is summed together, within one instance."""
+
+    day: str
+    meter: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Total:
+    quantity: int = 0
+    """In billionths: whole numbers add up exactly on every engine."""
+    records: int = 0
+
+
+@dataclass(frozen=True)
+class Sorted:
+    new: list[ReportedUsage]
+    repeated: int
+    conflicting: list[str]
+
+
+def check(records: Sequence[ReportedUsage], member_ids: Collection[str], now: datetime.datetime) -> None:
+    for position, record in enumerate(records):
+        at = f"records[{position}]"
+        if record.ended_at < record.started_at:
+            raise _refused(f"{at}.ended_at", "is before started_at")
+        if record.started_at < _EARLIEST:
+            raise _refused(f"{at}.started_at", f"is before {_EARLIEST:%Y}")
+        if record.ended_at > now + _AHEAD_MAX:
+            raise _refused(f"{at}.ended_at", "lies in the future")
+        if record.member_id and record.member_id not in member_ids:
+            raise _refused(f"{at}.member_id", "names no member of this instance")
+
+
+def sort(records: Sequence[ReportedUsage], present: Mapping[str, UsageRecord]) -> Sorted:
+    """What is there already counts before what comes, and in one report the first before the second."""
+    said = {record_id: _content(record) for record_id, record in present.items()}
+    new, repeated, conflicting = [], 0, []
+    for record in records:
+        content = _content(record)
+        if record.record_id not in said:
+            said[record.record_id] = content
+            new.append(record)
+        elif said[record.record_id] == content:
+            repeated += 1
+        else:
+            conflicting.append(record.record_id)
+    return Sorted(new, repeated, conflicting)
+
+
+def group_of(record: ReportedUsage) -> Group:
+    return Group(record.started_at.astimezone(datetime.UTC).date().isoformat(), record.meter, record.unit)
+
+
+def totals(records: Sequence[ReportedUsage], present: Mapping[Group, Total]) -> dict[Group, Total]:
+    """The new totals of every group the records touch."""
+    found: dict[Group, Total] = {}
+    for record in records:
+        group = group_of(record)
+        before = found.get(group) or present.get(group, Total())
+        found[group] = Total(before.quantity + billionths(record.quantity), before.records + 1)
+    return found
+
+
+def billionths(quantity: str) -> int:
+    whole, _, fraction = quantity.partition(".")
+    return int(whole) * _ONE + int(fraction.ljust(_DIGITS_AFTER_POINT, "0"))
+
+
+def shown(quantity: int) -> str:
+    whole, fraction = divmod(quantity, _ONE)
+    return f"{whole}.{fraction:0{_DIGITS_AFTER_POINT}}".rstrip("0").rstrip(".")
+
+
+def days(
+    since: datetime.date | None, until: datetime.date | None, today: datetime.date
+) -> tuple[datetime.date, datetime.date]:
+    """The first day and the day after the last one."""
+    until = until or today + datetime.timedelta(days=1)
+    since = since or datetime.date.fromordinal(max(1, until.toordinal() - _SUMMARY_DAYS))
+    if (until - since).days > SUMMARY_DAYS_MAX:
+        raise errors.ValidationFailed(
+            f"A summary covers {SUMMARY_DAYS_MAX} days at the most; {since} to {until} are {(until - since).days}.",
+            details={"field": "since"},
+        )
+    return since, until
+
+
+def _content(record: ReportedUsage | UsageRecord) -> tuple[object, ...]:
+    return (
+        record.meter,
+        billionths(record.quantity),
+        record.unit,
+        record.started_at,
+        record.ended_at,
+        record.member_id,
+        record.subject,
+        record.attributes,
+    )
+
+
+def _refused(field: str, why: str) -> errors.ValidationFailed:
+    return errors.ValidationFailed(f"The field `{field}` {why}.", details={"field": field})

@@ -1,0 +1,126 @@
+"""Signers, uploads, deliveries: the steps of an artifact's life that many tests take."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import artifacts
+from gpuaas_contract.artifacts import Artifact, Delivery, Envelope
+from gpuaas_platform.artifacts import signatures
+from platform_world import World
+from securesystemslib import dsse
+from securesystemslib.signer import CryptoSigner
+
+CONTENT = b"#!/bin/sh\necho the real thing\n"
+MEDIA_TYPE = "application/x-sh"
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Somebody with a key pair, who signs statements as release tools do."""
+
+    key: Any = field(default_factory=Ed25519PrivateKey.generate)
+
+    def public_pem(self) -> str:
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return str(self.key.public_key().public_bytes(serialization.Encoding.PEM, form).decode())
+
+    def fingerprint(self) -> str:
+        return signatures.fingerprint(self.public_pem())
+
+    def envelope(self, digest: str, **changes: Any) -> Envelope:
+        statement = {
+            "_type": signatures.STATEMENT_TYPES[0],
+            "subject": [{"name": "it", "digest": {"sha256": digest.removeprefix("sha256:")}}],
+            "predicateType": "https://slsa.dev/provenance/v1",
+            "predicate": {},
+            **changes,
+        }
+        signed = dsse.Envelope(msgspec.json.encode(statement), signatures.PAYLOAD_TYPE, {})
+        signed.sign(CryptoSigner(self.key))
+        return msgspec.convert(signed.to_dict(), Envelope)
+
+
+async def trusted(world: World, trust_key_id: str = "release") -> Signer:
+    signer = Signer()
+    await trust(world, signer, trust_key_id)
+    return signer
+
+
+async def trust(world: World, signer: Signer, trust_key_id: str) -> artifacts.TrustKey:
+    body = artifacts.PutTrustKey(public_key_pem=signer.public_pem())
+    return await world.call(artifacts.TRUST_KEY_PUT, body, trust_key_id=trust_key_id)
+
+
+def intent(content: bytes = CONTENT, signer: Signer | None = None, **changes: Any) -> dict[str, Any]:
+    found = {
+        "name": "tool",
+        "digest": digest_of(content),
+        "size_bytes": len(content),
+        "media_type": MEDIA_TYPE,
+        "source": {"kind": "local"},
+        **changes,
+    }
+    if signer is not None:
+        found["signature"] = msgspec.to_builtins(signer.envelope(found["digest"]))
+    return found
+
+
+async def published(world: World, content: bytes = CONTENT, signer: Signer | None = None, **changes: Any) -> Artifact:
+    """Said, and uploaded where it is local."""
+    artifact = await world.call(artifacts.PUBLISH, intent(content, signer, **changes))
+    if isinstance(artifact.source, artifacts.LocalSource):
+        answer = await upload(world, artifact, content)
+        assert answer.status_code == 200, answer.text
+    return artifact
+
+
+async def upload(world: World, artifact: Artifact, content: Any, **query: str) -> httpx.Response:
+    path = artifacts.CONTENT_PUT.path.format(project_id=world.project_id, artifact_id=artifact.artifact_id)
+    headers = {"Authorization": f"Bearer {world.token}"}
+    return await world.http.put(path, content=content, headers=headers, params=query)
+
+
+async def verified(world: World, artifact: Artifact, **body: str) -> Artifact:
+    return await world.call(artifacts.VERIFY, body, artifact_id=artifact.artifact_id)
+
+
+async def promoted(world: World, signer: Signer, content: bytes = CONTENT, **changes: Any) -> Artifact:
+    artifact = await published(world, content, signer, **changes)
+    assert (await verified(world, artifact)).trust == "verified"
+    return await world.call(artifacts.PROMOTE, {"channel": "stable"}, artifact_id=artifact.artifact_id)
+
+
+async def shared(world: World, signer: Signer, content: bytes = CONTENT) -> Artifact:
+    """The same by the platform's admin, for every project."""
+    key = artifacts.PutTrustKey(public_key_pem=signer.public_pem())
+    await world.call(artifacts.SHARED_TRUST_KEY_PUT, key, trust_key_id="release")
+    artifact = await world.call(artifacts.SHARED_PUBLISH, intent(content, signer))
+    path = artifacts.SHARED_CONTENT_PUT.path.format(artifact_id=artifact.artifact_id)
+    answer = await world.http.put(path, content=content, headers={"Authorization": f"Bearer {world.token}"})
+    assert answer.status_code == 200, answer.text
+    assert (await world.call(artifacts.SHARED_VERIFY, {}, artifact_id=artifact.artifact_id)).trust == "verified"
+    return await world.call(artifacts.SHARED_PROMOTE, {"channel": "stable"}, artifact_id=artifact.artifact_id)
+
+
+async def delivery(world: World, artifact: Artifact, **options: Any) -> Delivery:
+    body = {"purpose": "install", "ttl_s": 60}
+    return await world.call(artifacts.DELIVERY_CREATE, body, artifact_id=artifact.artifact_id, **options)
+
+
+async def fetch(world: World, found: Delivery, token: str = "") -> httpx.Response:
+    return await world.http.get(found.url, headers={"Authorization": f"Bearer {token or found.token}"})
+
+
+def code_of(answer: httpx.Response) -> str:
+    """The named reason of a refusal."""
+    assert answer.is_error, answer.text
+    return str(answer.json()["code"])

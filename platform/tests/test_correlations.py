@@ -1,0 +1,113 @@
+"""The correlation bundle: one document with everything that happened under one id, to whoever may see it."""
+
+import pytest
+from gpuaas_contract import correlations, errors, identity, instances, runtime, secrets
+from gpuaas_contract.correlations import PART_MAX
+from gpuaas_contract.event_types import EntitlementChanged
+from gpuaas_platform.call import system_origin
+from gpuaas_platform.kit import db
+from gpuaas_platform.record import service as record
+from platform_world import World
+
+
+async def _deployed(world: World, token: str) -> instances.Deployed:
+    """Deployed under the id `ticket-1`, by a controller that passes the id on as the kit does."""
+    await world.entitled_app()
+    head, hand = await world.allocation("head"), await world.allocation("hand")
+    inputs = {"head_allocation": head.allocation_id, "hand_allocations": [hand.allocation_id]}
+    body = instances.DeployInstance(name="one", app_slug="toy", topology="pair", inputs=inputs)
+    headers = {"X-Correlation-ID": "ticket-1"}
+    deployed = await world.call(instances.INSTANCE_CREATE, body, headers=headers)
+    claim = await world.claim(token)
+    operation_id = deployed.operation.operation_id
+    step = runtime.ReportStep(epoch=claim.epoch, name="install", state="succeeded")
+    await world.call(runtime.STEP_REPORT, step, token=token, operation_id=operation_id, headers=headers)
+    issue = {"epoch": claim.epoch, "purpose": "role_join", "name": "join"}
+    await world.call(secrets.SECRET_ISSUE, issue, token=token, operation_id=operation_id, headers=headers)
+    for member in claim.members:
+        detail = {"slots": 4}
+        await world.report(token, claim, member.member_id, "provisioning", "joining", "ready", adapter_detail=detail)
+    await world.complete(token, claim)
+    return deployed
+
+
+async def _bundle(world: World, correlation_id: str = "ticket-1", token: str | None = None) -> correlations.Correlation:
+    return await world.call(correlations.CORRELATION_GET, correlation_id=correlation_id, token=token)
+
+
+async def test_the_bundle_has_the_request_the_work_and_what_became_of_it(world: World) -> None:
+    token = await world.service_account()
+    deployed = await _deployed(world, token)
+    found = await _bundle(world)
+    (operation,) = found.operations
+    assert operation.operation_id == deployed.operation.operation_id
+    assert (operation.status, [step.name for step in operation.steps]) == ("succeeded", ["install"])
+    assert {target.outcome for target in operation.targets} == {"succeeded"}
+    assert [member.adapter_detail for member in found.members] == [{"slots": 4}] * 2
+    kinds = [event.type for event in found.events]
+    assert {"apps.instance.requested", "apps.operation.step", "access.secret.issued", "apps.instance.running"} <= set(
+        kinds
+    )
+    assert [event.cursor for event in found.events] == sorted(event.cursor for event in found.events)
+    assert found.audit is not None
+    assert [row.action for row in found.audit] == ["apps.instance.create", "access.secret.issue"]
+    assert (found.withheld, found.truncated) == ({}, [])
+
+
+async def test_whoever_may_not_read_the_audit_trail_is_told_what_is_withheld(world: World) -> None:
+    token = await world.service_account()
+    await _deployed(world, token)
+    viewer = await world.person("viewer", "viewer", world.project_id)
+    for reader in (viewer.token, token):
+        found = await _bundle(world, token=reader)
+        assert (found.audit, found.withheld) == (None, {"audit": "record.audit.read"})
+        assert len(found.operations) == 1
+        assert found.events
+
+
+async def test_what_only_the_audit_trail_knows_is_absent_without_it(world: World) -> None:
+    headers = {"X-Correlation-ID": "ticket-2"}
+    await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"}, headers=headers)
+    assert [row.action for row in (await _bundle(world, "ticket-2")).audit or []] == ["identity.service_account.create"]
+    viewer = await world.person("viewer", "viewer", world.project_id)
+    with pytest.raises(errors.NotFound):
+        await _bundle(world, "ticket-2", viewer.token)
+
+
+async def test_an_unknown_id_and_one_of_another_project_are_not_found(world: World) -> None:
+    await _deployed(world, await world.service_account())
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org_id)
+    for project_id, correlation_id in ((world.project_id, "ticket-9"), (sibling.project_id, "ticket-1")):
+        with pytest.raises(errors.NotFound):
+            await world.call(correlations.CORRELATION_GET, project_id=project_id, correlation_id=correlation_id)
+
+
+async def test_a_part_that_is_too_long_is_cut_and_said_to_be(world: World) -> None:
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    origin = system_origin(world.clock(), "ticket-3")
+
+    async def tell(tx: db.Tx) -> None:
+        for _ in range(PART_MAX + 1):
+            changed = EntitlementChanged(app_slug="toy", enabled=True)
+            await record.emit(
+                tx, origin, "catalog.entitlement.changed", changed, org_id=org_id, project_id=world.project_id
+            )
+
+    await world.site.database.write(tell)
+    found = await _bundle(world, "ticket-3")
+    assert (len(found.events), found.truncated) == (PART_MAX, ["events"])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_events_are_found_by_the_id_and_not_by_walking_through_the_project(world: World) -> None:
+    rows = await world.site.database.reader.all(
+        """EXPLAIN QUERY PLAN SELECT cursor, document FROM events WHERE correlation_id = $1 AND project_id = $2
+           ORDER BY cursor LIMIT $3""",
+        "x",
+        "y",
+        1,
+    )
+    assert [row["detail"] for row in rows] == [
+        "SEARCH events USING INDEX events_by_correlation (correlation_id=? AND project_id=?)"
+    ]

@@ -1,0 +1,117 @@
+"""Steps of one operation: each runs once, is told to watchers, and is tried again while it fails for a time.
+
+`operation` hands them to the app; the record of what succeeded is the platform's, so a crash loses nothing."""
+
+import asyncio
+import datetime
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+from gpuaas_contract.errors import LeaseLost
+from gpuaas_contract.lifecycles import StepState
+from gpuaas_contract.runtime import STEP_REPORT, ReportStep
+
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.outcomes import NoAnswer
+
+log = structlog.get_logger()
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class _RunningStep:
+    name: str
+    member_id: str
+    message: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.member_id
+
+
+# A context variable, because the steps of several members run at the same time.
+_CURRENT_STEP: ContextVar[_RunningStep | None] = ContextVar("gpuaas_current_step", default=None)
+
+
+class Steps:
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._finished = rules.finished_steps(lease.record)
+        self._running: set[tuple[str, str]] = set()
+        self._open: dict[tuple[str, str], _RunningStep] = {}
+
+    async def run(self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        step = _RunningStep(name, member_id)
+        if step.key in self._finished:
+            return
+        if step.key in self._running:
+            raise RuntimeError(f"step {name!r} already runs; give each member's step its member=…")
+        self._running.add(step.key)
+        previous = _CURRENT_STEP.set(step)
+        try:
+            await self._perform(step, attempt)
+        finally:
+            _CURRENT_STEP.reset(previous)
+            self._running.discard(step.key)
+        self._finished.add(step.key)
+
+    async def say(self, message: str) -> None:
+        step = _CURRENT_STEP.get()
+        if step is None:
+            log.info(message)
+        elif message != step.message:
+            await self._report(step, "running", message)
+
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
+        while True:
+            try:
+                return await attempt()
+            except Temporary as error:
+                pause_s = rules.pause_s(error.after_s)
+                over_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
+                if over_at >= self._lease.record.deadline_at:
+                    raise Permanent(f"The operation's deadline came first: {error}") from error
+                await self.say(str(error))
+                await asyncio.sleep(pause_s)
+
+    async def turn_back(self) -> None:
+        """From doing to undoing: what was interrupted is told, and nothing counts as done any more."""
+        for step in list(self._open.values()):
+            await self._report(step, "failed", "stopped, because the operation was cancelled")
+        self._finished.clear()
+
+    async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
+        await self._report(step, "running", "")
+        try:
+            await self.until_deadline(attempt)
+        except (LeaseLost, NoAnswer):
+            raise
+        except Exception as error:
+            await self._report(step, "failed", str(error) or type(error).__name__)
+            raise
+        await self._report(step, "succeeded", "")
+
+    async def _report(self, step: _RunningStep, state: StepState, message: str) -> None:
+        step.message = message
+        self._open[step.key] = step
+        log.info("step", step=step.name, member_id=step.member_id, state=state, said=message)
+        answer = await self._lease.report(
+            STEP_REPORT,
+            ReportStep(
+                epoch=self._lease.epoch,
+                name=step.name,
+                state=state,
+                member_id=step.member_id,
+                message=rules.clipped(message),
+            ),
+        )
+        self._lease.note(answer)
+        if state != "running":
+            del self._open[step.key]

@@ -1,0 +1,92 @@
+"""What an app is made of, in the platform in memory: versions, and artifacts that are promoted the moment they are put
+there and fetched with the token of a delivery."""
+
+import datetime
+import hashlib
+import secrets
+
+from gpuaas_contract.artifacts import CONTENT_PATH, Artifact, CreateDelivery, Delivery, LocalSource
+from gpuaas_contract.catalog import AppVersion, Manifest
+from gpuaas_contract.errors import DeliveryUnknown, NotFound
+
+from gpuaas_sdk.testing.records import Records
+
+MEDIA_TYPE = "application/octet-stream"
+
+
+class Shelf:
+    def __init__(self, records: Records) -> None:
+        self.artifacts: dict[str, Artifact] = {}
+        self._records = records
+        self._versions: dict[str, AppVersion] = {}
+        self._contents: dict[str, bytes] = {}
+        self._deliveries: dict[str, Delivery] = {}
+
+    def add_version(self, manifest: Manifest) -> None:
+        self._versions[manifest.version] = AppVersion(
+            app_slug=manifest.slug,
+            version=manifest.version,
+            display_name=manifest.display_name,
+            summary=manifest.summary,
+            state="published",
+            manifest=manifest,
+            created_at=self._records.clock(),
+        )
+
+    def version(self, name: str) -> AppVersion:
+        if name not in self._versions:
+            raise NotFound(f"This project has no version {name} of the app.")
+        return self._versions[name]
+
+    def put(self, name: str, content: bytes) -> Artifact:
+        now = self._records.clock()
+        artifact = Artifact(
+            artifact_id=self._records.new_id("art"),
+            scope=self._records.project_id,
+            name=name,
+            digest=f"sha256:{hashlib.sha256(content).hexdigest()}",
+            size_bytes=len(content),
+            media_type=MEDIA_TYPE,
+            source=LocalSource(),
+            lifecycle="promoted",
+            trust="verified",
+            trust_code="",
+            trust_message="",
+            channels=["stable"],
+            signed=True,
+            signers=[],
+            reason="",
+            created_by="test",
+            created_at=now,
+            content_checked_at=now,
+            verified_at=now,
+        )
+        self.artifacts[artifact.artifact_id] = artifact
+        self._contents[artifact.artifact_id] = content
+        return artifact
+
+    def named(self, name: str) -> list[Artifact]:
+        return [artifact for artifact in self.artifacts.values() if name in ("", artifact.name)]
+
+    def deliver(self, artifact_id: str, request: CreateDelivery) -> Delivery:
+        if artifact_id not in self.artifacts:
+            raise NotFound(f"There is no artifact {artifact_id} in this project.")
+        artifact, delivery_id = self.artifacts[artifact_id], self._records.new_id("adl")
+        delivery = Delivery(
+            delivery_id=delivery_id,
+            artifact_id=artifact_id,
+            url=CONTENT_PATH.format(delivery_id=delivery_id),
+            token=secrets.token_urlsafe(16),
+            expires_at=self._records.clock() + datetime.timedelta(seconds=request.ttl_s),
+            digest=artifact.digest,
+            size_bytes=artifact.size_bytes,
+            media_type=artifact.media_type,
+        )
+        self._deliveries[delivery_id] = delivery
+        return delivery
+
+    def content(self, delivery_id: str, token: str) -> bytes:
+        delivery = self._deliveries.get(delivery_id)
+        if delivery is None or not secrets.compare_digest(delivery.token, token):
+            raise DeliveryUnknown()
+        return self._contents[delivery.artifact_id]
