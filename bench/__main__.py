@@ -2,13 +2,15 @@
 
 import sys
 
-from bench import api, deploy, history, operations, watchers
+from bench import api, deploy, fleet, history, lab, operations, watchers
 
 PARTS = {
     "api": api.run,
     "history": history.run,
     "operations": operations.run,
     "watchers": watchers.run,
+    "fleet": fleet.run,
+    "lab": lab.run,
     "deploy": deploy.run,
 }
 

@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, server: wire.Server, node_id: str, private_key: Path) -> None:
         self.node_id = node_id
-        self._server = server
+        self.server = server
         self._private_key = private_key
         self._lock = threading.Lock()
         self._token: str | None = None
@@ -56,12 +56,12 @@ class Session:
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         token = self._current_token()
         try:
-            return self._server.call(method, path, body, token=token, **options)
+            return self.server.call(method, path, body, token=token, **options)
         except wire.Rejected as error:
             if error.status != 401:
                 raise
         self._discard(token)
-        return self._server.call(method, path, body, token=self._current_token(), **options)
+        return self.server.call(method, path, body, token=self._current_token(), **options)
 
     def _current_token(self) -> str:
         with self._lock:
@@ -85,7 +85,7 @@ class Session:
             "nonce": nonce,
             "signature": base64.b64encode(signature).decode(),
         }
-        answer = self._server.call("POST", "/node/v1/token", body, idempotency_key=nonce)
+        answer = self.server.call("POST", "/node/v1/token", body, idempotency_key=nonce)
         token, life_s = answer.get("access_token"), answer.get("expires_in_s")
         if not isinstance(token, str) or not isinstance(life_s, (int, float)):
             raise wire.Unreachable("the answer to /node/v1/token has no access_token and expires_in_s")

@@ -1,9 +1,11 @@
-"""Where the agent starts: arguments, configuration, trust, enrolment, then two loops until SIGTERM."""
+"""Where the agent starts: arguments, configuration, trust, enrolment, then two loops until SIGTERM or a successor."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from gpuaas_agent import (
     tasks,
     trust,
 )
+from gpuaas_agent.handlers import upgrade
 
 EXIT_CONFIGURATION = 78
 GRACE_S = 45.0
@@ -33,37 +36,72 @@ def main(arguments: list[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
+    if flags.trial:
+        signal.alarm(flags.trial)
     stop = threading.Event()
+    archive = own_archive(flags)
     try:
-        worker, session = prepare(config.load(flags.config), flags.state, stop)
+        worker = prepare(config.load(flags.config), flags.state, archive, stop)
     except config.CannotStart as error:
         log.event("the agent cannot start", level="error", error=str(error))
         return EXIT_CONFIGURATION
     except (commands.CommandFailed, OSError) as error:
         log.event("the agent cannot start", level="error", error=str(error))
         return 1
-    return serve(worker, session, stop)
+    me = {"agent_sha256": archive.sha256()}
+    if flags.trial:
+        return prove(worker, {**me, "trial": True})
+    status = serve(worker, me)
+    if archive.sha256() != me["agent_sha256"]:
+        os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the successor keeps our process id
+    return status
 
 
-def prepare(settings: config.Config, state: Path, stop: threading.Event) -> tuple[tasks.Worker, identity.Session]:
+def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
+    arguments = ("--config", str(flags.config), "--state", str(flags.state))
+    return upgrade.Archive(Path(sys.argv[0]).resolve(), arguments)
+
+
+def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> tasks.Worker:
     """Everything that must hold before the first task: a believed platform, a known node id, a journal."""
     files.make_directory(state, 0o700)
     server = trust.establish(settings, state, stop)
     node_id = identity.enrol(server, settings, state, _description, stop)
     session = identity.Session(server, node_id, state / "key.pem")
     record = journal.Journal(state / "tasks")
-    return tasks.Worker(session, record, state / "task.pem", handlers.HANDLERS, stop), session
+    return tasks.Worker(session, record, state / "task.pem", handlers.known_to(session, archive), stop)
 
 
-def serve(worker: tasks.Worker, session: identity.Session, stop: threading.Event) -> int:
-    """Run both loops until a signal (SystemExit from `_leave`) or until one of them breaks."""
-    broken = threading.Event()
+def prove(worker: tasks.Worker, me: dict[str, Any]) -> int:
+    """On trial: run as ever, touch no task, and end well as soon as the platform has answered both loops."""
+    worker.on_trial = True
+    beaten, polled, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def note(loop: threading.Event) -> None:
+        loop.set()
+        if beaten.is_set() and polled.is_set():
+            ended.set()
+
+    worker.heard = lambda: note(polled)
+    serve(worker, me, heard=lambda: note(beaten), ended=ended)
+    return 0 if beaten.is_set() and polled.is_set() else 1
+
+
+def serve(
+    worker: tasks.Worker,
+    me: dict[str, Any],
+    heard: Callable[[], None] = lambda: None,
+    ended: threading.Event | None = None,
+) -> int:
+    """Run both loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
+    ended = ended or threading.Event()
+    session, stop = worker.session, worker.stop
     threading.excepthook = _log_broken_loop
-    _start("heartbeat", lambda: heartbeat.run(session, stop), broken)
-    _start("tasks", worker.run, broken)
+    _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
+    _start("tasks", worker.run, ended)
     log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
     try:
-        broken.wait()
+        ended.wait()
         return 1
     finally:
         stop.set()
@@ -77,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuaas-agent", description="GPUaaS node agent")
     parser.add_argument("--config", type=Path, required=True, help="for example /etc/gpuaas/agent.json")
     parser.add_argument("--state", type=Path, default=Path("/var/lib/gpuaas-agent"), help="default: %(default)s")
+    parser.add_argument("--trial", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=AGENT_VERSION)
     return parser
 
@@ -100,12 +139,12 @@ def _log_broken_loop(broken: threading.ExceptHookArgs) -> None:
     log.event("a loop broke", level="error", loop=getattr(broken.thread, "name", None), error="".join(trace))
 
 
-def _start(name: str, loop: Callable[[], None], broken: threading.Event) -> None:
+def _start(name: str, loop: Callable[[], None], ended: threading.Event) -> None:
     def guarded() -> None:
         # A loop that dies alone would leave a node that looks alive: the whole agent ends and systemd starts it again.
         try:
             loop()
         finally:
-            broken.set()
+            ended.set()
 
     threading.Thread(target=guarded, name=name, daemon=True).start()

@@ -7,7 +7,7 @@ import binascii
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,17 @@ class Worker:
     task_public_key: Path
     handlers: Mapping[str, spec.Handler]
     stop: threading.Event
+    on_trial: bool = False
+    """A worker on trial looks at the queue and leaves every task where it is."""
+    heard: Callable[[], None] = lambda: None
+    """Called whenever the platform has answered a look at the queue."""
     working: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     """Held while a handler runs and its result is recorded; main takes it before the process ends."""
 
     def run(self) -> None:
-        for entry in self.history.unposted():
-            self._post_entry(entry)
+        if not self.on_trial:
+            for entry in self.history.unposted():
+                self._post_entry(entry)
         poll_backoff = wire.Backoff(self.stop)
         clean_at_s = 0.0
         while not self.stop.is_set():
@@ -45,7 +50,7 @@ class Worker:
                 poll_backoff.wait()
 
     def handle(self, envelope: Mapping[str, Any]) -> bool:
-        """Deal with one delivered task; False if nothing in it can be trusted."""
+        """Deal with one delivered task; False if nothing came of it: it cannot be trusted, or not be done yet."""
         task = self._open(envelope)
         if task is None:
             return False
@@ -59,19 +64,22 @@ class Worker:
             log.event("task was done before, posting its result again", **_named(task))
         else:
             entry = self._perform(task)
-        if entry is not None:
-            self._post_entry(entry)
+        if entry is None:
+            return False
+        self._post_entry(entry)
         return True
 
     def _turn(self) -> bool:
         started_s = time.monotonic()
+        wait_s = 0 if self.on_trial else POLL_WAIT_S
         try:
-            answer = self.session.call("GET", f"/node/v1/tasks?wait_s={POLL_WAIT_S}", timeout_s=POLL_TIMEOUT_S)
+            answer = self.session.call("GET", f"/node/v1/tasks?wait_s={wait_s}", timeout_s=POLL_TIMEOUT_S)
         except wire.WireError as error:
             log.event("no tasks to be had, trying again", level="warning", error=str(error))
             return False
+        self.heard()
         envelope = answer.get("task")
-        if envelope is not None:
+        if envelope is not None and not self.on_trial:
             return isinstance(envelope, dict) and self.handle(envelope)
         if time.monotonic() - started_s < EMPTY_POLL_PAUSE_S:
             self.stop.wait(EMPTY_POLL_PAUSE_S)
@@ -97,7 +105,14 @@ class Worker:
         with self.working:
             if self.stop.is_set():
                 return None
-            outcome = self._outcome(task)
+            try:
+                outcome = self._outcome(task)
+            except spec.Replaced:
+                self.stop.set()
+                return None
+            except spec.TryLater as reason:
+                log.event("task left for later", level="warning", error=str(reason), **_named(task))
+                return None
             if self.stop.is_set() and outcome["status"] == "failed":
                 # The same stop may have ended the handler's programs; the platform delivers the task again.
                 log.event("task interrupted by the agent's end, not recorded", **_named(task))
@@ -114,6 +129,8 @@ class Worker:
         started_s = time.monotonic()
         try:
             outcome = rules.outcome("succeeded", self.handlers[task.type].function(task.params))
+        except spec.TryLater:
+            raise
         except spec.HandlerError as failure:
             outcome = rules.outcome("failed", error=rules.problem(failure.code, str(failure)))
         except commands.CommandFailed as failure:

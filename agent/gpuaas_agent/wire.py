@@ -9,11 +9,13 @@ import random
 import ssl
 import threading
 import urllib.parse
+from collections.abc import Generator
 from typing import Any
 
 from gpuaas_agent import AGENT_VERSION
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 TEMPORARY_STATUSES = frozenset({408, 425, 429})
 
 
@@ -64,13 +66,28 @@ class Server:
         content = None if body is None else json.dumps(body, sort_keys=True).encode()
         return _answer(*self._exchange(method, path, content, headers, timeout_s))
 
+    def download(self, path: str, token: str, timeout_s: float = 60) -> Generator[bytes, None, None]:
+        """The answer's bytes as they come. It may end early: whoever reads knows how much there is, and closes it."""
+        connection = self._connection(timeout_s)
+        headers = {"Authorization": "Bearer " + token, "User-Agent": "gpuaas-agent/" + AGENT_VERSION}
+        try:
+            connection.request("GET", urllib.parse.urlsplit(self.url).path + path, headers=headers)
+            with connection.getresponse() as response:
+                if response.status != 200:
+                    _answer(response.status, response.read(ANSWER_BYTES_MAX))
+                    raise Unreachable(f"GET {self.url}{path}: answered with {response.status}")
+                yield from iter(lambda: response.read(CHUNK_BYTES), b"")
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"GET {self.url}{path}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
     def _exchange(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
-        url = urllib.parse.urlsplit(self.url)
-        connection = self._connection(url.hostname or "", url.port, timeout_s)
+        connection = self._connection(timeout_s)
         try:
-            connection.request(method, url.path + path, body=content, headers=headers)
+            connection.request(method, urllib.parse.urlsplit(self.url).path + path, body=content, headers=headers)
             response = connection.getresponse()
             return response.status, response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -78,10 +95,12 @@ class Server:
         finally:
             connection.close()
 
-    def _connection(self, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        url = urllib.parse.urlsplit(self.url)
+        host = url.hostname or ""
         if self.tls is None:
-            return http.client.HTTPConnection(host, port, timeout=timeout_s)
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
+            return http.client.HTTPConnection(host, url.port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, url.port, timeout=timeout_s, context=self.tls)
 
 
 def verified(url: str, ca_pem: str) -> Server:

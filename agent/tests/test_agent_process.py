@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuaas_agent import build
+from agent_process import AgentProcess
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
-
-
-class AgentProcess:
-    """The .pyz with its own configuration and state; started as often as a test likes."""
-
-    def __init__(self, directory: Path, server: str, token: str, ca_sha256: str = "") -> None:
-        self.archive, self.state, self.config = directory / "agent.pyz", directory / "state", directory / "agent.json"
-        self.log = directory / "agent.log"
-        build.build(self.archive)
-        self.config.write_text(json.dumps({"server": server, "ca_sha256": ca_sha256, "token": token, "name": "gpu-1"}))
-        self.config.chmod(0o600)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        argv = [sys.executable, str(self.archive), "--config", str(self.config), "--state", str(self.state)]
-        with self.log.open("ab") as log, subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
-
-    def events(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -68,7 +42,8 @@ def test_a_new_node_enrols_reports_itself_and_runs_a_task(
     posted = platform.seen("POST", "/result")[0]
     assert (posted.headers["X-Idempotency-Key"], posted.headers["X-Correlation-ID"]) == ("task_1", "corr-1")
     status = platform.seen("PUT", "/status")[0].body
-    assert set(status) == {"agent_version", "boot_id", "facts"}
+    assert set(status) == {"agent_version", "agent_sha256", "boot_id", "facts"}
+    assert status["agent_sha256"] == hashlib.sha256(agent.archive.read_bytes()).hexdigest()
 
 
 def test_after_enrolment_the_token_is_gone_from_configuration_state_and_log(

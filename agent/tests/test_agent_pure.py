@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from gpuaas_agent import build, config, facts, files, handlers
-from gpuaas_agent.handlers import accounts, processes, spec, sshd
+from gpuaas_agent.handlers import accounts, health, processes, spec, sshd
 
 CA_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJPOyMNUJUHcoYzOJnoVfXpA+MZKNgt5EFgJFaMlHnN platform"
 PROVISION = {"allocation_id": "alloc_1", "user": "alice", "principal": "alloc_1", "user_ca_public_keys": [CA_KEY]}
@@ -52,7 +54,10 @@ def test_parameters_too_many_or_too_few_are_named() -> None:
 def test_the_sshd_drop_in_names_authority_and_principals() -> None:
     assert sshd.drop_in_text().splitlines()[1:] == [
         "TrustedUserCAKeys /etc/gpuaas/ssh/user_ca.pub",
-        "AuthorizedPrincipalsFile /etc/gpuaas/ssh/principals/%u",
+        "AuthorizedPrincipalsFile none",
+        "AuthorizedPrincipalsCommand /etc/gpuaas/ssh/principals-of %u %s",
+        "AuthorizedPrincipalsCommandUser root",
+        "RevokedKeys /etc/gpuaas/ssh/revoked_keys",
     ]
 
 
@@ -61,10 +66,11 @@ def test_the_sudo_right_is_one_line() -> None:
 
 
 def test_a_setting_that_another_file_took_first_is_found() -> None:
-    good = "port 22\ntrustedusercakeys /etc/gpuaas/ssh/user_ca.pub\nauthorizedprincipalsfile "
-    assert sshd.ignored_settings(good + "/etc/gpuaas/ssh/principals/%u\n") == []
-    assert sshd.ignored_settings(good + "none\n") == ["authorizedprincipalsfile"]
-    assert sshd.ignored_settings("") == ["authorizedprincipalsfile", "trustedusercakeys"]
+    good = "port 22\n" + "".join(line.lower() + "\n" for line in sshd.drop_in_text().splitlines()[1:])
+    assert sshd.ignored_settings(good) == []
+    another = good.replace("revoked_keys", "other_keys").replace("file none", "file /etc/ssh/principals")
+    assert sshd.ignored_settings(another) == ["authorizedprincipalsfile", "revokedkeys"]
+    assert "trustedusercakeys" in sshd.ignored_settings("")
 
 
 def test_listening_sockets_of_a_port_are_told_from_others() -> None:
@@ -189,3 +195,43 @@ def test_equal_source_gives_an_equal_archive_which_starts(tmp_path: Path) -> Non
     assert build.build(first) == build.build(second)
     shown = subprocess.run([sys.executable, str(first), "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "0.1.0"
+
+
+def test_every_file_is_python_3_9() -> None:
+    for path in Path(build.__file__).parent.rglob("*.py"):
+        ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+
+
+@pytest.mark.parametrize(
+    ("check", "ok"),
+    [
+        (health.disk_has_room(free=10, total=100), True),
+        (health.disk_has_room(free=4, total=100), False),
+        (health.memory_is_left(available=10, total=100), True),
+        (health.memory_is_left(available=0, total=100), False),
+        (health.gpu_devices_are_there(["/dev/null"]), True),
+        (health.gpu_devices_are_there(["/dev/null", "/dev/absent0"]), False),
+    ],
+)
+def test_a_health_check_answers_with_a_reason(check: dict[str, Any], ok: bool) -> None:
+    assert check["ok"] is ok
+    assert check["message"]
+
+
+def test_sshd_is_told_from_silence_and_from_a_stranger() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        for greeting, ok in ((b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"HTTP/1.1 400\r\n", False)):
+            client = socket.create_connection(address)
+            accepted, _ = server.accept()
+            accepted.sendall(greeting)
+            assert health.greets_as_sshd(client) is ok
+            client.close()
+            accepted.close()
+    assert not health.sshd_answers(address)["ok"]
+
+
+def test_the_hosts_own_health_has_the_promised_names() -> None:
+    found = health.report()
+    assert set(found) == {"ok", "checks", "disk_free_gb", "memory_available_mb", "load_1m", "uptime_s"}
+    assert found["ok"] == all(check["ok"] for check in found["checks"])

@@ -36,6 +36,7 @@ class Bench:
         handlers = {
             "test.count": spec.Handler({"word": spec.text("[a-z]+")}, self._count),
             "test.fail": spec.Handler({}, self._fail),
+            "test.later": spec.Handler({}, self._later),
             "test.crash": spec.Handler({}, lambda params: params["missing"]),
         }
         record = journal.Journal(self.state / "tasks")
@@ -44,6 +45,12 @@ class Bench:
     def _count(self, params: dict[str, Any]) -> dict[str, Any]:
         self.executed.append(params)
         return {"times": len(self.executed)}
+
+    def _later(self, _params: dict[str, Any]) -> dict[str, Any]:
+        self.executed.append({})
+        if len(self.executed) == 1:
+            raise spec.TryLater("the platform is away")
+        return {}
 
     def _fail(self, _params: dict[str, Any]) -> dict[str, Any]:
         raise spec.HandlerError("disk_full", "no room left")
@@ -140,6 +147,16 @@ def test_a_handler_that_crashes_fails_its_task_and_not_the_agent(
 ) -> None:
     assert bench.worker.handle(platform.task(bench.node_id, "test.crash"))
     assert error_code(platform) == ("failed", "handler_crashed")
+
+
+def test_a_task_that_cannot_be_done_yet_is_neither_recorded_nor_reported_until_it_is(
+    platform: testing_platform.Platform, bench: Bench
+) -> None:
+    envelope = platform.task(bench.node_id, "test.later")
+    assert not bench.worker.handle(envelope)
+    assert platform.results == []
+    assert bench.worker.handle(envelope)
+    assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"]
 
 
 def test_a_task_delivered_again_is_not_run_again_but_reported_again(

@@ -3,7 +3,7 @@
 import getpass
 import sys
 
-from gpuaas_cli import failures
+from gpuaas_cli import documents, failures, output
 from gpuaas_cli.flags import Flags
 
 
@@ -20,6 +20,15 @@ def secret(flags: Flags, what: str, command: str) -> str:
     if flags.no_input:
         raise failures.usage(f"{what}: it is not on stdin, and --no-input forbids asking", f"{command} < FILE")
     return getpass.getpass(f"{what}: ")
+
+
+def document(flags: Flags, path: str, what: str, command: str) -> str:
+    """What a file holds; for `-` all of stdin, which a person ends with Ctrl-D."""
+    if path == "-" and sys.stdin.isatty():
+        if flags.no_input:
+            raise failures.usage(f"{what} is not on stdin, and --no-input forbids asking", command)
+        output.talk(f"{what}, then Ctrl-D:")
+    return documents.text(path)
 
 
 def password(flags: Flags, owner: str, command: str) -> str:

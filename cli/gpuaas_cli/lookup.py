@@ -5,14 +5,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from gpuaas_contract import artifacts
-from gpuaas_contract.capacity import ALLOCATION_LIST, Allocation
+from gpuaas_contract.capacity import ALLOCATION_LIST, NODE_LIST, Allocation, Node
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
-from gpuaas_contract.errors import NotFound
+from gpuaas_contract.credentials import CREDENTIAL_LIST, Credential
+from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.holds import HOLD_LIST, Hold
 from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIST, Org, Project, ServiceAccount
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, Operation
+from gpuaas_contract.ssh_keys import SSH_KEY_LIST, SshKey
 from gpuaas_contract.users import USER_LIST, User
 
 from gpuaas_cli import failures, states
@@ -56,6 +58,16 @@ async def user(session: Session, named: str) -> User:
     return _only(found, f"user {named}", "gpuaas user list", (user.name for user in users), named)
 
 
+async def user_id(session: Session, named: str) -> str:
+    """Only the platform's own may look people up by name; others name them by id."""
+    if named.startswith("user_"):
+        return named
+    try:
+        return (await user(session, named)).user_id
+    except PermissionDenied as error:
+        raise failures.usage("You may not look people up by name", "Ask them for the id in gpuaas whoami") from error
+
+
 async def hold(session: Session, instance_named: str, named: str) -> Hold:
     """By id, or by the name of one that stands."""
     holds = await session.every(HOLD_LIST, instance_id=instance_named)
@@ -79,9 +91,35 @@ async def manifest(session: Session, found: Instance) -> Manifest | None:
         return None
 
 
-async def active_allocation(session: Session, named: str) -> Allocation:
-    """By id, or by the name of the node it holds."""
-    return pick_allocation(await session.every(ALLOCATION_LIST), named)
+async def node(session: Session, named: str) -> Node:
+    """By id or name; a name that was used again means the node that has it now."""
+    nodes = await session.every(NODE_LIST)
+    found = [one for one in nodes if named in (one.node_id, one.name)]
+    return _only(found, f"node {named}", "gpuaas node list --all", (one.name for one in nodes), named)
+
+
+async def credential(session: Session, named: str) -> Credential:
+    """By id, or by the name of one that is not revoked."""
+    known = await session.every(CREDENTIAL_LIST)
+    active = [one for one in known if one.state == "active"]
+    found = [one for one in known if one.credential_id == named] or [one for one in active if one.name == named]
+    return _only(found, f"credential {named}", "gpuaas credential list", (one.name for one in active), named)
+
+
+async def ssh_key(session: Session, named: str) -> SshKey:
+    """One of the caller's: by id, fingerprint, or a comment only one has."""
+    known = await session.every(SSH_KEY_LIST)
+    found = [one for one in known if named in (one.ssh_key_id, one.fingerprint, one.comment)]
+    return _only(found, f"key {named} of yours", "gpuaas ssh-key list", (one.comment for one in known), named)
+
+
+async def live_allocation(session: Session, named: str) -> Allocation:
+    """By id, or by the name of the node it holds, in whatever state short of released."""
+    allocations = await session.every(ALLOCATION_LIST)
+    by_id = [one for one in allocations if one.allocation_id == named]
+    live = [one for one in allocations if one.status != "released"]
+    found = by_id or [one for one in live if one.node_name == named]
+    return _only(found, f"allocation {named}", "gpuaas get allocations", (one.node_name for one in live), named)
 
 
 def pick_allocation(allocations: Sequence[Allocation], named: str) -> Allocation:

@@ -1,6 +1,7 @@
 """A real server process, the real `gpuaas` executable, nodes that answer over the node API, and a real controller."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,29 +123,50 @@ def stranger(bytecode: dict[str, str], tmp_path: Path) -> Cli:
 @pytest.fixture(scope="session")
 def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Six nodes with allocations and a controller of the demo app at work."""
+    names = [f"gpu-{number}" for number in range(1, 7)]
+    with at_work(cli, server, names):
+        for name in names:
+            cli("allocation", "request", "--node", name, "--wait")
+        cli("app", "register", str(TESTS / "demo_manifest.yaml"))
+        cli("app", "publish", "demo", "1.0.0")
+        cli("app", "entitle", "demo")
+        key = tmp_path_factory.mktemp("keys") / "demo.json"
+        cli("service-account", "create", "demo-controller", "--key-file", str(key))
+        project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
+        log = (key.parent / "controller.log").open("w")
+        where = ["--server", server.url, "--project", project_id, "--credentials", str(key), "--name", "demo-1"]
+        controller = subprocess.Popen(
+            [sys.executable, str(TESTS / "demo_app.py"), "run", *where], stdout=log, stderr=log
+        )
+        try:
+            yield cli
+        finally:
+            end(controller)
+            log.close()
+
+
+@pytest.fixture(scope="module")
+def spare(cli: Cli, server: Server) -> Iterator[Cli]:
+    """Two more nodes, which nobody holds; gone at the end."""
+    names = ["spare-1", "spare-2"]
+    with at_work(cli, server, names):
+        yield cli
+        for allocation in cli("allocation", "list", "-o", "json").json["items"]:
+            if allocation["node_name"] in names:
+                cli("allocation", "release", allocation["allocation_id"], "--wait")
+        cli("node", "retire", *names, "--reason", "test is over")
+
+
+@contextlib.contextmanager
+def at_work(cli: Cli, server: Server, names: Sequence[str]) -> Iterator[None]:
     stop = threading.Event()
-    nodes = [
-        Node(server.url, f"gpu-{number}", cli("node", "token", f"gpu-{number}").out.strip()) for number in range(1, 7)
-    ]
+    nodes = [Node(server.url, name, cli("node", "token", name).out.strip()) for name in names]
     threads = [threading.Thread(target=node.work, args=(stop,), daemon=True) for node in nodes]
     for thread in threads:
         thread.start()
-    for node in nodes:
-        cli("allocation", "create", "--node", node.name, "--wait")
-    cli("app", "register", str(TESTS / "demo_manifest.yaml"))
-    cli("app", "publish", "demo", "1.0.0")
-    cli("app", "entitle", "demo")
-    key = tmp_path_factory.mktemp("keys") / "demo.json"
-    cli("service-account", "create", "demo-controller", "--key-file", str(key))
-    project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
-    log = (key.parent / "controller.log").open("w")
-    where = ["--server", server.url, "--project", project_id, "--credentials", str(key), "--name", "demo-1"]
-    controller = subprocess.Popen([sys.executable, str(TESTS / "demo_app.py"), "run", *where], stdout=log, stderr=log)
     try:
-        yield cli
+        yield
     finally:
-        end(controller)
-        log.close()
         stop.set()
         for thread in threads:
             thread.join(timeout=20)

@@ -30,8 +30,11 @@ SUBCOMMANDS = {
     "org": ["create"],
     "project": ["create", "use"],
     "service-account": ["create", "key"],
-    "node": ["token"],
-    "allocation": ["create", "release"],
+    "node": ["token", "list", "get", "set", "cordon", "uncordon", "drain", "retire"],
+    "allocation": ["request", "list", "people", "release", "force-release"],
+    "credential": ["create", "list", "rotate", "revoke"],
+    "ssh-key": ["add", "list", "delete"],
+    "grant": ["list", "revoke"],
     "artifact": [
         *("publish", "upload", "sign", "verify", "promote", "deprecate", "retire", "revoke", "list"),
         *("trust list", "trust add", "trust revoke"),

@@ -1,10 +1,15 @@
-"""Machine access: a short SSH certificate for one allocation."""
+"""Machine access: a short SSH certificate for one allocation, and the record of who got one."""
 
 import datetime
+from typing import Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Request, Wire
+from gpuaas_contract.operations import Reason
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+
+GrantState = Literal["active", "ended"]
+"""An ended grant opens no session and holds none open."""
 
 
 class RequestMachineAccess(Request):
@@ -31,6 +36,50 @@ class MachineAccess(Wire):
     expires_at: datetime.datetime
 
 
+class MachineGrant(Wire):
+    """Who may enter which machine, for what, and until when."""
+
+    grant_id: str
+    org_id: str
+    project_id: str
+    allocation_id: str
+    node_id: str
+    node_name: str
+    operation_id: str
+    """What it is for; empty when a person asked."""
+    epoch: int
+    """Of the operation's lease: the grant ends with it."""
+    actor_type: Literal["user", "service_account"]
+    actor_id: str
+    actor_name: str
+    serial: int
+    """Of the certificate, as sshd logs it."""
+    source: str
+    """The only address the certificate is good from."""
+    state: GrantState
+    granted_at: datetime.datetime
+    expires_at: datetime.datetime
+    """Until then the certificate opens new sessions."""
+    sessions_until: datetime.datetime | None = None
+    """When its sessions end; none for an operation, whose sessions last as long as its lease."""
+    ended_at: datetime.datetime | None = None
+    ended_by: str = ""
+    end_reason: str = ""
+    enforced_at: datetime.datetime | None = None
+    """When the machine had the end: from here on it refuses the certificate and its sessions are gone."""
+
+
+class GrantQuery(PageQuery):
+    state: GrantState | None = None
+    allocation_id: str = ""
+    operation_id: str = ""
+
+
+class RevokeGrant(Request):
+    reason: Reason
+    """Shown with the grant and kept in the audit trail."""
+
+
 MACHINE_ACCESS = Endpoint(
     "access.machine.grant",
     "POST",
@@ -40,6 +89,26 @@ MACHINE_ACCESS = Endpoint(
     request=RequestMachineAccess,
     response=MachineAccess,
     status=201,
-    errors=(errors.LeaseLost,),
+    errors=(errors.LeaseLost, errors.NotEntitled),
 )
-ENDPOINTS = (MACHINE_ACCESS,)
+GRANT_LIST = Endpoint(
+    "access.machine.list",
+    "GET",
+    "/api/v1/projects/{project_id}/machine-grants",
+    "Who may enter the project's machines, and who could",
+    permission="access.machine.read",
+    request=NoBody,
+    query=GrantQuery,
+    response=Page[MachineGrant],
+)
+GRANT_REVOKE = Endpoint(
+    "access.machine.revoke",
+    "POST",
+    "/api/v1/projects/{project_id}/machine-grants/{grant_id}/revoke",
+    "End a grant: its certificate is refused and its sessions are cut within seconds",
+    permission="access.machine.revoke",
+    request=RevokeGrant,
+    response=MachineGrant,
+    repeat="natural",
+)
+ENDPOINTS = (MACHINE_ACCESS, GRANT_LIST, GRANT_REVOKE)

@@ -1,11 +1,18 @@
 """Nodes as operators see them, and allocations: a project's claim on a node."""
 
 import datetime
+from typing import Annotated, Any
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.lifecycles import AllocationStatus, NodeStatus
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus
+from gpuaas_contract.operations import Reason
+from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Wire
+
+ALLOCATIONS_PER_REQUEST_MAX = 64
+INTEGRATION_METADATA_BYTES_MAX = 8192
 
 
 class Gpu(Wire):
@@ -43,6 +50,57 @@ class Node(Wire):
     enrolled_at: datetime.datetime
     last_seen_at: datetime.datetime
     allocation_id: str | None
+    admin_state: NodeAdminState = "active"
+    """New allocations go to active nodes only."""
+    admin_reason: str = ""
+    """Why operators put it into this state."""
+    gpus_by_type: dict[str, int] = {}
+    """How many of each type, counted from the facts."""
+    agent_sha256: str = ""
+    """Of the file the agent runs from; empty for one that runs from its source."""
+    revision: int = 1
+    """Counts what operators changed; a heartbeat leaves it alone."""
+
+
+class NodeQuery(PageQuery):
+    status: NodeStatus | None = None
+    admin_state: NodeAdminState | None = None
+    """None shows all but retired nodes."""
+    name: str = ""
+    region: str = ""
+    sku: str = ""
+
+
+class SetNode(Request):
+    sku: Label
+    region: Label
+    reason: Reason
+
+
+class ChangeNode(Request):
+    reason: Reason
+    """Shown with the node and kept in the audit trail."""
+
+
+class NodeAllocation(Wire):
+    """Whose work is on a node."""
+
+    allocation_id: str
+    org_id: str
+    project_id: str
+    status: AllocationStatus
+    requested_by: str
+    used_by_instance_ids: list[str]
+
+
+class NodeAllocations(Wire):
+    items: list[NodeAllocation]
+
+
+class NodeDrain(Wire):
+    node: Node
+    allocations: list[NodeAllocation]
+    """Their owners have been told by `capacity.allocation.draining`; the node is empty when none is left."""
 
 
 class CreateEnrolmentToken(Request):
@@ -59,6 +117,25 @@ class EnrolmentToken(Wire):
     ca_sha256: str
     """Fingerprint of the certificate authority the node must find, empty on a loopback server."""
     expires_at: datetime.datetime
+
+
+class ReleaseEvidence(Wire):
+    """What the node's agent removed, and what it saw when it looked again; without `left_behind` the node is clean."""
+
+    user: str = ""
+    """The Unix user that went; empty when it was gone before. The same for the home."""
+    home: str = ""
+    units: list[str] = []
+    """Services that ran as the user."""
+    processes_ended: int = 0
+    keys: list[str] = []
+    """Files with public keys, of people and of the platform's authority."""
+    principals: list[str] = []
+    """Files that said whose certificates may log in."""
+    files: list[str] = []
+    """Everything else: rights, schedules, and what the user owned outside its home; the first hundred."""
+    left_behind: list[str] = []
+    reported_at: datetime.datetime | None = None
 
 
 class Allocation(Wire):
@@ -79,13 +156,46 @@ class Allocation(Wire):
     used_by_instance_ids: list[str]
     created_at: datetime.datetime
     updated_at: datetime.datetime
+    scheduler_type: str = ""
+    """As the request said; the platform carries it and reads nothing into it. The same for the next."""
+    integration_metadata: dict[str, Any] = {}
+    release_attempts: int = 0
+    """How often the node was told to clean up."""
+    release_retry_at: datetime.datetime | None = None
+    """The node could not be cleaned: from then on the platform tries again, as soon as it hears the node."""
+    release_evidence: ReleaseEvidence | None = None
+    """What the agent said last; none when it never answered."""
+
+
+class Allocations(Wire):
+    items: list[Allocation]
+
+
+class AllocationQuery(PageQuery):
+    status: AllocationStatus | None = None
+    """None shows all, released ones included."""
+    free: bool = False
+    """True: only those an app can be put on: active, and used by none."""
+    sku: str = ""
+    region: str = ""
 
 
 class CreateAllocation(Request):
-    sku: str = ""
-    region: str = ""
-    node_name: str = ""
-    """Ask for one node by name; empty takes any free node that fits."""
+    sku: OptionalLabel = ""
+    """Empty: whatever is free. The same for the region; all nodes of one request stand in one region."""
+    region: OptionalLabel = ""
+    node_name: OptionalLabel = ""
+    """This very node; needs `capacity.allocation.place`. Empty: the platform chooses."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=ALLOCATIONS_PER_REQUEST_MAX)] = 1
+    """So many allocations, or none."""
+    scheduler_type: OptionalLabel = ""
+    integration_metadata: dict[str, Any] = {}
+    """Of whoever integrates: at most 8192 bytes as JSON, never interpreted."""
+
+
+class OverrideRelease(Request):
+    reason: Reason
+    """Kept with the allocation, in its event and in the audit trail."""
 
 
 ENROLMENT_CREATE = Endpoint(
@@ -108,17 +218,82 @@ NODE_LIST = Endpoint(
     "Every node",
     permission="capacity.node.read",
     request=NoBody,
-    query=PageQuery,
+    query=NodeQuery,
     response=Page[Node],
+)
+NODE_GET = Endpoint(
+    "capacity.node.get",
+    "GET",
+    "/api/v1/admin/nodes/{node_id}",
+    "One node",
+    permission="capacity.node.read",
+    request=NoBody,
+    response=Node,
+)
+NODE_SET = Endpoint(
+    "capacity.node.set",
+    "PUT",
+    "/api/v1/admin/nodes/{node_id}",
+    "Say what a node is sold as and where it stands; allocations it carries keep what they were given",
+    permission="capacity.node.change",
+    request=SetNode,
+    response=Node,
+    repeat="natural",
+    guarded=True,
+)
+NODE_CORDON = Endpoint(
+    "capacity.node.cordon",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/cordon",
+    "Keep new allocations away from a node",
+    permission="capacity.node.change",
+    request=ChangeNode,
+    response=Node,
+)
+NODE_UNCORDON = Endpoint(
+    "capacity.node.uncordon",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/uncordon",
+    "Let a cordoned or draining node take allocations again",
+    permission="capacity.node.change",
+    request=ChangeNode,
+    response=Node,
+)
+NODE_DRAIN = Endpoint(
+    "capacity.node.drain",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/drain",
+    "Cordon a node and ask the owners of its allocations to move",
+    permission="capacity.node.change",
+    request=ChangeNode,
+    response=NodeDrain,
+)
+NODE_RETIRE = Endpoint(
+    "capacity.node.retire",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/retire",
+    "End a node's identity for good; refused while an allocation is on it",
+    permission="capacity.node.retire",
+    request=ChangeNode,
+    response=Node,
+)
+NODE_ALLOCATIONS = Endpoint(
+    "capacity.node.allocations",
+    "GET",
+    "/api/v1/admin/nodes/{node_id}/allocations",
+    "Whose work is on a node",
+    permission="capacity.node.read",
+    request=NoBody,
+    response=NodeAllocations,
 )
 ALLOCATION_CREATE = Endpoint(
     "capacity.allocation.create",
     "POST",
     "/api/v1/projects/{project_id}/allocations",
-    "Claim a node for a project",
+    "Claim nodes for a project: as many as asked for, or none",
     permission="capacity.allocation.create",
     request=CreateAllocation,
-    response=Allocation,
+    response=Allocations,
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
@@ -130,7 +305,7 @@ ALLOCATION_LIST = Endpoint(
     "Allocations of a project",
     permission="capacity.allocation.read",
     request=NoBody,
-    query=PageQuery,
+    query=AllocationQuery,
     response=Page[Allocation],
 )
 ALLOCATION_GET = Endpoint(
@@ -146,17 +321,45 @@ ALLOCATION_RELEASE = Endpoint(
     "capacity.allocation.release",
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/release",
-    "Give the node back; refused while an app instance uses it",
+    "Give the node back, or try again to; refused while an app instance uses it",
     permission="capacity.allocation.release",
     request=NoBody,
     response=Allocation,
     status=202,
 )
+ALLOCATION_RELEASE_USED = Endpoint(
+    "capacity.allocation.release_used",
+    "POST",
+    "/api/v1/projects/{project_id}/allocations/{allocation_id}/release-used",
+    "Give the node back although an app instance uses it; its work there is lost",
+    permission="capacity.allocation.release_used",
+    request=OverrideRelease,
+    response=Allocation,
+    status=202,
+)
+ALLOCATION_FORCE_RELEASE = Endpoint(
+    "capacity.allocation.force_release",
+    "POST",
+    "/api/v1/projects/{project_id}/allocations/{allocation_id}/force-release",
+    "Give up an allocation whose release failed; its node is cordoned, for nobody knows that it is clean",
+    permission="capacity.allocation.force_release",
+    request=OverrideRelease,
+    response=Allocation,
+)
 ENDPOINTS = (
     ENROLMENT_CREATE,
     NODE_LIST,
+    NODE_GET,
+    NODE_SET,
+    NODE_CORDON,
+    NODE_UNCORDON,
+    NODE_DRAIN,
+    NODE_RETIRE,
+    NODE_ALLOCATIONS,
     ALLOCATION_CREATE,
     ALLOCATION_LIST,
     ALLOCATION_GET,
     ALLOCATION_RELEASE,
+    ALLOCATION_RELEASE_USED,
+    ALLOCATION_FORCE_RELEASE,
 )

@@ -157,7 +157,9 @@ class PolicyDenied(ApiError):
 
 class NoCapacity(ApiError):
     code, status, title, retryable = "no_capacity", 422, "No node fits the request", True
-    default_fix = "See details.why_not for each node, or release an allocation."
+    default_fix = (
+        "See details.reasons for what keeps nodes out, ask for less or for another SKU or region, or release one."
+    )
 
 
 class EvidenceRequired(ApiError):
@@ -332,6 +334,11 @@ class PreconditionRequired(ApiError):
 class RateLimited(ApiError):
     code, status, title, retryable = "rate_limited", 429, "You send more requests than you may", True
     default_fix = "Wait for the number of seconds in Retry-After; a long poll counts once, however long it waits."
+
+
+class Sealed(ApiError):
+    code, status, title, retryable = "sealed", 503, "Secrets cannot be read until the platform is unsealed", True
+    default_fix = "An operator of the platform gives the passphrase: gpuaas-platform unseal"
 
 
 class Unavailable(ApiError):

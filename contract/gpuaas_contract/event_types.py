@@ -12,6 +12,7 @@ from gpuaas_contract.lifecycles import (
     ArtifactTrust,
     InstanceStatus,
     MemberStatus,
+    NodeAdminState,
     NodeStatus,
     OperationStatus,
     StepState,
@@ -124,12 +125,32 @@ class AllocationChanged(Wire):
     status: AllocationStatus
     status_reason: str
     node_name: str
+    was: AllocationStatus | None = None
+    """The status before; none for a new allocation."""
 
 
 class NodeChanged(Wire):
     node_id: str
     name: str
     status: NodeStatus
+    admin_state: NodeAdminState
+    sku: str
+    region: str
+    reason: str = ""
+    """What changed, or why an operator changed it."""
+
+
+class AllocationDraining(Wire):
+    allocation_id: str
+    node_name: str
+    reason: str
+
+
+class AllocationKeysChanged(Wire):
+    allocation_id: str
+    node_name: str
+    installed: list[str]
+    """Fingerprints of all the keys of people that are on the machine now."""
 
 
 class MachineGranted(Wire):
@@ -139,6 +160,29 @@ class MachineGranted(Wire):
     """Empty when a person asked."""
     actor_id: str
     serial: int
+
+
+class MachineAccessEnded(Wire):
+    grant_id: str
+    allocation_id: str
+    operation_id: str
+    actor_id: str
+    """Whose access it was."""
+    serial: int
+    ended_by: str
+    reason: str
+
+
+class CredentialChanged(Wire):
+    credential_id: str
+    name: str
+    version: int
+    fingerprint: str
+    actor_id: str
+    operation_id: str = ""
+    """What it was delivered for."""
+    delivery_id: str = ""
+    reason: str = ""
 
 
 class SecretChanged(Wire):
@@ -241,11 +285,35 @@ _CATALOGUE = (
     EventType("apps.operation.exit", "somebody took one of an operation's exits", ExitWasTaken),
     EventType("apps.operation.ended", "an operation succeeded, failed or was cancelled", OperationEnded),
     EventType("capacity.allocation.changed", "an allocation changed its status", AllocationChanged),
-    EventType("capacity.node.changed", "a node changed its status", NodeChanged, of_project=False),
+    EventType(
+        "capacity.allocation.draining",
+        "operators empty the allocation's node: its owner should move the work and release it",
+        AllocationDraining,
+    ),
+    EventType(
+        "capacity.allocation.keys_installed",
+        "the machine has another set of people's SSH keys",
+        AllocationKeysChanged,
+    ),
+    EventType(
+        "capacity.node.changed",
+        "a node was lost or came back, or operators want something else of it",
+        NodeChanged,
+        of_project=False,
+    ),
     EventType("artifacts.artifact.changed", "an artifact was published, verified, promoted or ended", ArtifactChanged),
     EventType("artifacts.trust_key.changed", "a key is trusted, or no longer", TrustKeyChanged),
     EventType("artifacts.delivery.created", "somebody may fetch an artifact for some minutes", ArtifactDelivery),
     EventType("access.machine.granted", "somebody got a certificate for a machine", MachineGranted),
+    EventType(
+        "access.machine.ended", "somebody's access to a machine is over, live sessions included", MachineAccessEnded
+    ),
+    EventType("access.credential.created", "somebody handed a private key over", CredentialChanged),
+    EventType("access.credential.rotated", "a credential has another private key", CredentialChanged),
+    EventType("access.credential.delivered", "a controller may open a credential, once", CredentialChanged),
+    EventType("access.credential.opened", "a controller opened a delivery of a credential", CredentialChanged),
+    EventType("access.credential.reopened", "somebody tried to open a credential a second time", CredentialChanged),
+    EventType("access.credential.revoked", "a credential was taken back and its key destroyed", CredentialChanged),
     EventType("access.secret.issued", "a controller issued a runtime secret, or asked for it again", SecretChanged),
     EventType("access.secret.opened", "a controller opened a delivery of a runtime secret", SecretChanged),
     EventType("access.secret.reopened", "somebody tried to open a delivery a second time, in vain", SecretChanged),

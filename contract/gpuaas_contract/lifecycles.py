@@ -32,6 +32,9 @@ MemberStatus = Literal[
 OperationStatus = Literal["accepted", "running", "cancelling", "succeeded", "failed", "cancelled"]
 AllocationStatus = Literal["requested", "provisioning", "active", "failed", "releasing", "release_failed", "released"]
 NodeStatus = Literal["ready", "lost"]
+"""Whether a node is heard; it moves by itself, in both directions."""
+NodeAdminState = Literal["active", "cordoned", "draining", "retired"]
+"""What the operators want of a node, whether it is heard or not."""
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
@@ -86,8 +89,14 @@ ALLOCATION: Final = _table(
     active="releasing",
     failed="releasing",
     releasing="released release_failed",
-    release_failed="releasing",
+    release_failed="releasing released",
     released="",
+)
+NODE_ADMIN: Final = _table(
+    active="cordoned draining retired",
+    cordoned="active draining retired",
+    draining="active cordoned retired",
+    retired="",
 )
 APP_VERSION: Final = _table(
     registered="published withdrawn",

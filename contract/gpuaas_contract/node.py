@@ -42,6 +42,9 @@ class NodeStatusReport(Request):
     agent_version: str
     boot_id: str
     facts: Facts
+    agent_sha256: str = ""
+    trial: bool = False
+    """Sent by an agent that has yet to prove itself: the node is heard, and nothing else of it changes."""
 
 
 class HeartbeatAnswer(Wire):
@@ -75,6 +78,12 @@ class TaskResult(Request):
 
 class TaskReceipt(Wire):
     task_id: str
+
+
+class AgentFile(Wire):
+    sha256: str
+    content: bytes
+    """The agent, one file."""
 
 
 TRUST = Endpoint(
@@ -142,4 +151,13 @@ TASK_RESULT = Endpoint(
     request=TaskResult,
     response=TaskReceipt,
 )
-ENDPOINTS = (TRUST, ENROL, NODE_TOKEN, STATUS, TASK_NEXT, TASK_RESULT)
+AGENT_FILE = Endpoint(
+    "node.agent.file",
+    "GET",
+    "/node/v1/agent-releases/{sha256}",
+    "A release of the agent, for a node that was told to upgrade",
+    audience="node",
+    request=NoBody,
+    response=AgentFile,
+)
+ENDPOINTS = (TRUST, ENROL, NODE_TOKEN, STATUS, TASK_NEXT, TASK_RESULT, AGENT_FILE)

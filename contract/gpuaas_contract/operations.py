@@ -104,6 +104,13 @@ class OperationError(Wire):
     fix: str = ""
 
 
+class Transcript(Wire):
+    """What a step did on machines: how many commands, and the digest of their record in the controller's log."""
+
+    commands: Annotated[int, msgspec.Meta(ge=1)]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
 class Step(Wire):
     name: str
     state: StepState
@@ -113,6 +120,8 @@ class Step(Wire):
     message: str = ""
     attempt: int = 1
     ended_at: datetime.datetime | None = None
+    transcript: Transcript | None = None
+    """None while the step runs, and when it touched no machine."""
 
 
 class Evidence(Wire):

@@ -48,15 +48,31 @@ KEYS: dict[str, str] = {
     "artifacts.shared.read": "see the platform's shared artifacts and trust keys",
     "artifacts.shared.change": "publish and end shared artifacts, decide whose signatures count everywhere",
     "capacity.enrolment.create": "admit a node",
-    "capacity.node.read": "see nodes",
+    "capacity.node.read": "see nodes, their tasks and the agent's releases",
+    "capacity.node.change": "cordon, drain and classify nodes, have them looked at",
+    "capacity.node.retire": "end a node's identity for good",
+    "capacity.agent.release": "register releases of the node agent and put them on nodes",
     "capacity.allocation.create": "claim a node for a project",
     "capacity.allocation.read": "see allocations",
+    "capacity.allocation.place": "say which very node to claim",
     "capacity.allocation.release": "give a node back",
+    "capacity.allocation.release_used": "give a node back although an app instance uses it",
+    "capacity.allocation.force_release": "give up an allocation whose node cannot be cleaned",
     "access.machine.connect": "log in to an allocation's machine",
+    "access.machine.read": "see who may enter the project's machines",
+    "access.machine.set_people": "decide whose own SSH keys are on an allocation's machine",
+    "access.machine.revoke": "end somebody's access to a machine, live sessions included",
+    "access.credential.create": "hand a private key over for apps to reach hosts with",
+    "access.credential.read": "see which credentials a project has, never their keys",
+    "access.credential.rotate": "replace a credential's private key",
+    "access.credential.revoke": "destroy a credential's private key",
+    "access.credential.deliver": "get a credential for an operation, sealed and once (app controllers)",
     "access.secret.issue": "issue runtime secrets for an operation (app controllers)",
     "access.secret.open": "open a delivery of a runtime secret, once (app controllers)",
     "access.secret.read": "see which runtime secrets an instance has, never their values",
     "access.secret.revoke": "destroy a runtime secret",
+    "custody.seal.read": "see where secrets are kept and whether they can be opened",
+    "custody.seal.open": "unseal the platform's secrets with the passphrase",
     "apps.instance.create": "deploy an app",
     "apps.instance.read": "see app instances, their roles, members and access bundle",
     "apps.instance.stop": "stop an app instance",
@@ -85,7 +101,7 @@ KEYS: dict[str, str] = {
     "record.audit.read_all": "read the audit trail of every organisation and of the platform",
 }
 
-_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read", "artifacts.shared.read"}
+_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read", "artifacts.shared.read", "custody.seal.read"}
 _ADMIN_READ = {"identity.binding.read", "identity.service_account_key.read"}
 _READ = frozenset(key for key in KEYS if key.endswith(".read")) - _PLATFORM_ONLY_READ - _ADMIN_READ
 _MEMBER = _READ | {
@@ -117,9 +133,17 @@ _LASTING = {
     "identity.service_account_key.rotate",
     "policy.overlay.change_project",
     "artifacts.trust_key.change",
+    "access.credential.create",
+    "access.credential.rotate",
 }
 """What would outlive the one who holds it: temporary access never includes these."""
-_AGAINST_SAFETY = {"apps.operation.force", "apps.operation.force_complete", "apps.operation.tombstone"}
+_AGAINST_SAFETY = {
+    "apps.operation.force",
+    "apps.operation.force_complete",
+    "apps.operation.tombstone",
+    "capacity.allocation.release_used",
+    "capacity.allocation.force_release",
+}
 """What may lose running work or leave something behind: for admins of the project only."""
 _ARTIFACT_DECISIONS = {"artifacts.artifact.promote", "artifacts.artifact.retire", "artifacts.artifact.revoke"}
 _PROJECT_ADMIN = (
@@ -128,7 +152,8 @@ _PROJECT_ADMIN = (
     | _ADMIN_READ
     | _LASTING
     | _AGAINST_SAFETY
-    | {"apps.instance.set_operator"}
+    | {"apps.instance.set_operator", "access.machine.revoke", "access.credential.revoke"}
+    | {"capacity.allocation.place", "access.machine.set_people"}
     | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
@@ -136,7 +161,13 @@ _TENANT_ADMIN = _PROJECT_ADMIN | {
     "catalog.entitlement.change",
     "policy.overlay.change_org",
 }
-_CONTROLLER = {"apps.operation.execute", "access.secret.issue", "access.secret.open", "usage.record.report"}
+_CONTROLLER = {
+    "apps.operation.execute",
+    "access.secret.issue",
+    "access.secret.open",
+    "access.credential.deliver",
+    "usage.record.report",
+}
 _INSIDE_PROJECTS = (
     "apps.",
     "access.",

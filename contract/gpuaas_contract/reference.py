@@ -23,6 +23,11 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     ),
     ("Operation", "`failed` is left through its exits only.", lifecycles.OPERATION),
     ("Allocation", "A claim on a node.", lifecycles.ALLOCATION),
+    (
+        "Node",
+        "What operators want of it. Whether it is heard, `ready` or `lost`, is a matter of its own.",
+        lifecycles.NODE_ADMIN,
+    ),
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
     ("Artifact", "How far it is released. Independent of its trust.", lifecycles.ARTIFACT),
     ("Artifact's trust", "What the last verification found, or that somebody revoked it.", lifecycles.ARTIFACT_TRUST),

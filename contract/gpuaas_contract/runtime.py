@@ -12,7 +12,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview
+from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
 
@@ -50,6 +50,7 @@ class ReportStep(Request):
     state: StepState
     member_id: str = ""
     message: str = ""
+    transcript: Transcript | None = None
 
 
 class ReportMember(Request):

@@ -88,7 +88,7 @@ SECRET_ISSUE = Endpoint(
     response=IssuedSecret,
     status=201,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.PurposeUndeclared),
+    errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
 )
 DELIVERY_OPEN = Endpoint(
     "access.secret.open",
@@ -100,7 +100,7 @@ DELIVERY_OPEN = Endpoint(
     response=OpenedDelivery,
     repeat="natural",
     secret_answer=True,
-    errors=(errors.LeaseLost, errors.SecretAlreadyDelivered),
+    errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
 )
 SECRET_LIST = Endpoint(
     "access.secret.list",

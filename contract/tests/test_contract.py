@@ -12,6 +12,7 @@ LIFECYCLES = {
     "member": (lifecycles.MEMBER, "requested"),
     "operation": (lifecycles.OPERATION, "accepted"),
     "allocation": (lifecycles.ALLOCATION, "requested"),
+    "node_admin": (lifecycles.NODE_ADMIN, "active"),
     "artifact": (lifecycles.ARTIFACT, "published"),
     "artifact_trust": (lifecycles.ARTIFACT_TRUST, "unverified"),
     "app_version": (lifecycles.APP_VERSION, "registered"),

@@ -78,6 +78,10 @@ class MachineCgroup:
         for parent in (self.layout.unified, self.folder.parent):
             _enable_controllers(parent)
 
+    def adopt(self, pid: int) -> None:
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(f"{pid}\n")
+
     def is_populated(self) -> bool:
         try:
             return "populated 1" in (self.folder / "cgroup.events").read_text()
@@ -91,8 +95,17 @@ class MachineCgroup:
             return False
 
     def set_frozen(self, frozen: bool) -> None:
+        """Returns when the kernel has stopped the last process, or let all go on."""
         # Only the payload: a frozen supervisor could not be told anything any more.
-        (self.folder / "payload/cgroup.freeze").write_text("1" if frozen else "0")
+        payload, wanted = self.folder / "payload", "1" if frozen else "0"
+        events = payload / "cgroup.events"
+        try:
+            (payload / "cgroup.freeze").write_text(wanted)
+            followed = shell.wait_until(lambda: f"frozen {wanted}" in events.read_text(), timeout_s=20)
+        except OSError as reason:
+            raise errors.LabError(f"{self.machine} is just starting or ending", "gpuaas-lab status") from reason
+        if not followed:
+            raise errors.LabError(f"processes of {self.machine} do not follow a freeze or thaw", f"cat {events}")
 
     def kill(self) -> None:
         """Power cut: every process of the machine dies at once."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,6 +67,4 @@ def _exists(target: machine.Machine, path: str) -> bool:
 
 
 def _sha256(target: machine.Machine, path: str) -> str:
-    argv = ["chroot", str(target.root), "sha256sum", path]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    return result.stdout.split()[0] if result.returncode == 0 else ""
+    return machine.in_root(target, ["sha256sum", path]).split()[0] if _exists(target, path) else ""

@@ -2,11 +2,14 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpuaas_lab import apt_sources, errors, shell
 
 INOTIFY_INSTANCES = 4096
+LOCKS = Path("/run/gpuaas-lab")
+"""Lab names, links and subnets are the host's, whatever state folder a lab uses, so their locks are too."""
 
 _PACKAGE_OF_COMMAND = {
     "mmdebstrap": "mmdebstrap",
@@ -66,17 +69,31 @@ def apt_options() -> list[str]:
 
 def mounts_under(folder: Path) -> list[str]:
     """Mount points in or below a folder, innermost last mounted first."""
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    names = [point.replace("\\040", " ") for point in points]
-    return [name for name in reversed(names) if name == str(folder) or name.startswith(f"{folder}/")]
+    return [point for point, _ in _mounts() if point == str(folder) or point.startswith(f"{folder}/")]
+
+
+def mounts_from(source: str) -> list[str]:
+    """Mount points of what was mounted under this name."""
+    return [point for point, mounted in _mounts() if mounted == source]
+
+
+def unmount(points: Iterable[str]) -> None:
+    for point in points:
+        shell.run(["umount", point])
 
 
 def remove_tree(folder: Path) -> None:
     """Delete a folder; mounts that an interrupted run left in it are taken off first, never deleted through."""
-    for point in mounts_under(folder):
-        shell.run(["umount", point])
+    unmount(mounts_under(folder))
     if folder.exists():
         shell.run(["rm", "-rf", "--one-file-system", str(folder)])
+
+
+def _mounts() -> list[tuple[str, str]]:
+    """Mount point and source of each mount this process sees, the last one first."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    fields = [(line.split()[4], line.partition(" - ")[2].split()[1]) for line in reversed(lines)]
+    return [(point.replace("\\040", " "), source) for point, source in fields]
 
 
 def _has_suite_keys() -> bool:

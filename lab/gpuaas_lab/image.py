@@ -1,6 +1,9 @@
 """The base image: a small Debian with systemd and sshd, built once per recipe. Called by `lab.py`."""
 
 import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpuaas_lab import apt_sources, host, plan, shell
@@ -48,7 +51,7 @@ def ensure(state: Path) -> str:
     name = key()
     if path(state, name).exists():
         return name
-    with shell.locked(state / "images.lock", "the image"):
+    with locked(state):
         if not path(state, name).exists():
             _build(state, name)
     return name
@@ -56,6 +59,18 @@ def ensure(state: Path) -> str:
 
 def path(state: Path, name: str) -> Path:
     return state / "images" / name
+
+
+def downloads(state: Path) -> Path:
+    """What an interrupted build has fetched, for the next one."""
+    return state / "downloads"
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Held by whoever builds or deletes images or repositories."""
+    with shell.locked(state / "images.lock", "the image"):
+        yield
 
 
 def sources(root: Path) -> list[apt_sources.Source]:
@@ -66,26 +81,39 @@ def sources(root: Path) -> list[apt_sources.Source]:
 def _build(state: Path, name: str) -> None:
     for stale in (state / "images").glob("building-*"):
         host.remove_tree(stale)
-    host.require_packages()
     draft = state / "images" / f"building-{name}"
     draft.parent.mkdir(parents=True, exist_ok=True)
     shell.say(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
-    shell.run_with_progress([*shell.DIES_WITH_US, *_bootstrap_command(draft)], prefix="I: ")
+    shell.run_with_progress(
+        [*shell.DIES_WITH_US, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"
+    )
     _configure(draft)
     # A whole image appears at once: an interrupted build leaves only a folder that the next one removes.
     os.sync()
     draft.rename(path(state, name))
+    host.remove_tree(downloads(state))
     shell.say("machine image ready")
 
 
-def _bootstrap_command(target: Path) -> list[str]:
+def _bootstrap_command(target: Path, fetched: Path) -> list[str]:
     archives = host.lab_sources()
     if not all(apt_sources.brings_own_keys(archive) for archive in archives) or not archives:
         host.require_keyring()
     options = [f"--aptopt={option}" for option in (*host.apt_options(), *APT_OPTIONS)]
     options += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
+    options += _keep_downloads(fetched)
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}", *options]
     return [*command, apt_sources.SUITE, str(target), *(archive.line() for archive in archives)]
+
+
+def _keep_downloads(fetched: Path) -> list[str]:
+    """Let apt fetch into a folder that outlives an interrupted build; apt checks again what it finds there."""
+    ours, cache = shlex.quote(str(fetched)), '"$1/var/cache/apt/archives"'
+    return [
+        f"--setup-hook=mkdir -p {ours}/partial {cache} && mount --bind {ours} {cache}",
+        f"--customize-hook=umount {cache}",
+        "--skip=essential/unlink",
+    ]
 
 
 def _configure(root: Path) -> None:

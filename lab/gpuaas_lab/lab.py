@@ -31,7 +31,10 @@ class MachineStatus:
 
 
 class Lab:
-    """One lab on this host. Methods that change something hold the lab's lock, so two calls never race."""
+    """One lab on this host. Methods that make or take away hold the lab's lock, so two calls never race.
+
+    Faults do not wait for it: power and network fail also while `up` is at work.
+    """
 
     def __init__(self, state_folder: Path, name: str) -> None:
         self.store = state.Store(state_folder, plan.check_lab_name(name))
@@ -59,14 +62,11 @@ class Lab:
             self._save_and_start(record, list(record.machines), agent)
 
     def add(self, names: Sequence[str], count: int, gpus: int, agent: enrolment.Enrolment | None) -> list[str]:
+        """Machines of these names, or `count` more, exist and run."""
         image_key, _ = self.build(None)
         with self.store.locked():
             record = self._record()
             wanted = list(names) or plan.next_node_names(record.machines, count)
-            if existing := [name for name in wanted if name in record.machines]:
-                raise errors.UsageError(
-                    f"{existing[0]} exists already", f"gpuaas-lab start --lab {self.name} {existing[0]}"
-                )
             self._save_and_start(plan.add_machines(record, wanted, gpus=gpus, image=image_key), wanted, agent)
             return wanted
 
@@ -82,9 +82,10 @@ class Lab:
             record = self._record()
             self._known(record, names)
             for name in names:
+                shell.say(f"removing {name}")
                 self._machine(name).cgroup.kill()
                 self._release(name, record)
-                host.remove_tree(self.store.machine_folder(name))
+                self.store.delete(self.store.machine_folder(name))
             record = plan.remove_machines(record, names)
             self.store.save(record)
             self._refresh_hosts(record, names)
@@ -94,15 +95,18 @@ class Lab:
         with self.store.locked():
             record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
             names = self._traces(record)
+            if running := [name for name in names if self._machine(name).is_running()]:
+                shell.say(f"stopping {plan.counted(len(running))}")
             with ThreadPoolExecutor(START_PARALLEL) as pool:
                 list(pool.map(lambda name: machine.shut_down(self._machine(name)), names))
             for name in names:
                 self._release(name, record)
             self._release_lab()
+            self.store.empty_trash()
             if purge:
-                host.remove_tree(self.store.folder)
-        if images:
-            self._remove_unused_images()
+                self.store.delete(self.store.folder)
+            if images:
+                self._remove_unused_images()
         return names
 
     def kill(self, names: Sequence[str]) -> None:
@@ -124,6 +128,14 @@ class Lab:
         (target,) = self._existing([name])
         return machine.enter_command(target, argv)
 
+    def console_command(self, name: str) -> list[str]:
+        (target,) = self._existing([name])
+        return machine.console_command(target)
+
+    def console_log(self, name: str) -> str:
+        (target,) = self._existing([name])
+        return machine.console_log(target)
+
     def address(self, name: str) -> str:
         record = self._record_of([name])
         return record.address(record.machines[name])
@@ -142,7 +154,9 @@ class Lab:
         self._ensure_network(record)
         self._publish_packages(record)
         to_start = [name for name in names if not self._machine(name).is_running()]
-        with shell.locked(self.store.state / "network.lock", "the network"):
+        if to_start:
+            shell.say(f"starting {plan.counted(len(to_start))}")
+        with network.locked():
             for name in to_start:
                 self._machine(name).cgroup.create_afresh()
                 network.connect(record, record.machines[name])
@@ -190,7 +204,7 @@ class Lab:
         repository.publish(source, self.store.packages)
 
     def _ensure_network(self, record: plan.LabRecord) -> Network:
-        with shell.locked(self.store.state / "network.lock", "the network"):
+        with network.locked():
             network.create_bridge(record)
         return Network(plan.bridge_name(self.name), record.gateway, record.subnet)
 
@@ -199,7 +213,7 @@ class Lab:
         found = self.store.load()
         if found:
             return found
-        with shell.locked(self.store.state / "network.lock", "the network"):
+        with network.locked():
             used = [other.subnet for other in self.store.other_labs()] + network.used_subnets()
             record = plan.LabRecord(self.name, plan.choose_subnet(self.name, used))
             self.store.save(record)
@@ -237,7 +251,7 @@ class Lab:
 
     def _release_lab(self) -> None:
         cgroup.remove_lab(self.layout, self.name)
-        with shell.locked(self.store.state / "network.lock", "the network"):
+        with network.locked():
             network.delete_leftovers(self.name)
             network.delete_bridge(self.name)
             network.release_namespace_folder()
@@ -246,12 +260,14 @@ class Lab:
         records = [*self.store.other_labs(), *filter(None, [self.store.load()])]
         images_used = {entry.image for record in records for entry in record.machines.values()}
         packages_used = {record.packages for record in records}
-        for kind, used in (("images", images_used), ("repos", packages_used)):
-            for folder in (self.store.state / kind).glob("*"):
-                if folder.name in used:
-                    shell.say(f"keeping {folder}: a lab's machines stand on it")
-                else:
-                    host.remove_tree(folder)
+        with image.locked(self.store.state):
+            for kind, used in (("images", images_used), ("repos", packages_used)):
+                for folder in (self.store.state / kind).glob("*"):
+                    if folder.name in used:
+                        shell.say(f"keeping {folder}: a lab's machines stand on it")
+                    else:
+                        self.store.delete(folder)
+            host.remove_tree(image.downloads(self.store.state))
 
     def _status(self, record: plan.LabRecord, entry: plan.MachineRecord, links_cut: Collection[str]) -> MachineStatus:
         target = self._machine(entry.name)

@@ -16,6 +16,12 @@ from gpuaas_lab import cgroup, errors, host, image, plan, shell
 BOOT_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 20
 NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
+NSPAWN_ENVIRONMENT = {
+    # A clean cgroup version 2 inside, also where the host is hybrid.
+    "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+    # The lab has its own lock; nspawn's would outlive a killed machine.
+    "SYSTEMD_NSPAWN_LOCK": "0",
+}
 EXEC_ENVIRONMENT = {
     "HOME": "/root",
     "USER": "root",
@@ -108,20 +114,24 @@ def in_root(machine: Machine, argv: Sequence[str], stdin: bytes = b"") -> str:
 
 
 def spawn(machine: Machine, packages: Path) -> None:
-    """Switch it on; returns while it boots. The process joins its own cgroup before it becomes nspawn."""
-    join = "".join(f'echo $$ > "{folder}/cgroup.procs" && ' for folder in machine.cgroup.folders)
+    """Switch it on; returns while it boots.
+
+    The shell becomes nspawn only when told, which is when it sits in the machine's cgroup: if this process is killed
+    before that, the shell reads an end of file and ends, and `down` never meets a machine it cannot find.
+    """
     with (machine.folder / "console.log").open("wb") as console:
         process = subprocess.Popen(
-            ["sh", "-c", f'{join} exec "$@"', "gpuaas-lab", *_nspawn_command(machine, packages)],
-            stdin=subprocess.DEVNULL,
+            ["sh", "-c", 'read -r go && exec "$@" </dev/null', "gpuaas-lab", *_nspawn_command(machine, packages)],
+            stdin=subprocess.PIPE,
             stdout=console,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # A clean cgroup version 2 inside, also where the host is hybrid.
-            env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+            env={**os.environ, **NSPAWN_ENVIRONMENT},
         )
-    # From here on "no process in the cgroup" means that the machine has ended.
-    shell.wait_until(lambda: machine.is_running() or process.poll() is not None, BOOT_TIMEOUT_S)
+    machine.cgroup.adopt(process.pid)
+    assert process.stdin is not None
+    with process.stdin as gate:
+        gate.write(b"go\n")
 
 
 def wait_for_ssh(machine: Machine, address: str) -> None:
@@ -152,12 +162,13 @@ def shut_down(machine: Machine) -> None:
 
 def release(machine: Machine) -> None:
     """Give back what a stopped machine still holds on the host: run files, mount, cgroups. The disk stays."""
-    if machine.root.is_mount():
-        _remove_run_files(machine)
-    for point in host.mounts_under(machine.root):
-        shell.run(["umount", point])
+    unit = plan.unit_name(machine.lab, machine.name)
+    for kind in ("propagate", "unix-export"):
+        host.remove_tree(NSPAWN_RUN_FOLDER / kind / unit)
+    host.unmount(host.mounts_under(machine.root))
+    # Lab names are unique on the host, so a disk of this name is ours even if another state folder holds it.
+    host.unmount(host.mounts_from(unit))
     machine.cgroup.remove()
-    (machine.folder / ".#root.lck").unlink(missing_ok=True)
 
 
 def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
@@ -166,6 +177,19 @@ def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
     if leader is None:
         raise errors.LabError(f"{machine.name} is not running", f"gpuaas-lab start --lab {machine.lab} {machine.name}")
     return ["nsenter", "--target", str(leader), "--all", "--", *argv]
+
+
+def console_command(machine: Machine) -> list[str]:
+    """A root shell on a terminal that belongs to the machine, so that programs in it find the terminal they run on."""
+    return enter_command(machine, ["script", "--quiet", "--return", "--command", "bash --login", "/dev/null"])
+
+
+def console_log(machine: Machine) -> str:
+    """What the machine wrote to its console since its last start."""
+    try:
+        return (machine.folder / "console.log").read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
@@ -203,15 +227,4 @@ def _answers_ssh(address: str) -> bool:
 
 
 def _console_tail(machine: Machine) -> str:
-    lines = (machine.folder / "console.log").read_text(errors="replace").splitlines()
-    return "\n".join(f"    {line}" for line in lines[-15:])
-
-
-def _remove_run_files(machine: Machine) -> None:
-    """A killed nspawn leaves its lock and its propagation folder behind."""
-    status = machine.root.stat()
-    (NSPAWN_RUN_FOLDER / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
-    for kind in ("propagate", "unix-export"):
-        folder = NSPAWN_RUN_FOLDER / kind / plan.unit_name(machine.lab, machine.name)
-        if folder.is_dir():
-            host.remove_tree(folder)
+    return "\n".join(f"    {line}" for line in console_log(machine).splitlines()[-15:])

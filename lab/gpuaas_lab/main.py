@@ -4,11 +4,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from gpuaas_lab import enrolment, errors, host, machine, plan
+from gpuaas_lab import enrolment, errors, host, machine, plan, shell
 from gpuaas_lab.lab import Lab, as_json
 
 app = typer.Typer(
@@ -36,6 +36,8 @@ DEFAULT_STATE = Path("/var/lib/gpuaas/lab")
 @app.command("image")
 def build_image(packages: PackageList = None, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
     """Build the machine image, and an offline package repository if a list is given; once, then cached.
+
+    An interrupted build goes on with what it has fetched.
 
     Example: gpuaas-lab image --packages packages.txt
     """
@@ -85,7 +87,7 @@ def add(
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Add machines and start them.
+    """Add machines and start them; a name that exists already is only started.
 
     Example: gpuaas-lab add --count 1
     """
@@ -113,6 +115,8 @@ def status(output: Output = "table", lab: LabName = "local", state: StateFolder 
     Example: gpuaas-lab status -o json
     """
     rows = as_json(Lab(state, lab).status())
+    if not rows:
+        shell.say(f"lab {lab} has no machines; make some: gpuaas-lab up --lab {lab} --nodes 3")
     if output == "json":
         print(json.dumps(rows, indent=1))
     elif output == "table":
@@ -143,10 +147,29 @@ def execute(
     Example: gpuaas-lab exec gpu-1 -- systemctl status ssh
     """
     host.require_root()
-    argv = Lab(state, lab).exec_command(name, command)
-    terminal = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
-    # Replacing this process hands over terminal, signals and exit code.
-    os.execvpe(argv[0], argv, {**machine.EXEC_ENVIRONMENT, **terminal})  # noqa: S606
+    _become(Lab(state, lab).exec_command(name, command))
+
+
+@app.command()
+def console(
+    name: str,
+    log: Annotated[
+        bool, typer.Option("--log", help="Print what it wrote to its console since it was started.")
+    ] = False,
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Sit down at a running machine: a root shell on a terminal of its own; `exit` leaves it.
+
+    Example: gpuaas-lab console gpu-1
+    """
+    if log:
+        print(Lab(state, lab).console_log(name), end="")
+        return
+    host.require_root()
+    if not sys.stdin.isatty():
+        raise errors.UsageError("console needs a terminal", f"gpuaas-lab exec --lab {lab} {name} -- COMMAND")
+    _become(Lab(state, lab).console_command(name))
 
 
 @app.command()
@@ -226,7 +249,7 @@ def down(
         raise errors.UsageError("--images needs --purge: disks stand on images", "gpuaas-lab down --purge --images")
     names = Lab(state, lab).down(purge=purge, images=images)
     kept = "disks deleted" if purge else "disks kept"
-    print(f"lab {lab} is down: {len(names)} machines, {kept}")
+    print(f"lab {lab} is down: {plan.counted(len(names))}, {kept}")
 
 
 def main() -> None:
@@ -235,6 +258,12 @@ def main() -> None:
     except errors.LabError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _become(argv: list[str]) -> NoReturn:
+    """Replace this process: the command gets its terminal and signals, and gives it the exit code."""
+    terminal = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
+    os.execvpe(argv[0], argv, {**machine.EXEC_ENVIRONMENT, **terminal})  # noqa: S606
 
 
 def _package_names(path: Path | None) -> list[str] | None:

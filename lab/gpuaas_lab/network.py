@@ -4,22 +4,33 @@ import hashlib
 import json
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpuaas_lab import plan, shell
+from gpuaas_lab import errors, host, plan, shell
 
 NAMESPACE_FOLDER = Path("/run/netns")
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Held by whoever changes what all labs of the host share: subnets, and the folder of namespaces."""
+    # The hyphen keeps it apart from the lock of a lab.
+    with shell.locked(host.LOCKS / "host-network", "the network"):
+        yield
 
 
 def create_bridge(lab: plan.LabRecord) -> None:
     """Make the bridge with the gateway address, or complete one that an interrupted run left half done."""
     bridge = plan.bridge_name(lab.name)
     if not _link_exists(bridge):
+        _require_free(lab)
         # A fixed hardware address: a bridge otherwise takes the one of a port and changes it as machines come and go.
         hardware_address = _hardware_address(lab.name, 1)
         shell.run(["ip", "link", "add", bridge, "address", hardware_address, "type", "bridge", "forward_delay", "0"])
+    _keep_inside(bridge)
     shell.run(["ip", "address", "replace", f"{lab.gateway}/24", "dev", bridge])
     shell.run(["ip", "link", "set", bridge, "up"])
     if _bridges_are_filtered() and not _is_allowed(bridge):
@@ -91,8 +102,8 @@ def machines_with_namespace(lab: str) -> list[str]:
 
 def release_namespace_folder() -> None:
     """`ip netns` mounts its folder on itself at the first use; take that back when nobody's namespace is left in it."""
-    if NAMESPACE_FOLDER.is_dir() and not any(NAMESPACE_FOLDER.iterdir()) and NAMESPACE_FOLDER.is_mount():
-        shell.run(["umount", str(NAMESPACE_FOLDER)])
+    if NAMESPACE_FOLDER.is_dir() and not any(NAMESPACE_FOLDER.iterdir()):
+        host.unmount(host.mounts_under(NAMESPACE_FOLDER))
 
 
 def used_subnets() -> list[str]:
@@ -105,6 +116,23 @@ def used_subnets() -> list[str]:
         if "local" in address
     ]
     return _valid_networks([*routes, *addresses])
+
+
+def _require_free(lab: plan.LabRecord) -> None:
+    """The lab chose its subnet when the host had it free; since then another lab or a tunnel may have come."""
+    if plan.is_taken(lab.subnet, used_subnets()):
+        raise errors.LabError(
+            f"the subnet {lab.subnet} of lab {lab.name} is in use on this host (ip -4 route show root {lab.subnet})",
+            f"free it, or give up the lab's disks for another subnet: gpuaas-lab down --purge --lab {lab.name}",
+        )
+
+
+def _keep_inside(bridge: str) -> None:
+    """What comes from a machine ends at this host, also on a host that forwards for others."""
+    Path(f"/proc/sys/net/ipv4/conf/{bridge}/forwarding").write_text("0")
+    version_six = Path(f"/proc/sys/net/ipv6/conf/{bridge}/disable_ipv6")
+    if version_six.exists():
+        version_six.write_text("1")
 
 
 def _bridges_are_filtered() -> bool:

@@ -83,7 +83,7 @@ def unit_name(lab: str, machine: str) -> str:
 
 def choose_subnet(lab: str, used: Iterable[str]) -> str:
     """The first free /24 in a private range, starting at a place that depends on the lab's name."""
-    taken = [network for network in map(ipaddress.ip_network, used) if isinstance(network, ipaddress.IPv4Network)]
+    taken = _ipv4_networks(used)
     start = int(_short_hash(lab), 16) % len(SECOND_OCTETS)
     seconds = [*SECOND_OCTETS[start:], *SECOND_OCTETS[:start]]
     for third in range(256):
@@ -92,6 +92,11 @@ def choose_subnet(lab: str, used: Iterable[str]) -> str:
             if not any(subnet.overlaps(other) for other in taken):
                 return str(subnet)
     raise errors.LabError("no free /24 between 10.83.0.0 and 10.99.255.0 on this host", "ip -4 route")
+
+
+def is_taken(subnet: str, used: Iterable[str]) -> bool:
+    """Whether somebody else has addresses in this subnet. A wider route is no clash: the lab's own is preferred."""
+    return any(network.subnet_of(ipaddress.IPv4Network(subnet)) for network in _ipv4_networks(used))
 
 
 def node_names(count: int) -> list[str]:
@@ -168,8 +173,16 @@ def parse_package_list(text: str) -> list[str]:
     return names
 
 
+def counted(machines: int) -> str:
+    return "1 machine" if machines == 1 else f"{machines} machines"
+
+
 def recipe_key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _ipv4_networks(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
+    return [network for network in map(ipaddress.ip_network, texts) if isinstance(network, ipaddress.IPv4Network)]
 
 
 def _host_number(name: str, taken: Collection[int]) -> int:

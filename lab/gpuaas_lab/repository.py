@@ -16,7 +16,7 @@ def ensure(state: Path, image_key: str, packages: Sequence[str]) -> str:
     name = plan.recipe_key(image_key, *packages)
     if path(state, name).exists():
         return name
-    with shell.locked(state / "images.lock", "the image"):
+    with image.locked(state):
         if not path(state, name).exists():
             _build(state, name, image_key, packages)
     return name
@@ -42,20 +42,23 @@ def publish(source: Path | None, shown: Path) -> None:
 
 
 def _build(state: Path, name: str, image_key: str, packages: Sequence[str]) -> None:
-    for stale in (state / "repos").glob("building-*"):
-        host.remove_tree(stale)
     draft = state / "repos" / f"building-{name}"
+    for stale in (state / "repos").glob("building-*"):
+        if stale != draft:
+            host.remove_tree(stale)
     archives = draft / "cache/archives"
-    (archives / "partial").mkdir(parents=True)
-    (draft / "lists/partial").mkdir(parents=True)
+    for folder in (archives, draft / "lists"):
+        # What an interrupted run has fetched is still there, and apt goes on from it.
+        (folder / "partial").mkdir(parents=True, exist_ok=True)
     shell.say(f"fetching {len(packages)} packages and what they need, for use without a network")
     _download(draft, image.path(state, image_key), packages)
     whole = draft / "whole"
+    host.remove_tree(whole)
     whole.mkdir()
     debs = sorted(archives.glob("*.deb"))
     for deb in debs:
         # Plain names: apt escapes the colon of an epoch, which a flat index would have to escape twice.
-        deb.rename(whole / deb.name.replace("%3a", "_"))
+        os.link(deb, whole / deb.name.replace("%3a", "_"))
     (whole / "Packages").write_text("".join(_index_entry(deb) for deb in sorted(whole.glob("*.deb"))))
     whole.rename(path(state, name))
     host.remove_tree(draft)
@@ -66,9 +69,10 @@ def _download(draft: Path, root: Path, packages: Sequence[str]) -> None:
     sources = host.lab_sources() or image.sources(root)
     (draft / "sources.list").write_text("".join(f"{source.line()}\n" for source in sources))
     apt_get = [*shell.DIES_WITH_US, "apt-get", "-q", *_apt_settings(draft, root)]
-    shell.run([*apt_get, "update"])
+    shell.run_with_progress([*apt_get, "update"], shown=r"(Get:.+)")
     try:
-        shell.run([*apt_get, "--yes", "--no-install-recommends", "--download-only", "install", *packages])
+        fetch = ["--yes", "--no-install-recommends", "--download-only", "install", *packages]
+        shell.run_with_progress([*apt_get, *fetch], shown=r"(Get:.+)")
     except errors.CommandFailed as failure:
         raise errors.LabError(
             f"could not fetch packages for Debian {apt_sources.SUITE}: {failure}", "check the names in the package list"

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,9 @@ STARTED_AT = time.monotonic()
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL")
 """Put before a long command: when this process is killed, the command, all it started and its mounts are gone too."""
 
+_LOCKS_HELD: set[int] = set()
+"""Inherited by every command: when this process is killed, its locks last until the commands it left have ended."""
+
 
 def say(message: str) -> None:
     """One progress line on standard error, so that standard output stays clean for `-o json`."""
@@ -24,7 +28,9 @@ def say(message: str) -> None:
 
 def run(argv: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> str:
     """Run to the end and return its standard output; a non-zero exit raises with the last lines it wrote."""
-    result = subprocess.run(argv, input=stdin, capture_output=True, env=environment, check=False)
+    result = subprocess.run(
+        argv, input=stdin, capture_output=True, env=environment, check=False, pass_fds=tuple(_LOCKS_HELD)
+    )
     if result.returncode != 0:
         text = (result.stderr or result.stdout).decode(errors="replace").strip()
         raise failed(argv, result.returncode, text.splitlines())
@@ -32,20 +38,29 @@ def run(argv: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, st
 
 
 def succeeds(argv: Sequence[str]) -> bool:
-    return subprocess.run(argv, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0
+    try:
+        run(argv)
+    except errors.CommandFailed:
+        return False
+    return True
 
 
-def run_with_progress(argv: Sequence[str], *, prefix: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run a long command; lines that start with `prefix` become progress lines, the rest is shown on failure."""
+def run_with_progress(argv: Sequence[str], *, shown: str) -> None:
+    """Run a long command; the first group of the pattern `shown` makes a progress line, the rest shows on failure."""
     log: list[str] = []
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        pass_fds=tuple(_LOCKS_HELD),
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             log.append(line.rstrip())
-            if line.startswith(prefix):
-                say("  " + line.removeprefix(prefix).strip())
+            if found := re.match(shown, line):
+                say(f"  {found[1]}")
     if process.returncode != 0:
         raise failed(argv, process.returncode, log)
 
@@ -58,7 +73,7 @@ def failed(argv: Sequence[str], exit_code: int, log: Sequence[str]) -> errors.Co
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold an exclusive lock. The kernel drops it when this process ends, however it ends."""
+    """Hold an exclusive lock. The kernel drops it when this process and its commands end, however they end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -67,8 +82,10 @@ def locked(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             say(f"waiting for another gpuaas-lab to finish with {what}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _LOCKS_HELD.add(descriptor)
         yield
     finally:
+        _LOCKS_HELD.discard(descriptor)
         os.close(descriptor)
 
 

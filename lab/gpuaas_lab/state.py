@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuaas_lab import errors, plan, shell
+from gpuaas_lab import errors, host, plan, shell
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        with shell.locked(self.state / "locks" / self.lab, f"lab {self.lab}"):
+        with shell.locked(host.LOCKS / self.lab, f"lab {self.lab}"):
             yield
 
     def load(self) -> plan.LabRecord | None:
@@ -48,6 +48,22 @@ class Store:
 
     def save(self, lab: plan.LabRecord) -> None:
         shell.write_atomically(self.folder / "lab.json", json.dumps(plan.to_json(lab), indent=1) + "\n")
+
+    def delete(self, folder: Path) -> None:
+        """Take a folder from its place at once, then delete it: what is half deleted never passes for whole."""
+        self.empty_trash()
+        if folder.exists():
+            host.unmount(host.mounts_under(folder))
+            self._trash.mkdir(parents=True)
+            folder.rename(self._trash / folder.name)
+            self.empty_trash()
+
+    def empty_trash(self) -> None:
+        host.remove_tree(self._trash)
+
+    @property
+    def _trash(self) -> Path:
+        return self.state / "trash" / self.lab
 
     def other_labs(self) -> list[plan.LabRecord]:
         names = [entry.name for entry in (self.state / "labs").glob("*") if entry.name != self.lab]

@@ -51,6 +51,12 @@ def test_a_host_without_a_free_subnet_is_told_so() -> None:
         plan.choose_subnet("local", ["10.0.0.0/8", "fd00::/8"])
 
 
+def test_a_subnet_is_taken_by_addresses_in_it_and_not_by_a_wider_route() -> None:
+    assert plan.is_taken("10.83.0.0/24", ["10.83.0.0/24"])
+    assert plan.is_taken("10.83.0.0/24", ["192.0.2.0/24", "10.83.0.1/32"])
+    assert not plan.is_taken("10.83.0.0/24", ["10.0.0.0/8", "10.83.1.0/24", "fd00::/8"])
+
+
 def test_nodes_get_the_address_of_their_number() -> None:
     record = lab("gpu-1", "gpu-2")
     assert [record.address(machine) for machine in record.machines.values()] == ["10.83.0.11", "10.83.0.12"]

@@ -2,9 +2,8 @@
 
 import json
 import os
-import signal
+import pty
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -12,32 +11,13 @@ from pathlib import Path
 
 import pytest
 from gpuaas_lab.snapshot import host_snapshot
+from lab_tool import LabTool, require_root
 
-pytestmark = [
-    pytest.mark.machines,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starting machines needs root"),
-]
+pytestmark = pytest.mark.machines
+require_root()
 
-LAB = "labtest"
-
-
-def command(*arguments: str) -> list[str]:
-    name, *rest = arguments
-    return [sys.executable, "-m", "gpuaas_lab.main", name, "--lab", LAB, *rest]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
-
-
-def lab(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-def on(machine: str, *argv: str) -> str:
-    return lab("exec", machine, "--", *argv)
+LAB = LabTool("labtest")
+command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
 
 
 def write_agent(path: Path, program: str) -> None:
@@ -48,10 +28,6 @@ def write_agent(path: Path, program: str) -> None:
         archive.writestr("gpuaas-agent.service", unit)
 
 
-def states() -> dict[str, str]:
-    return {entry["name"]: entry["state"] for entry in json.loads(lab("status", "-o", "json"))}
-
-
 def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -59,13 +35,21 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
         time.sleep(0.05)
 
 
+def read_to_end(terminal: int) -> str:
+    """All that comes from a terminal until its other side is closed, which Linux reports as an error."""
+    seen = b""
+    try:
+        while block := os.read(terminal, 4096):
+            seen += block
+    except OSError:
+        return seen.decode(errors="replace")
+    return seen.decode(errors="replace")
+
+
 @pytest.fixture(scope="module")
 def before() -> Iterator[set[str]]:
-    """The host without this lab; whatever a test does, the lab is gone afterwards."""
-    lab("image")
-    lab("down", "--purge")
-    yield host_snapshot(LAB)
-    lab("down", "--purge")
+    with LAB.absent() as snapshot:
+        yield snapshot
 
 
 @pytest.fixture
@@ -98,6 +82,25 @@ def test_two_ups_at_once_do_not_race() -> None:
 @pytest.mark.usefixtures("three_machines")
 def test_exec_passes_the_exit_code_through() -> None:
     assert run("exec", "gpu-1", "--", "sh", "-c", "exit 7").returncode == 7
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_console_is_a_root_shell_on_a_terminal_of_the_machine() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command("console", "gpu-1"), stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.write(ours, b"echo at=$(hostname) as=$(id -un) on=$(tty); exit 7\n")
+        seen = read_to_end(ours)
+    os.close(ours)
+    assert "at=gpu-1 as=root on=/dev/pts/" in seen
+    assert process.returncode == 7
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_console_needs_a_terminal_and_its_log_does_not() -> None:
+    refused = run("console", "gpu-1")
+    assert (refused.returncode, "gpuaas-lab exec --lab labtest gpu-1" in refused.stderr) == (64, True)
+    assert "systemd" in lab("console", "gpu-1", "--log")
 
 
 @pytest.mark.usefixtures("three_machines")
@@ -134,9 +137,26 @@ def test_a_machine_powered_off_from_inside_is_seen_as_stopped() -> None:
 @pytest.mark.usefixtures("three_machines")
 def test_a_cut_machine_is_unreachable_until_it_is_healed() -> None:
     lab("cut", "gpu-2")
+    assert LAB.status("network")["gpu-2"] == "cut"
     assert run("exec", "gpu-1", "--", "ping", "-c1", "-W1", "gpu-2").returncode != 0
     lab("heal", "gpu-2")
+    assert LAB.status("network")["gpu-2"] == "connected"
     on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_frozen_machine_hangs_until_it_is_thawed() -> None:
+    clock = "while sleep 0.1; do date +%s%N > /run/clock; done"
+    on("gpu-1", "systemd-run", "--quiet", "--unit=clock", "sh", "-c", clock)
+    wait_until(lambda: run("exec", "gpu-1", "--", "test", "-s", "/run/clock").returncode == 0)
+    lab("freeze", "gpu-1")
+    assert states()["gpu-1"] == "frozen"
+    stopped_at = on("gpu-1", "cat", "/run/clock")
+    assert on("gpu-1", "sh", "-c", "sleep 0.5; cat /run/clock") == stopped_at
+    lab("thaw", "gpu-1")
+    assert states()["gpu-1"] == "running"
+    wait_until(lambda: on("gpu-1", "cat", "/run/clock") != stopped_at)
+    on("gpu-1", "systemctl", "stop", "clock")
 
 
 @pytest.mark.usefixtures("three_machines")
@@ -163,8 +183,9 @@ def test_files_and_host_key_survive_down_and_up() -> None:
 
 @pytest.mark.usefixtures("three_machines")
 def test_a_machine_can_be_added_and_removed() -> None:
-    lab("add", "login")
+    assert "started" in lab("add", "login")
     on("gpu-1", "ping", "-c1", "-W5", "login")
+    assert "running" in lab("add", "login"), "adding it again changes nothing"
     lab("remove", "login")
     assert "login" not in states()
     assert run("exec", "login", "--", "true").returncode == 4
@@ -200,21 +221,11 @@ def test_down_leaves_nothing_after_every_fault(before: set[str]) -> None:
     lab("cut", "gpu-2")
     lab("kill", "gpu-3")
     lab("down")
-    assert host_snapshot(LAB) - before == set()
-
-
-def test_down_leaves_nothing_after_the_tool_was_killed_at_any_moment(before: set[str]) -> None:
-    for delay_s in (0.2, 0.3, 0.4, 0.5, 0.7):
-        process = subprocess.Popen(command("up", "--nodes", "3"), stdout=subprocess.DEVNULL)
-        time.sleep(delay_s)  # the moment of the kill, not a wait for something
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        lab("down")
-        assert host_snapshot(LAB) - before == set(), f"killed after {delay_s} s"
+    assert host_snapshot(LAB.name) - before == set()
 
 
 def test_purge_deletes_the_disks(before: set[str]) -> None:
     lab("up", "--nodes", "1")
     lab("down", "--purge")
     assert states() == {}
-    assert host_snapshot(LAB) - before == set()
+    assert host_snapshot(LAB.name) - before == set()

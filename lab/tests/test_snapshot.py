@@ -14,7 +14,8 @@ from gpuaas_lab import plan, snapshot
         f"link {plan.veth_name('other', 11)}",
         "cgroup /sys/fs/cgroup/unified/gpuaas-other",
         "cgroup /sys/fs/cgroup/unified/gpuaas-other/gpu-1/payload/gpuaas-agent.service",
-        "process 17 systemd-nspawn --quiet --machine=gpuaas-other-gpu-1",
+        "process 17 /gpuaas-other/gpu-1/supervisor / systemd-nspawn --quiet",
+        "process 18 /shell /var/lib/gpuaas/lab/labs/other/machines/gpu-1/root tar --extract",
         "run file /run/systemd/nspawn/propagate/gpuaas-other-gpu-1",
     ],
 )

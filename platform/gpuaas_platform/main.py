@@ -1,4 +1,4 @@
-"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail, rotate keys."""
+"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail, care for keys."""
 
 import argparse
 import asyncio
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import uvloop
 
-from gpuaas_platform import audit_command, custody_command, server
+from gpuaas_platform import audit_command, custody_command, server, unseal_command
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import clock, ids, logs
+from gpuaas_platform.kit import clock, ids, key_files, logs
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = """examples:
@@ -43,17 +43,24 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings = Settings(data_dir=Path(options.data).absolute(), database_url=options.database)
+    settings = Settings(
+        data_dir=Path(options.data).absolute(),
+        database_url=options.database,
+        custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")),
+    )
     if options.command == "audit":
         return audit_command.run(settings, options)
     if options.command == "custody":
-        return custody_command.run(settings)
+        return custody_command.run(settings, options)
+    if options.command == "unseal":
+        return unseal_command.run(settings, options)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
     logs.configure(options.log_level)
     settings = dataclasses.replace(
-        _with_oidc(settings, options),
+        _with_vault(_with_oidc(settings, options), options),
+        sealed=options.sealed,
         log_level=options.log_level,
         otlp_endpoint=options.otlp_endpoint,
         artifact_internal_hosts=tuple(options.artifact_internal_host or ()),
@@ -80,9 +87,11 @@ def _parser() -> argparse.ArgumentParser:
         if name == "server":
             _add_server_options(command)
             _add_oidc_options(command)
+            _add_custody_options(command)
         else:
             command.add_argument("--name", default="admin", help="name of the admin")
-    for command in [*audit_command.add_parser(commands), *custody_command.add_parser(commands)]:
+    others = [*audit_command.add_parser(commands), *custody_command.add_parser(commands)]
+    for command in [*others, unseal_command.add_parser(commands)]:
         _add_store_options(command)
     return parser
 
@@ -121,6 +130,43 @@ def _with_oidc(settings: Settings, options: argparse.Namespace) -> Settings:
         oidc_client_secret_file=secret_file,
         oidc_redirect_url=options.oidc_redirect_url,
     )
+
+
+def _add_custody_options(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("custody of secrets")
+    group.add_argument(
+        "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
+    )
+    for name, text, default in (
+        ("address", "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store", ""),
+        ("token-file", "file with the token for it; read again when the token is refused", ""),
+        ("mount", "where its KV version 2 engine is mounted", Settings.vault_mount),
+        ("prefix", "path below which this platform's secrets lie", Settings.vault_prefix),
+        ("ca-file", "authority of its certificate; empty: those the system trusts", ""),
+    ):
+        variable = f"GPUAAS_VAULT_{name.replace('-', '_').upper()}"
+        group.add_argument(f"--vault-{name}", default=os.environ.get(variable, default), help=f"{text} ({variable})")
+
+
+def _with_vault(settings: Settings, options: argparse.Namespace) -> Settings:
+    if not options.vault_address:
+        return settings
+    if not options.vault_token_file:
+        raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
+    return dataclasses.replace(
+        settings,
+        vault_address=options.vault_address,
+        vault_token_file=Path(options.vault_token_file),
+        vault_mount=options.vault_mount,
+        vault_prefix=options.vault_prefix,
+        vault_ca_file=Path(options.vault_ca_file) if options.vault_ca_file else None,
+    )
+
+
+def _given_key(credentials_directory: str) -> Path | None:
+    """The key as systemd gives it to a unit with LoadCredential or LoadCredentialEncrypted."""
+    path = Path(credentials_directory) / key_files.PLAIN
+    return path if credentials_directory and path.is_file() else None
 
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:

@@ -18,10 +18,14 @@ import uvicorn
 
 from gpuaas_platform import tls
 from gpuaas_platform.access import secrets_reconcile
+from gpuaas_platform.access.custody_routes import routes as custody_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
+from gpuaas_platform.capacity.agent_routes import routes as agent_routes
+from gpuaas_platform.capacity.allocation_keys_routes import routes as allocation_keys_routes
+from gpuaas_platform.capacity.node_routes import routes as node_routes
 from gpuaas_platform.capacity.routes import routes as capacity_routes
 from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.edge import http, listener
@@ -29,11 +33,27 @@ from gpuaas_platform.edge import reconcile as edge_reconcile
 from gpuaas_platform.identity.account_routes import routes as account_routes
 from gpuaas_platform.identity.people_routes import routes as people_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
+from gpuaas_platform.instances import grants_reconcile
 from gpuaas_platform.instances import reconcile as instances_reconcile
 from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
+from gpuaas_platform.instances.credential_routes import routes as credential_routes
+from gpuaas_platform.instances.grant_routes import routes as grant_routes
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.instances.secret_routes import routes as secret_routes
-from gpuaas_platform.kit import clock, db, embedded_custody, hub, keys, loop, migrate, openid, postgres, sqlite, tail
+from gpuaas_platform.kit import (
+    clock,
+    custody,
+    custody_choice,
+    db,
+    hub,
+    keys,
+    loop,
+    migrate,
+    openid,
+    postgres,
+    sqlite,
+    tail,
+)
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.record import heads as record_heads
@@ -52,8 +72,14 @@ DOMAINS: tuple[Routes, ...] = (
     catalog_routes,
     artifacts_routes,
     capacity_routes,
+    node_routes,
+    agent_routes,
+    allocation_keys_routes,
     instances_routes,
+    grant_routes,
     secret_routes,
+    credential_routes,
+    custody_routes,
     correlation_routes,
     usage_routes,
 )
@@ -100,7 +126,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             keys=keys.load(_keys_folder(settings)),
             clock=now,
             tails=tails,
-            custody=embedded_custody.EmbeddedCustody(database, settings.data_dir),
+            custody=_open_custody(settings, database),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
             openid=_openid_provider(settings),
@@ -137,6 +163,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         capacity_reconcile.TOPIC: capacity_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         instances_reconcile.TOPIC: instances_reconcile.sweep,
+        grants_reconcile.TOPIC: grants_reconcile.sweep,
         edge_reconcile.TOPIC: edge_reconcile.sweep,
         record_retention.TOPIC: record_retention.sweep,
     }
@@ -262,6 +289,13 @@ async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
     path = settings.data_dir / "gpuaas.sqlite"
     migrate.migrate_sqlite(path)
     return sqlite.SqliteDatabase(path, wakes.notify)
+
+
+def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
+    try:
+        return custody_choice.opened(settings, database)
+    except custody.CustodyError as error:
+        raise CannotStart("secrets cannot be kept", str(error)) from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

@@ -3,6 +3,7 @@
 Mutations are sent as dry runs, so asking changes nothing and the order of asking does not matter.
 """
 
+import base64
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +14,22 @@ import artifact_world
 import httpx
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import bindings, holds, identity, instances, operations, registry, runtime, secrets
+from gpuaas_contract import (
+    agents,
+    bindings,
+    credentials,
+    holds,
+    identity,
+    instances,
+    operations,
+    registry,
+    runtime,
+    secrets,
+    ssh_keys,
+)
 from gpuaas_contract.endpoint import Endpoint
-from platform_world import MANIFEST, PASSWORD, World, enrol_body, login_body, ssh_public_key
+from gpuaas_sdk.sealed import Recipient
+from platform_world import MANIFEST, PASSWORD, World, enrol_body, login_body, ssh_private_key, ssh_public_key
 
 AnyEndpoint = Endpoint[Any, Any]
 
@@ -89,8 +103,13 @@ async def cast(world: World) -> Cast:
         assert created.status_code == 202
         task = await world.next_task(node)
         assert task is not None
-        places[name].params["task_id"] = task["task_id"]
-    places["other_org"].params["task_id"] = places["absent"].params["task_id"] = "task_" + "0" * 26
+        places[name].params |= {"task_id": task["task_id"], "node_id": node.node_id}
+    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "1", "content": AGENT})
+    for place in places.values():
+        place.params.setdefault("task_id", "task_" + "0" * 26)
+        place.params.setdefault("node_id", "node_" + "0" * 26)
+        place.params["sha256"] = release.sha256
+    places["absent"].params["sha256"] = "0" * 64
     everywhere = frozenset(PLACES)
     only = {place: frozenset({place}) for place in PLACES}
     people = {
@@ -225,6 +244,8 @@ def _request(
     for level in ("org", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]
+    if endpoint.name == "access.credential.open":
+        params["delivery_id"] = params["credential_delivery_id"]
     if endpoint.name.startswith("artifacts.shared_"):
         params["artifact_id"] = params["shared_artifact_id"]
     return client.build_request(
@@ -259,8 +280,27 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "catalog.version.withdraw": {"reason": "matrix"},
         "catalog.entitlement.set": {"enabled": True},
         "capacity.enrolment.create": {"name": "made"},
+        "capacity.node.set": {"sku": "made", "region": "made", "reason": "matrix"},
+        **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("cordon", "uncordon", "drain", "retire")},
+        "capacity.node.inspect": {"type": "host.facts"},
+        "capacity.node.upgrade_agent": {"sha256": params["sha256"], "reason": "matrix"},
+        "capacity.agent_release.register": {"version": "1", "content": AGENT},
         "capacity.allocation.create": {},
+        **{f"capacity.allocation.{verb}": {"reason": "matrix"} for verb in ("release_used", "force_release")},
+        "capacity.allocation_keys.set": {"user_ids": []},
+        "ssh_key.create": {"public_key": _PUBLIC_KEY},
         "access.machine.grant": {"public_key": _PUBLIC_KEY},
+        "access.machine.revoke": {"reason": "matrix"},
+        "access.credential.create": {"name": "made", "private_key": _PRIVATE_KEY},
+        "access.credential.rotate": {"private_key": _PRIVATE_KEY},
+        "access.credential.revoke": {"reason": "matrix"},
+        "access.credential.deliver": {
+            "epoch": 1,
+            "credential_id": params["credential_id"],
+            "recipient_key": _RECIPIENT.public_key,
+        },
+        "access.credential.open": {"operation_id": params["operation_id"], "epoch": 1},
+        "custody.seal.open": {"passphrase": "matrix"},
         "apps.instance.create": {"name": "made", "app_slug": "toy", "topology": "pair", "inputs": {}},
         **{f"apps.instance.{verb}": {"reason": "matrix"} for verb in _VERBS},
         "apps.instance.upgrade": {"version": "1.1.0"},
@@ -310,7 +350,11 @@ def _artifact_body(name: str) -> Any:
 
 
 _VERBS = ("stop", "start", "restart", "rollback", "decommission")
+AGENT = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
+"""An archive with nothing in it."""
 _PUBLIC_KEY = ssh_public_key(Ed25519PrivateKey.generate())
+_PRIVATE_KEY = ssh_private_key()
+_RECIPIENT = Recipient()
 _USAGE = {
     "record_id": "matrix",
     "meter": "time",
@@ -333,7 +377,17 @@ def _absent(value: str) -> str:
     return f"{prefix}_{'0' * 26}" if rest else value
 
 
-_MORE_SECRETS = ("hold_id", "secret_id", "delivery_id", "correlation_id", "artifact_id", "artifact_delivery_id")
+_MORE_SECRETS = (
+    "hold_id",
+    "secret_id",
+    "delivery_id",
+    "grant_id",
+    "credential_id",
+    "credential_delivery_id",
+    "correlation_id",
+    "artifact_id",
+    "artifact_delivery_id",
+)
 
 
 async def _place(world: World, org_id: str, project_id: str, name: str) -> Place:
@@ -342,13 +396,21 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     entitled = await world.send(registry.BY_NAME["catalog.entitlement.set"], {"enabled": True}, app_slug="toy")
     assert entitled.status_code == 200
     controller = await world.service_account("controller")
-    deployed: instances.Deployed = await world.deploy(name)
+    credential = await world.credential()
+    deployed: instances.Deployed = await world.deploy(name, host_key=credential.credential_id)
     claim: runtime.Claim = await world.claim(controller, lease_s=15)
     assert claim.operation is not None
     operation_id = claim.operation.operation_id
     await world.call(runtime.ACCESS_PUBLISH, {"epoch": claim.epoch}, token=controller, operation_id=operation_id)
     asked = {"epoch": claim.epoch, "purpose": "role_join", "name": "made"}
     issued = await world.call(secrets.SECRET_ISSUE, asked, token=controller, operation_id=operation_id)
+    wanted = {
+        "epoch": claim.epoch,
+        "credential_id": credential.credential_id,
+        "recipient_key": _RECIPIENT.public_key,
+    }
+    delivered = await world.call(credentials.CREDENTIAL_DELIVER, wanted, token=controller, operation_id=operation_id)
+    granted = await world.machine_access(world.token, claim.members[0].allocation_id)
     held = await world.call(
         holds.HOLD_PLACE,
         {"name": "made", "kind": "no_removal", "reason": "matrix"},
@@ -362,6 +424,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     handed_out = await artifact_world.delivery(world, artifact)
     (shared,) = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
     person = await world.person(f"guest-of-{name}")
+    ssh_key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": _PUBLIC_KEY}, token=person.token)
     role = {"user_id": person.user_id, "role": "tenant_admin"}
     bound_org = await world.call(bindings.ORG_BINDING_CREATE, role, org_id=org_id)
     bound_above = await world.call(bindings.PLATFORM_BINDING_CREATE, {**role, "role": "platform_ops"})
@@ -379,6 +442,9 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "action": "paint",
         "secret_id": issued.secret.secret_id,
         "delivery_id": issued.delivery_id,
+        "grant_id": granted.grant_id,
+        "credential_id": credential.credential_id,
+        "credential_delivery_id": delivered.delivery_id,
         "correlation_id": claim.operation.correlation_id,
         "service_account_id": account.service_account_id,
         "key_id": key.key_id,
@@ -387,6 +453,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "platform_binding_id": bound_above.binding_id,
         "user_id": person.user_id,
         "session_id": "ses_" + "0" * 26,
+        "ssh_key_id": ssh_key.ssh_key_id,
         "artifact_id": artifact.artifact_id,
         "shared_artifact_id": shared.artifact_id,
         "artifact_delivery_id": handed_out.delivery_id,

@@ -10,7 +10,19 @@ import httpx
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import access, capacity, catalog, errors, identity, instances, node, operations, runtime, users
+from gpuaas_contract import (
+    access,
+    capacity,
+    catalog,
+    credentials,
+    errors,
+    identity,
+    instances,
+    node,
+    operations,
+    runtime,
+    users,
+)
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
@@ -38,6 +50,7 @@ MANIFEST: dict[str, Any] = {
             "head_allocation": {"type": "string", "x-gpuaas-picker": "allocation"},
             "hand_allocations": {"type": "array", "items": {"type": "string"}},
             "color": {"enum": ["red", "green"]},
+            "host_key": {"type": "string", "x-gpuaas-picker": "access_credential"},
         },
         "required": ["head_allocation", "hand_allocations"],
         "additionalProperties": False,
@@ -180,7 +193,7 @@ class World:
     async def allocation(self, name: str) -> capacity.Allocation:
         """An active allocation on a new node of that name."""
         found = await self.node(name)
-        created = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+        (created,) = (await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))).items
         await self.finish_task(found)
         return await self.call(capacity.ALLOCATION_GET, allocation_id=created.allocation_id)
 
@@ -189,12 +202,14 @@ class World:
         await self.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug="toy", version="1.0.0")
         await self.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
 
-    async def deploy(self, name: str = "one", hands: int = 1) -> instances.Deployed:
+    async def deploy(self, name: str = "one", hands: int = 1, **more: Any) -> instances.Deployed:
+        """`more` are inputs beside the allocations."""
         head = await self.allocation(f"{name}-head")
         others = [await self.allocation(f"{name}-hand-{number}") for number in range(hands)]
         inputs = {
             "head_allocation": head.allocation_id,
             "hand_allocations": [found.allocation_id for found in others],
+            **more,
         }
         body = instances.DeployInstance(name=name, app_slug="toy", topology="pair", inputs=inputs)
         return await self.call(instances.INSTANCE_CREATE, body)
@@ -221,8 +236,8 @@ class World:
         body = runtime.CompleteOperation(epoch=claim.epoch)
         return await self.call(runtime.COMPLETE, body, token=token, operation_id=claim.operation.operation_id)
 
-    async def running_instance(self, token: str, hands: int = 1) -> instances.Deployed:
-        deployed = await self.deploy(hands=hands)
+    async def running_instance(self, token: str, hands: int = 1, **more: Any) -> instances.Deployed:
+        deployed = await self.deploy(hands=hands, **more)
         claim = await self.claim(token)
         for member in claim.members:
             await self.report(token, claim, member.member_id, "provisioning", "joining", "ready")
@@ -234,6 +249,11 @@ class World:
 
     async def operation(self, operation_id: str) -> operations.Operation:
         return await self.call(operations.OPERATION_GET, operation_id=operation_id)
+
+    async def credential(self, name: str = "fleet", private_key: str = "") -> credentials.Credential:
+        """A customer's key in custody; a new one unless it is given."""
+        body = credentials.CreateCredential(name=name, private_key=private_key or ssh_private_key(), username="ops")
+        return await self.call(credentials.CREDENTIAL_CREATE, body)
 
     async def machine_access(self, token: str, allocation_id: str, **body: Any) -> access.MachineAccess:
         request = {"public_key": ssh_public_key(Ed25519PrivateKey.generate()), **body}
@@ -252,6 +272,13 @@ def login_body(found: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
     said = f"gpuaas-node-token\n{found.node_id}\n{timestamp_s}\n{nonce}".encode()
     signature = base64.b64encode(found.key.sign(said)).decode()
     return node.NodeLogin(node_id=found.node_id, timestamp_s=timestamp_s, nonce=nonce, signature=signature)
+
+
+def ssh_private_key() -> str:
+    raw = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    return raw.decode()
 
 
 def ssh_public_key(key: Ed25519PrivateKey) -> str:

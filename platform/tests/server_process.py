@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,9 @@ APP: dict[str, Any] = {
 class ServerProcess:
     """Use it as a context manager; it is killed at the end."""
 
-    def __init__(self, data: Path, database_url: str = "") -> None:
+    def __init__(self, data: Path, database_url: str = "", *, options: Sequence[str] = ()) -> None:
+        """`options` are more of the command `server`; further addresses to listen on among them."""
+        self._options = options
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = _free_port()
@@ -62,7 +64,7 @@ class ServerProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}"]
+            command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
@@ -133,13 +135,13 @@ class Cloud:
         enrolled = await self.call(node.ENROL, enrol_body(admitted.token, name, key), token="")
         body = login_body(Node(enrolled.node_id, name, key, ""), int(time.time()), uuid.uuid4().hex)
         token = (await self.call(node.NODE_TOKEN, body, token="")).access_token
-        allocation = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+        made = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
         given = (await self.call(node.TASK_NEXT, token=token)).task
         assert given is not None
         task_id = msgspec.json.decode(given.payload)["task_id"]
         result = {"status": "succeeded", "result": {}}
         await self.call(node.TASK_RESULT, result, token=token, task_id=task_id)
-        return allocation.allocation_id
+        return made.items[0].allocation_id
 
     async def make_event(self) -> str:
         """One event; the correlation id it carries."""

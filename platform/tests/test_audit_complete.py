@@ -7,13 +7,19 @@ from typing import Any
 
 import artifact_world
 import httpx
+from authorisation_matrix import AGENT
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
+    access,
     actions,
+    agents,
     artifacts,
     audit,
     bindings,
     capacity,
     catalog,
+    credentials,
+    custody,
     holds,
     identity,
     instances,
@@ -22,11 +28,13 @@ from gpuaas_contract import (
     runtime,
     secrets,
     sessions,
+    ssh_keys,
     usage,
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
-from platform_world import MANIFEST, PASSWORD, World
+from gpuaas_sdk.sealed import Recipient
+from platform_world import MANIFEST, PASSWORD, World, ssh_private_key, ssh_public_key
 from scripted_controller import CLUSTERED, Cluster, Controller, publish_version, take_exit
 
 NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
@@ -109,6 +117,25 @@ async def _tour(world: World) -> None:
     await _operations(world)
     await _app(world)
     await _artifacts(world)
+    await _nodes(world)
+
+
+async def _nodes(world: World) -> None:
+    found = await world.node("veteran")
+    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "2", "content": AGENT})
+    upgrade = {"sha256": release.sha256, "reason": "the new one is quieter"}
+    await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=found.node_id)
+    await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=found.node_id)
+    why = {"reason": "the fan is loud"}
+    await world.call(capacity.NODE_SET, {"sku": "old", "region": "local", **why}, node_id=found.node_id)
+    wishes: tuple[Endpoint[capacity.ChangeNode, Any], ...] = (
+        capacity.NODE_CORDON,
+        capacity.NODE_UNCORDON,
+        capacity.NODE_DRAIN,
+        capacity.NODE_RETIRE,
+    )
+    for endpoint in wishes:
+        await world.call(endpoint, why, node_id=found.node_id)
 
 
 async def _people(world: World, org_id: str) -> None:
@@ -162,10 +189,12 @@ async def _catalog(world: World) -> None:
 async def _app(world: World) -> None:
     """Deploy, use, break, tear down, give back."""
     token = await world.service_account()
-    deployed = await world.running_instance(token)
+    credential_id = (await world.credential()).credential_id
+    deployed = await world.running_instance(token, host_key=credential_id)
     instance_id = deployed.instance.instance_id
     spare = await world.allocation("spare")
-    await world.machine_access(world.token, spare.allocation_id)
+    granted = await world.machine_access(world.token, spare.allocation_id)
+    await world.call(access.GRANT_REVOKE, {"reason": "no longer needed"}, grant_id=granted.grant_id)
     add = {"kind": "add", "component_key": "hand", "allocation_ids": [spare.allocation_id]}
     await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=instance_id)
     claim = await world.claim(token)
@@ -177,12 +206,28 @@ async def _app(world: World) -> None:
     bundle = {"epoch": claim.epoch, "notes": ["hello"]}
     await world.call(runtime.ACCESS_PUBLISH, bundle, token=token, operation_id=operation_id)
     await _secrets_and_usage(world, token, claim)
+    await _credentials(world, token, claim, credential_id)
     failure = {"epoch": claim.epoch, "code": "boom", "message": "it broke", "failure_class": "needs_operator"}
     await world.call(runtime.FAIL, failure, token=token, operation_id=operation_id)
     free = await world.allocation("free")
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=free.allocation_id)
+    await _allocations(world)
     body = {"force": True, "reason": "no longer needed"}
     await world.call(instances.DECOMMISSION, body, instance_id=instance_id)
+
+
+async def _allocations(world: World) -> None:
+    """Keys come and go, then the machine is given back against every obstacle."""
+    key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": ssh_public_key(Ed25519PrivateKey.generate())})
+    found = await world.node("burnt")
+    (made,) = (await world.call(capacity.ALLOCATION_CREATE, {"node_name": "burnt"})).items
+    await world.finish_task(found)
+    here, why = {"allocation_id": made.allocation_id}, {"reason": "it burnt down"}
+    await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": []}, **here)
+    await world.call(ssh_keys.SSH_KEY_DELETE, ssh_key_id=key.ssh_key_id)
+    await world.call(capacity.ALLOCATION_RELEASE_USED, why, **here)
+    await world.finish_task(found, "failed")
+    await world.call(capacity.ALLOCATION_FORCE_RELEASE, why, **here)
 
 
 async def _operations(world: World) -> None:
@@ -213,6 +258,19 @@ async def _operations(world: World) -> None:
     remove = await cluster.operate("remove", second, force=True, reason="it burnt down")
     await (await controller.take()).fail("lost")
     await take_exit(world, remove, "tombstone")
+
+
+async def _credentials(world: World, token: str, claim: runtime.Claim, credential_id: str) -> None:
+    assert claim.operation is not None
+    operation_id, epoch = claim.operation.operation_id, claim.epoch
+    asked = {"epoch": epoch, "credential_id": credential_id, "recipient_key": Recipient().public_key}
+    delivered = await world.call(credentials.CREDENTIAL_DELIVER, asked, token=token, operation_id=operation_id)
+    opening = {"operation_id": operation_id, "epoch": epoch}
+    await world.call(credentials.CREDENTIAL_OPEN, opening, token=token, delivery_id=delivered.delivery_id)
+    renewed = {"private_key": ssh_private_key()}
+    await world.call(credentials.CREDENTIAL_ROTATE, renewed, credential_id=credential_id)
+    await world.call(credentials.CREDENTIAL_REVOKE, {"reason": "no longer needed"}, credential_id=credential_id)
+    await world.call(custody.UNSEAL, {"passphrase": "open already"})
 
 
 async def _secrets_and_usage(world: World, token: str, claim: runtime.Claim) -> None:

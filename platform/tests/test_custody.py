@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from gpuaas_platform import main
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import custody, envelope, key_ring
-from gpuaas_platform.kit.embedded_custody import FILE, EmbeddedCustody
+from gpuaas_platform.kit import custody, envelope
+from gpuaas_platform.kit.embedded_custody import EmbeddedCustody
+from gpuaas_platform.kit.key_files import PLAIN as FILE
+from gpuaas_platform.kit.key_files import PlainFile
+from gpuaas_platform.kit.key_ring import KeyRing
 
 VALUES = {"sec_one": b"first", "sec_two": b"\x00\xff binary", "sec_three": b"x" * 10_000}
 
@@ -24,7 +27,11 @@ async def kept(site: Site) -> EmbeddedCustody:
 
 def _opened_anew(site: Site) -> EmbeddedCustody:
     """As a process would that has just started; a batch of one makes every row a step of its own."""
-    return EmbeddedCustody(site.database, site.settings.data_dir, batch=1)
+    return EmbeddedCustody(site.database, _ring(site.settings.data_dir), batch=1)
+
+
+def _ring(folder: Path) -> KeyRing:
+    return KeyRing(PlainFile(folder / FILE))
 
 
 async def test_what_was_put_comes_back_also_in_another_process(site: Site, kept: EmbeddedCustody) -> None:
@@ -51,7 +58,7 @@ async def test_the_key_is_a_private_file_outside_the_database(site: Site, kept: 
     path = site.settings.data_dir / FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     rows = await site.database.reader.all("SELECT ref, key_id, wrapped_key, ciphertext FROM custody")
-    assert {row["key_id"] for row in rows} == set(key_ring.KeyRing(path).key_ids())
+    assert {row["key_id"] for row in rows} == set(_ring(site.settings.data_dir).key_ids())
     assert len({row["wrapped_key"] for row in rows}) == len(VALUES)
 
 
@@ -87,9 +94,9 @@ async def test_a_lost_key_file_is_said_and_never_replaced_by_a_new_key(site: Sit
 
 
 def test_of_two_processes_that_make_the_first_key_both_get_the_same(tmp_path: Path) -> None:
-    rings = [key_ring.KeyRing(tmp_path / FILE) for _ in range(2)]
-    rings[0]._create({"kek_a": envelope.new_key()})
-    rings[1]._create({"kek_b": envelope.new_key()})
+    rings = [_ring(tmp_path) for _ in range(2)]
+    rings[0].file.create({"kek_a": envelope.new_key()})
+    rings[1].file.create({"kek_b": envelope.new_key()})
     assert [ring.first() for ring in rings] == ["kek_a", "kek_a"]
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
@@ -120,7 +127,7 @@ async def test_a_rotation_that_dies_after_any_step_loses_nothing_and_can_be_done
         assert await restarted.get("sec_between", 1) == b"put between two rotations"
     again = _opened_anew(site)
     assert {ref: await again.get(ref, 1) for ref in VALUES} == VALUES
-    assert len(key_ring.KeyRing(site.settings.data_dir / FILE).key_ids()) == 1
+    assert len(_ring(site.settings.data_dir).key_ids()) == 1
 
 
 async def test_a_process_that_did_not_rotate_goes_on_with_the_new_key(site: Site, kept: EmbeddedCustody) -> None:
@@ -131,7 +138,7 @@ async def test_a_process_that_did_not_rotate_goes_on_with_the_new_key(site: Site
         assert await other.get("sec_one", 1) == b"first"
     assert await kept.get("sec_other", 1) == b"value"
     rows = await site.database.reader.all("SELECT DISTINCT key_id FROM custody")
-    assert [row[0] for row in rows] == key_ring.KeyRing(site.settings.data_dir / FILE).key_ids()
+    assert [row[0] for row in rows] == _ring(site.settings.data_dir).key_ids()
 
 
 async def test_two_rotations_do_not_run_at_once(site: Site, kept: EmbeddedCustody) -> None:
@@ -155,13 +162,13 @@ async def _rotate_and_die(found: EmbeddedCustody, steps: int) -> None:
 async def test_the_command_rotates_beside_a_running_server(
     site: Site, kept: EmbeddedCustody, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = key_ring.KeyRing(site.settings.data_dir / FILE).key_ids()
+    before = _ring(site.settings.data_dir).key_ids()
     arguments = ["--data", str(site.settings.data_dir), "--database", site.settings.database_url]
     monkeypatch.setattr("sys.argv", ["gpuaas-platform", "custody", "rotate", *arguments])
     with pytest.raises(SystemExit) as ended:
         await asyncio.to_thread(main.main)
     assert ended.value.code == 0
-    (present,) = key_ring.KeyRing(site.settings.data_dir / FILE).key_ids()
+    (present,) = _ring(site.settings.data_dir).key_ids()
     assert present not in before
     assert capsys.readouterr().out.splitlines()[-1] == f"key {present} is the only one in the file"
     assert {ref: await kept.get(ref, 1) for ref in VALUES} == VALUES

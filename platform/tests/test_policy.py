@@ -177,7 +177,7 @@ async def test_a_node_that_policy_refuses_is_passed_over_and_the_answer_says_why
         "b": "policy of project denies skus old (too slow)",
     }
     await world.node("c", region="eu-1", sku="big")
-    created = await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
+    (created,) = (await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())).items
     assert (created.node_name, created.region, created.sku) == ("c", "eu-1", "big")
 
 
@@ -199,7 +199,7 @@ async def test_one_allocation_too_many_is_refused_until_one_is_released(world: W
     await world.node("n2")
     await _set(world, "project", allocations_max=7)
     await _set(world, "org", allocations_max=1)
-    created = await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
+    (created,) = (await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())).items
     await world.finish_task(first)
     answer = await world.send(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
     assert (answer.status_code, answer.json()["code"]) == (422, "policy_denied")

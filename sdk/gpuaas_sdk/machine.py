@@ -5,8 +5,8 @@ One connection per machine, opened on first use, reused, and opened again after 
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 import asyncssh
@@ -45,6 +45,14 @@ else
   echo changed
 fi
 """
+
+
+# Ends with its caller: standard input closes when the connection does, whoever relays it.
+FOLLOW = """exec 3<&0 </dev/null
+{ cat <&3; kill $$; } >/dev/null 2>&1 &
+exec 3<&- tail -n "$2" -F -- "$1" 2>/dev/null
+"""
+FOLLOW_S_MAX = 3600
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -88,6 +96,8 @@ class Machine(Protocol):
     async def put(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> bool: ...
 
     async def get(self, path: str) -> bytes | None: ...
+
+    def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]: ...
 
 
 class MachineUnreachable(Temporary):
@@ -180,6 +190,19 @@ class SshMachine:
             raise CommandFailed(self.hostname, ("cat", path), Ran(status, "", stderr.decode(errors="replace")))
         return stdout
 
+    async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
+        """The last `lines` of a file, then each new one as it is written, for an hour at most.
+
+        The file may not exist yet, and may be rotated meanwhile. Leaving the loop ends it on the machine too."""
+        argv = ("sh", "-c", FOLLOW, "follow", path, str(lines))
+        command = shlex.join(_wrapped(argv, self.target.user, None, FOLLOW_S_MAX))
+        connection = await self._connected()
+        with self._answering(connection):
+            async with connection.create_process(command, errors="replace") as process:
+                while line := await process.stdout.readline():
+                    yield line.removesuffix("\n")
+        raise self._follow_ended(path, process.returncode)
+
     async def _execute(
         self, argv: tuple[str, ...], input: str | bytes, as_user: str | None, timeout_s: float
     ) -> tuple[int, bytes, bytes]:
@@ -194,17 +217,11 @@ class SshMachine:
 
     async def _reply(self, command: str, content: bytes, timeout_s: float) -> asyncssh.SSHCompletedProcess:
         connection = await self._connected()
-        try:
+        with self._answering(connection, late=f"no reply within {timeout_s:g} s"):
             async with asyncio.timeout(timeout_s):
                 if content:
                     return await connection.run(command, input=content, encoding=None, check=False)
                 return await connection.run(command, stdin=asyncssh.DEVNULL, encoding=None, check=False)
-        except TimeoutError as error:
-            await self._lost(connection)
-            raise self._unreachable(f"no reply within {timeout_s:g} s") from error
-        except (OSError, asyncssh.Error) as error:
-            await self._lost(connection)
-            raise self._unreachable(str(error) or type(error).__name__) from error
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._opening:
@@ -237,10 +254,23 @@ class SshMachine:
         except (OSError, asyncssh.Error) as error:
             raise self._unreachable(str(error) or type(error).__name__) from error
 
-    async def _lost(self, connection: asyncssh.SSHClientConnection) -> None:
-        connection.abort()
-        if self._connection is connection:
-            self._connection = None
+    @contextmanager
+    def _answering(self, connection: asyncssh.SSHClientConnection, late: str = "") -> Iterator[None]:
+        """Whatever goes wrong on the wire is one error to callers, and the next command opens a new connection."""
+        try:
+            yield
+        except (OSError, asyncssh.Error) as error:
+            connection.abort()
+            if self._connection is connection:
+                self._connection = None
+            raise self._unreachable(str(error) or late or type(error).__name__) from error
+
+    def _follow_ended(self, path: str, status: int | None) -> Temporary | CommandFailed:
+        if status is None:
+            return self._unreachable(f"the connection broke while {path} was followed")
+        if status == TIMED_OUT_STATUS:
+            return CommandTimedOut(f"on {self.hostname}: {path} was followed for longer than {FOLLOW_S_MAX} s")
+        return CommandFailed(self.hostname, ("tail", "-F", path), Ran(status, "", ""))
 
     def _unreachable(self, reason: str) -> MachineUnreachable:
         return MachineUnreachable(self.hostname, f"{self.target.host}:{self.target.port}", reason)

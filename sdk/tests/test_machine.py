@@ -8,6 +8,7 @@ import pwd
 import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -36,6 +37,7 @@ class Server:
         self.port = 0
         self.connections = 0
         self.acceptor: asyncssh.SSHAcceptor | None = None
+        self.commands: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         trusted = f"cert-authority {_public(self.authority)}\n{_public(self.user_key)}\n"
@@ -44,7 +46,7 @@ class Server:
             self.port,
             server_host_keys=[self.host_key],
             authorized_client_keys=asyncssh.import_authorized_keys(trusted),
-            process_factory=_run_here,
+            process_factory=self._run,
             encoding=None,
             acceptor=self._count,
         )
@@ -54,6 +56,10 @@ class Server:
         if self.acceptor is not None:
             self.acceptor.close()
             await self.acceptor.wait_closed()
+
+    async def ended(self) -> None:
+        """Once every command, also of a connection that is gone, came to its end."""
+        await asyncio.gather(*self.commands)
 
     def target(self, key: asyncssh.SSHKey | None = None, certificate: str | None = None) -> MachineTarget:
         return MachineTarget(
@@ -65,6 +71,9 @@ class Server:
             certificate=certificate,
         )
 
+    def _run(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
+        self.commands.append(asyncio.create_task(_run_here(process)))
+
     def _count(self, connection: asyncssh.SSHServerConnection) -> None:
         self.connections += 1
 
@@ -75,6 +84,7 @@ async def server() -> AsyncIterator[Server]:
     await running.start()
     yield running
     await running.stop()
+    await running.ended()
 
 
 @pytest.fixture
@@ -143,6 +153,56 @@ async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: SshMach
     assert await machine.get(str(tmp_path / "missing")) is None
 
 
+async def test_a_log_is_followed_from_its_last_lines_through_a_rotation(machine: SshMachine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("old\nlast\n")
+    seen = []
+    async with contextlib.aclosing(machine.follow(str(log), lines=1)) as following:
+        async for line in following:
+            seen.append(line)
+            if line == "last":
+                _append(log, "new")
+            elif line == "new":
+                log.rename(tmp_path / "daemon.log.1")
+                _append(log, "rotated")
+            else:
+                break
+    assert seen == ["last", "new", "rotated"]
+
+
+async def test_a_log_that_does_not_exist_yet_is_waited_for(machine: SshMachine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    async with contextlib.aclosing(machine.follow(str(log), lines=1)) as following:
+        first = asyncio.ensure_future(anext(following))
+        await machine.script('until pgrep -f -- "$1" >/dev/null; do sleep 0.05; done', f"^tail .*{log}")
+        _append(log, "here")
+        assert await first == "here"
+
+
+async def test_who_stops_following_leaves_nothing_running(server: Server, machine: SshMachine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("one\n")
+    async for line in machine.follow(str(log), lines=1):
+        assert line == "one"
+        break
+    await server.ended()
+
+
+async def test_a_connection_that_breaks_ends_following_on_both_sides(
+    server: Server, machine: SshMachine, tmp_path: Path
+) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("one\n")
+    following = machine.follow(str(log), lines=1)
+    assert await anext(following) == "one"
+    assert machine._connection is not None
+    machine._connection.abort()
+    with pytest.raises(MachineUnreachable, match=str(log)):
+        await anext(following)
+    await server.ended()
+    assert (await machine.run("echo", "back")).stdout == "back\n"
+
+
 async def test_many_commands_share_one_connection(server: Server, machine: SshMachine) -> None:
     await asyncio.gather(*(machine.run("true") for _ in range(5)))
     assert server.connections == 1
@@ -191,6 +251,11 @@ def test_other_users_than_root_go_through_sudo() -> None:
     assert _wrapped(("id",), "root", None, 60)[0] == "timeout"
 
 
+def _append(log: Path, line: str) -> None:
+    with log.open("a") as file:
+        file.write(f"{line}\n")
+
+
 def _public(key: asyncssh.SSHKey) -> str:
     return key.export_public_key().decode().strip()
 
@@ -198,8 +263,16 @@ def _public(key: asyncssh.SSHKey) -> str:
 async def _run_here(process: "asyncssh.SSHServerProcess[bytes]") -> None:
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_shell(process.command or "", stdin=pipe, stdout=pipe, stderr=pipe)
-    given = await process.stdin.read()
-    stdout, stderr = await child.communicate(given)
-    process.stdout.write(stdout)
-    process.stderr.write(stderr)
-    process.exit(child.returncode or 0)
+    giving = asyncio.create_task(_pump(process.stdin, child.stdin, close=True))
+    await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
+    process.exit(await child.wait())
+    await giving
+
+
+async def _pump(reader: Any, writer: Any, *, close: bool = False) -> None:
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    if close:
+        writer.close()

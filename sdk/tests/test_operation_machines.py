@@ -53,7 +53,7 @@ async def test_two_members_on_one_machine_share_its_connection(
 
 async def test_an_old_certificate_is_renewed_and_a_running_command_keeps_its_connection() -> None:
     now, fake, started, go_on = 0.0, FakeMachines(), asyncio.Event(), asyncio.Event()
-    owner = Machines(grant, fake.connect, clock=lambda: now)
+    owner = Machines(grant, fake.connect, lambda line: None, clock=lambda: now)
     machine = await owner.machine("a", "a")
     inner = fake.host("a").get
 

@@ -1,7 +1,8 @@
 """What a machine is made of, so that before and after can be compared: files, accounts, packages, units, processes.
 
 Left out, because any package installation anywhere changes them and they configure nothing: the package managers' own
-records, caches and logs, the account tools' backups, and the journal."""
+records, caches and logs, the account tools' backups, and the journal. Left out too: the agent's own list of ended
+grants, which it renews whenever a certificate is no longer good."""
 
 import json
 import subprocess
@@ -14,13 +15,14 @@ _SCAN = r"""
 import hashlib, json, os, pwd, grp, subprocess, sys
 
 SKIP = ("/proc", "/sys", "/dev", "/run", "/tmp", "/srv/packages", "/var/cache", "/var/log/journal", "/var/log/apt",
-        "/var/lib/apt", "/var/lib/dpkg", "/var/lib/ucf", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp")
+        "/var/lib/apt", "/var/lib/dpkg", "/var/lib/ucf", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp",
+        "/etc/gpuaas/ssh/revoked_", "/etc/gpuaas/ssh/.")
 SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.log", "/etc/passwd-", "/etc/shadow-",
               "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock", "/var/log/lastlog",
               "/var/log/wtmp", "/var/log/btmp", "/var/log/faillog"}
 
 # Processes of whoever looks, and services that systemd starts and ends on its own.
-PASSING = {"python3", "nsenter", "sshd", "sshd-session", "sudo", "dpkg-query", "systemctl",
+PASSING = {"python3", "nsenter", "ssh-keygen", "sshd", "sshd-session", "sudo", "dpkg-query", "systemctl",
            "systemd-timedat", "systemd-hostnam", "systemd-logind", "(sd-pam)"}
 
 def skipped(path):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import grp
 import os
 import pwd
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from gpuaas_agent import commands, files, log
+from gpuaas_agent import commands, files
 from gpuaas_agent.handlers import spec
 
 SUDOERS = Path("/etc/sudoers.d")
-SHARED_DIRECTORIES = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+"""The node's own disk, and what users can write to when it is mounted apart. Other disks belong to somebody else."""
 
 
 def uid_of(user: str) -> int | None:
@@ -26,6 +29,12 @@ def uid_of(user: str) -> int | None:
 
 def home_of(user: str) -> Path:
     return Path("/home") / user
+
+
+def key_files(user: str) -> list[str]:
+    """Files of public keys that may log in as the user."""
+    found = home_of(user) / ".ssh" / "authorized_keys"
+    return [str(found)] if found.is_file() else []
 
 
 def ensure(user: str) -> int:
@@ -64,15 +73,21 @@ def close(user: str) -> None:
 def remove_leftovers(user: str, uid: int) -> list[str]:
     """What the account owns outside its home; the next user may get the same uid and must not find it."""
     removed = [str(path) for path in _personal_files(user) if files.remove(path)]
-    for directory in SHARED_DIRECTORIES:
-        removed += remove_owned(directory, uid)
+    for top in FILE_SYSTEMS:
+        removed += remove_owned(top, uid, apart_from=home_of(user))
     return removed
 
 
-def remove(user: str) -> list[str]:
-    """Remove user, home, mail spool and group; also finishes a removal that was cut off."""
-    places = [home_of(user), Path("/var/mail") / user]
-    present = [place for place in places if os.path.lexists(place)]
+def left_behind(user: str, uid: int) -> list[str]:
+    """Look again: what the account still owns outside its home."""
+    found = {str(entry.path) for top in FILE_SYSTEMS for entry in _owned(top, uid, apart_from=home_of(user))}
+    return sorted(found)
+
+
+def remove(user: str) -> tuple[str, list[str]]:
+    """Remove user, home, mail spool and group, also after a removal that was cut off; the home and what else went."""
+    home, mail = home_of(user), Path("/var/mail") / user
+    present = [place for place in (home, mail) if os.path.lexists(place)]
     if uid_of(user) is not None:
         commands.run(["userdel", "--force", "--remove", user], timeout_s=600)
     for place in present:
@@ -80,26 +95,17 @@ def remove(user: str) -> list[str]:
     with contextlib.suppress(KeyError):
         grp.getgrnam(user)
         commands.run(["groupdel", user])
-    return [str(place) for place in present]
+    return str(home) if home in present else "", [str(place) for place in present if place != home]
 
 
-def remove_owned(top: Path, uid: int) -> list[str]:
+def remove_owned(top: Path, uid: int, apart_from: Path | None = None) -> list[str]:
     """Remove what this uid owns below a directory, following no link and staying on its file system."""
-    removed: list[str] = []
-    if not top.is_dir():
-        return removed
-    device = top.stat().st_dev
-    for parent, directories, names, descriptor in os.fwalk(str(top), topdown=False, follow_symlinks=False):
-        for name in (*names, *directories):
-            path = Path(parent, name)
-            try:
-                if _remove_entry(name, descriptor, uid, device):
-                    removed.append(str(path))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                # For example a folder in which another user has put a file.
-                log.event("left behind", level="warning", path=str(path), error=str(error))
+    removed = []
+    for entry in _owned(top, uid, apart_from):
+        # For example a folder in which another user has put a file: looking again will find it.
+        with contextlib.suppress(OSError):
+            entry.remove()
+            removed.append(str(entry.path))
     return removed
 
 
@@ -122,13 +128,48 @@ def _remove_tree(path: Path) -> None:
         path.unlink()
 
 
-def _remove_entry(name: str, descriptor: int, uid: int, device: int) -> bool:
-    # Relative to the open folder, so nobody can swap a folder for a link between look and removal.
-    found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    if found.st_uid != uid or found.st_dev != device:
-        return False
-    if stat.S_ISDIR(found.st_mode):
-        os.rmdir(name, dir_fd=descriptor)
-    else:
-        os.unlink(name, dir_fd=descriptor)
-    return True
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """Something in an open folder: nobody can swap the folder for a link between look and removal."""
+
+    path: Path
+    folder: int
+    is_directory: bool
+
+    def remove(self) -> None:
+        (os.rmdir if self.is_directory else os.unlink)(self.path.name, dir_fd=self.folder)
+
+
+def _owned(top: Path, uid: int, apart_from: Path | None = None) -> Iterator[_Entry]:
+    """What this uid owns below a directory, the deepest first, on the directory's own file system."""
+    try:
+        folder = os.open(str(top), _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        yield from _owned_in(top, folder, os.fstat(folder).st_dev, uid, apart_from)
+    finally:
+        os.close(folder)
+
+
+def _owned_in(path: Path, folder: int, device: int, uid: int, apart_from: Path | None) -> Iterator[_Entry]:
+    for name in os.listdir(folder):
+        inner = path / name
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            is_directory = stat.S_ISDIR(found.st_mode)
+            if inner == apart_from or (is_directory and found.st_dev != device):
+                continue
+            below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
+        except FileNotFoundError:
+            continue
+        if is_directory:
+            try:
+                yield from _owned_in(inner, below, device, uid, apart_from)
+            finally:
+                os.close(below)
+        if found.st_uid == uid:
+            yield _Entry(inner, folder, is_directory)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import facts
-from gpuaas_agent.handlers import accounts, owners, processes, spec, sshd
+from gpuaas_agent.handlers import accounts, owners, processes, spec, ssh_files, sshd, units
+
+PATHS_NAMED_MAX = 100
+"""So many of the files that went, or stayed, are named to the platform."""
 
 
 def provision(params: dict[str, Any]) -> dict[str, Any]:
@@ -23,16 +27,29 @@ def provision(params: dict[str, Any]) -> dict[str, Any]:
 def release(params: dict[str, Any]) -> dict[str, Any]:
     user = params["user"]
     if not owners.may_remove(user, params["allocation_id"]):
-        return {"removed": [], "processes_killed": 0}
+        return {"evidence": {}}
     # First no new session can begin, then the running ones end, then what they used goes; the claim goes last,
-    # so a release that was cut off is taken up again.
-    removed = sshd.distrust(user) + accounts.forbid_sudo(user)
-    killed = 0
+    # so a release that was cut off, or left something behind, is taken up again.
     uid = accounts.uid_of(user)
+    keys = accounts.key_files(user)
+    removed = sshd.distrust(user) + accounts.forbid_sudo(user)
+    told: dict[str, Any] = {"units": [], "processes_ended": 0, "left_behind": []}
     if uid is not None:
         accounts.close(user)
-        killed = processes.end_all(uid)
+        told["units"] = units.stop_all(user)
+        told["processes_ended"] = processes.end_all(uid)
         removed += accounts.remove_leftovers(user, uid)
-    removed += accounts.remove(user)
-    removed += owners.disown(user)
-    return {"removed": removed, "processes_killed": killed}
+        told["left_behind"] = accounts.left_behind(user, uid)[:PATHS_NAMED_MAX]
+    if told["left_behind"]:
+        return {"evidence": {**told, **sorted_out(removed)}}
+    home, others = accounts.remove(user)
+    removed += others + keys + owners.disown(user)
+    return {"evidence": {**told, "user": user if uid is not None else "", "home": home, **sorted_out(removed)}}
+
+
+def sorted_out(removed: list[str]) -> dict[str, list[str]]:
+    """What was removed, by what it was: whose certificates were let in, whose keys, and the rest."""
+    principals = [path for path in removed if Path(path).parent == ssh_files.PRINCIPALS]
+    keys = [path for path in removed if Path(path).name in (ssh_files.USER_CA.name, "authorized_keys")]
+    rest = [path for path in removed if path not in principals and path not in keys]
+    return {"principals": principals, "keys": keys, "files": rest[:PATHS_NAMED_MAX]}

@@ -26,6 +26,11 @@ def claim(user: str, allocation_id: str) -> None:
     files.write_atomic(CLAIMS / user, allocation_id.encode() + b"\n", 0o600)
 
 
+def is_of(user: str, allocation_id: str) -> bool:
+    """Whether the user was made for this allocation and is there."""
+    return _owner(user) == allocation_id and accounts.uid_of(user) is not None
+
+
 def may_remove(user: str, allocation_id: str) -> bool:
     """True if the user is this allocation's, False if it is gone or serves another one; foreign users are refused."""
     owner = _owner(user)

@@ -23,6 +23,14 @@ class HandlerError(Exception):
         self.code = code
 
 
+class TryLater(Exception):
+    """Nothing is decided yet: no result is recorded, and the platform delivers the task again."""
+
+
+class Replaced(TryLater):
+    """Another agent stands in this one's place and takes the task from here; this one ends."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Handler:
     params: Mapping[str, Check]
@@ -45,9 +53,23 @@ def text(pattern: str) -> Check:
     return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
 
 
+def whole_number(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
+
+
 def public_keys(value: object) -> bool:
     """A list of at least one OpenSSH public key, each on one line."""
     return isinstance(value, list) and len(value) > 0 and all(_is_public_key(key) for key in value)
+
+
+def serials(value: object) -> bool:
+    """A list of certificate serials; none at all is fine."""
+    return isinstance(value, list) and all(type(found) is int and 0 < found < 2**64 for found in value)
+
+
+def public_key_set(value: object) -> bool:
+    """The same, possibly empty: a complete set may be nobody's."""
+    return isinstance(value, list) and all(_is_public_key(key) for key in value)
 
 
 def _is_public_key(value: object) -> bool:
@@ -63,6 +85,11 @@ def _is_public_key(value: object) -> bool:
     return blob.startswith(len(kind).to_bytes(4, "big") + kind)
 
 
+SHA256 = text(r"[0-9a-f]{64}")
+DIGEST = text(r"sha256:[0-9a-f]{64}")
+DELIVERY_ID = text(r"dlv_[A-Za-z0-9]{1,100}")
+TOKEN = text(r"[!-~]{1,200}")
+SIZE_BYTES_MAX = 2**53
 USER = text(r"[a-z][a-z0-9-]{0,30}")
 ALLOCATION_ID = text(r"[a-z]+_[A-Za-z0-9]{1,100}")
 PRINCIPAL = text(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")

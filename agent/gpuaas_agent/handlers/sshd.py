@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 
 from gpuaas_agent import commands, facts, files
-from gpuaas_agent.handlers import spec
+from gpuaas_agent.handlers import revocation, spec
+from gpuaas_agent.handlers.ssh_files import PRINCIPALS, TRUST, USER_CA
 
-TRUST = Path("/etc/gpuaas/ssh")
-USER_CA = TRUST / "user_ca.pub"
-PRINCIPALS = TRUST / "principals"
 DROP_IN = Path("/etc/ssh/sshd_config.d/50-gpuaas.conf")
 RELOAD_DUE = TRUST / "reload-due"
 """There while the drop-in may differ from what sshd has loaded, so a crash in between costs no reload."""
@@ -20,12 +18,13 @@ RELOAD_TIMEOUT_S = 15.0
 
 
 def drop_in_text() -> str:
-    # Without AuthorizedPrincipalsFile a certificate naming "root" would log in as root.
-    return (
-        "# Made by the GPUaaS node agent; removed with the node's last allocation.\n"
-        f"TrustedUserCAKeys {USER_CA}\n"
-        f"AuthorizedPrincipalsFile {PRINCIPALS}/%u\n"
-    )
+    lines = "".join(f"{name} {value}\n" for name, value in _settings().items())
+    return f"# Made by the GPUaaS node agent; removed with the node's last allocation.\n{lines}"
+
+
+def _settings() -> dict[str, str]:
+    # Without a list of principals of its own a certificate naming "root" would log in as root.
+    return {"TrustedUserCAKeys": str(USER_CA), **revocation.settings()}
 
 
 def trust(user: str, principal: str, ca_public_keys: list[str]) -> None:
@@ -34,7 +33,8 @@ def trust(user: str, principal: str, ca_public_keys: list[str]) -> None:
         raise spec.HandlerError("sshd_missing", f"{DROP_IN.parent} is not there; is openssh-server installed?")
     files.make_directory(PRINCIPALS, 0o755)
     files.put(PRINCIPALS / user, principal.encode() + b"\n", 0o644)
-    # Both files are read by sshd at every login, so only the drop-in needs a reload.
+    revocation.prepare()
+    # These files are read by sshd at every login, so only the drop-in needs a reload.
     files.put(USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
     if files.read(DROP_IN) == drop_in_text().encode() and files.read(RELOAD_DUE) is None:
         return
@@ -64,6 +64,7 @@ def distrust(user: str) -> list[str]:
         files.remove(RELOAD_DUE)
     if files.remove(USER_CA):
         removed.append(str(USER_CA))
+    removed += revocation.remove()
     for directory in (PRINCIPALS, TRUST):
         with contextlib.suppress(OSError):
             directory.rmdir()
@@ -72,7 +73,7 @@ def distrust(user: str) -> list[str]:
 
 def ignored_settings(effective: str) -> list[str]:
     """Which of our settings sshd does not use, given the output of `sshd -T`; the first file that sets one wins."""
-    wanted = {"trustedusercakeys": str(USER_CA), "authorizedprincipalsfile": f"{PRINCIPALS}/%u"}
+    wanted = {name.lower(): value for name, value in _settings().items()}
     pairs = [line.split(" ", 1) for line in effective.splitlines() if " " in line]
     used = {pair[0].lower(): pair[1].strip() for pair in pairs}
     return sorted(name for name, value in wanted.items() if used.get(name) != value)

@@ -64,6 +64,10 @@ class Platform:
         self.public_keys: dict[str, str] = {}
         self.access_tokens: dict[str, str] = {}
         self.results: list[tuple[str, dict[str, Any]]] = []
+        self.artifacts: dict[str, tuple[str, bytes]] = {}
+        """Token and content by delivery."""
+        self.agent_releases: dict[str, bytes] = {}
+        """By the digest they are asked for, which an attacker may not hold them to."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
         self._directory = directory
@@ -104,7 +108,8 @@ class Platform:
         with self._changed:
             while not condition():
                 left_s = deadline_s - time.monotonic()
-                assert left_s > 0, f"did not happen within {timeout_s} s; seen: {self.seen()}"
+                last = [f"{request.method} {request.path}" for request in self.requests[-10:]]
+                assert left_s > 0, f"did not happen within {timeout_s} s; last seen: {last}, results: {self.results}"
                 self._changed.wait(min(left_s, 0.1))
 
     def seen(self, method: str = "", path: str = "") -> list[Request]:
@@ -130,7 +135,7 @@ class Platform:
     def forget_access_tokens(self) -> None:
         self.access_tokens.clear()
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def answer(self, request: Request) -> dict[str, Any] | bytes:
         self.requests.append(request)
         answer = self._route(request)
         self.before_answer(request)
@@ -140,8 +145,10 @@ class Platform:
         with self._changed:
             self._changed.notify_all()
 
-    def _route(self, request: Request) -> dict[str, Any]:
+    def _route(self, request: Request) -> dict[str, Any] | bytes:
         path = urllib.parse.urlsplit(request.path).path
+        if path.startswith("/api/v1/artifact-content/"):
+            return self._artifact(path.split("/")[-1], request)
         public = {"/node/v1/trust": self._trust, "/node/v1/enrol": self._enrol, "/node/v1/token": self._token}
         if path in public:
             return public[path](request)
@@ -151,6 +158,8 @@ class Platform:
             return {"heartbeat_interval_s": self.heartbeat_interval_s}
         if path == "/node/v1/tasks":
             return {"task": self._next_task(request)}
+        if path.startswith("/node/v1/agent-releases/"):
+            return self._agent_release(path.split("/")[-1])
         return self._result(path.split("/")[-2], request)
 
     def _trust(self, _request: Request) -> dict[str, Any]:
@@ -179,16 +188,30 @@ class Platform:
     def _caller(self, request: Request) -> str | None:
         return self.access_tokens.get(request.headers.get("Authorization", "").replace("Bearer ", ""))
 
+    def _artifact(self, delivery_id: str, request: Request) -> bytes:
+        token, content = self.artifacts.get(delivery_id, ("", b""))
+        if not token or request.headers.get("Authorization") != f"Bearer {token}":
+            raise Problem(404, "not_found")
+        return content
+
+    def _agent_release(self, sha256: str) -> dict[str, Any]:
+        if sha256 not in self.agent_releases:
+            raise Problem(404, "not_found")
+        return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
+
     def _next_task(self, request: Request) -> dict[str, str] | None:
+        """The first of the queue; it stays there until its result is in."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
         with self._changed:
             self._changed.wait_for(lambda: bool(self._queue) or self._server is None, float(query["wait_s"][0]))
-            return self._queue.pop(0) if self._queue and self._server is not None else None
+            return self._queue[0] if self._queue and self._server is not None else None
 
     def _result(self, task_id: str, request: Request) -> dict[str, Any]:
         status = self.refuse_result()
         if status is not None:
             raise Problem(status, "refused_by_the_test")
+        with self._changed:
+            self._queue = [task for task in self._queue if json.loads(task["payload"])["task_id"] != task_id]
         self.results.append((task_id, request.body))
         return {"task_id": task_id}
 
@@ -225,11 +248,13 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
             request = Request(self.command, self.path, dict(self.headers), json.loads(content) if content else None)
             try:
                 status, answer = 200, platform.answer(request)
+                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             except Problem as problem:
-                status, answer = problem.status, {"code": problem.code, "message": "said by the test"}
+                status = problem.status
+                content = json.dumps({"code": problem.code, "message": "said by the test"}).encode()
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.wfile.write(content)
             platform.announce()
 
     return Handler

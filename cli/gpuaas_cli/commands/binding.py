@@ -8,7 +8,6 @@ import typer
 from gpuaas_contract import bindings, permissions
 from gpuaas_contract.bindings import BindRole, RoleBinding
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.errors import PermissionDenied
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_cli import failures, kinds, lookup, running, scopes, session
@@ -79,7 +78,7 @@ def grant(
 
     async def work(opened: session.Session) -> RoleBinding:
         scope = await scopes.find(opened, platform=platform, org=org)
-        body = BindRole(user_id=await _user_id(opened, user), role=role)
+        body = BindRole(user_id=await lookup.user_id(opened, user), role=role)
         path: dict[str, Any] = scope.path
         return await opened.call(_AT[scope.level].create, body, dry_run=dry_run, **path)
 
@@ -108,13 +107,3 @@ def revoke(
     flags = running.flags_of(context)
     kinds.show_one(flags, "bindings", session.run(flags, work))
     return failures.OK
-
-
-async def _user_id(opened: session.Session, named: str) -> str:
-    """Only the platform's own may look people up by name; others name them by id."""
-    if named.startswith("user_"):
-        return named
-    try:
-        return (await lookup.user(opened, named)).user_id
-    except PermissionDenied as error:
-        raise failures.usage("You may not look people up by name", "Ask them for the id in gpuaas whoami") from error

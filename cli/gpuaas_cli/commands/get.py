@@ -21,9 +21,9 @@ def get(
 ) -> int:
     """List things, or show one.
 
-    KIND is one of orgs, projects, users, bindings, service-accounts, nodes, allocations, apps, entitlements, artifacts,
-    trust-keys, instances, members, operations, controllers, events, audit, usage; singular and short forms (inst,
-    alloc, op, sa) work too.
+    KIND is one of orgs, projects, users, bindings, service-accounts, nodes, allocations, grants, credentials, ssh-keys,
+    apps, entitlements, artifacts, trust-keys, instances, members, operations, controllers, events, audit, usage;
+    singular and short forms (inst, alloc, op, sa) work too.
     Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE.
 
     Example: gpuaas get members --instance slurm

@@ -1,16 +1,36 @@
-"""`gpuaas node`: let nodes in."""
+"""`gpuaas node`: let nodes in, look at them, take them out of use."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import msgspec
 import typer
-from gpuaas_contract.capacity import ENROLMENT_CREATE, CreateEnrolmentToken
+from gpuaas_contract.capacity import (
+    ENROLMENT_CREATE,
+    NODE_ALLOCATIONS,
+    NODE_CORDON,
+    NODE_DRAIN,
+    NODE_GET,
+    NODE_RETIRE,
+    NODE_SET,
+    NODE_UNCORDON,
+    ChangeNode,
+    CreateEnrolmentToken,
+    Node,
+    NodeAllocation,
+    SetNode,
+)
+from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, output, running, session
+from gpuaas_cli import failures, kinds, lookup, machine_story, options, output, running, session
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.options import DryRun, NeededReason
 
 app = running.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+NodeNames = Annotated[list[str], typer.Argument(metavar="NODE", help="Names or ids.")]
 
 
 @app.callback()
@@ -40,4 +60,130 @@ def token(
     output.talk(f"Works once, for a node named {name}, until {output.clock_time(made.expires_at)}.")
     if made.ca_sha256:
         output.talk(f"The node must find the authority {made.ca_sha256}.")
+    return failures.OK
+
+
+@running.command(app, "list")
+def list_nodes(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also retired ones.")] = False,
+) -> int:
+    """Every node.
+
+    Example: gpuaas node list -o wide
+    """
+    kinds.list_all(running.flags_of(context), "nodes", kinds.Filters(everything=everything))
+    return failures.OK
+
+
+@running.command(app)
+def get(context: typer.Context, node: NodeName) -> int:
+    """One node: what it is, how it is, whose work is on it.
+
+    Example: gpuaas node get gpu-1
+    """
+
+    async def work(opened: session.Session) -> tuple[Node, list[NodeAllocation]]:
+        found = await lookup.node(opened, node)
+        whole = await opened.call(NODE_GET, node_id=found.node_id)
+        return whole, (await opened.call(NODE_ALLOCATIONS, node_id=found.node_id)).items
+
+    flags = running.flags_of(context)
+    found, allocations = session.run(flags, work)
+    if flags.output in ("json", "yaml", "name"):
+        kinds.show_one(flags, "nodes", found)
+    else:
+        print("\n".join(machine_story.of_node(found, allocations)))
+    return failures.OK
+
+
+@running.command(app, "set")
+def set_node(
+    context: typer.Context,
+    nodes: NodeNames,
+    reason: NeededReason,
+    sku: Annotated[str, typer.Option(help="What it is sold as; left out, it stays.")] = "",
+    region: Annotated[str, typer.Option(help="Where it stands; left out, it stays.")] = "",
+    dry_run: DryRun = False,
+) -> int:
+    """Say what nodes are sold as and where they stand; allocations they carry keep what they were given.
+
+    Example: gpuaas node set gpu-1 gpu-2 --sku h100x8 --reason "new cards"
+    """
+    if not (sku or region):
+        raise failures.usage("Nothing is to be set", "gpuaas node set NODE --sku SKU --reason REASON")
+
+    async def change(opened: session.Session, found: Node) -> Node:
+        read = await opened.client.read(NODE_GET, node_id=found.node_id)
+        body = SetNode(sku=sku or read.answer.sku, region=region or read.answer.region, reason=reason)
+        return await opened.call(NODE_SET, body, if_match=read.etag, dry_run=dry_run, node_id=found.node_id)
+
+    return _each(running.flags_of(context), nodes, change)
+
+
+@running.command(app)
+def cordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
+    """Keep new allocations away from nodes; what they carry stays.
+
+    Example: gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
+    """
+    return _each(running.flags_of(context), nodes, _moving(NODE_CORDON, reason, dry_run=dry_run))
+
+
+@running.command(app)
+def uncordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
+    """Let cordoned or draining nodes take allocations again.
+
+    Example: gpuaas node uncordon gpu-1 --reason "firmware is done"
+    """
+    return _each(running.flags_of(context), nodes, _moving(NODE_UNCORDON, reason, dry_run=dry_run))
+
+
+@running.command(app)
+def drain(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
+    """Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
+
+    Example: gpuaas node drain gpu-1 --reason "bad fan"
+    """
+    flags, body = running.flags_of(context), ChangeNode(reason=reason)
+    left: dict[str, list[NodeAllocation]] = {}
+
+    async def change(opened: session.Session, found: Node) -> Node:
+        drained = await opened.call(NODE_DRAIN, body, dry_run=dry_run, node_id=found.node_id)
+        left[found.name] = drained.allocations
+        return drained.node
+
+    _each(flags, nodes, change)
+    for line in machine_story.of_drain(left):
+        output.talk(line)
+    return failures.OK
+
+
+@running.command(app)
+def retire(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
+    """End the identity of nodes for good; refused while an allocation is on them.
+
+    Example: gpuaas node retire gpu-1 --reason "sold"
+    """
+    return _each(running.flags_of(context), nodes, _moving(NODE_RETIRE, reason, dry_run=dry_run))
+
+
+Change = Callable[[session.Session, Node], Awaitable[Node]]
+
+
+def _moving(endpoint: Endpoint[ChangeNode, Node], reason: str, *, dry_run: bool) -> Change:
+    async def change(opened: session.Session, found: Node) -> Node:
+        return await opened.call(endpoint, ChangeNode(reason=reason), dry_run=dry_run, node_id=found.node_id)
+
+    return change
+
+
+def _each(flags: Flags, named: list[str], change: Change) -> int:
+    """All names are found before the first node changes, so that a typo changes nothing."""
+
+    async def work(opened: session.Session) -> list[Node]:
+        found = [await lookup.node(opened, name) for name in options.words(named)]
+        return [await change(opened, one) for one in found]
+
+    kinds.show_list(flags, "nodes", session.run(flags, work))
     return failures.OK

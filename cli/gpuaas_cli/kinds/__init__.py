@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuaas_cli import output, session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.kinds import artifacts, capacity, catalog, instances, people, record
+from gpuaas_cli.kinds import access, artifacts, capacity, catalog, instances, people, record
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
 
@@ -13,6 +13,7 @@ NO_FILTERS = Filters()
 KINDS: tuple[Kind, ...] = (
     *people.KINDS,
     *capacity.KINDS,
+    *access.KINDS,
     *catalog.KINDS,
     *artifacts.KINDS,
     *instances.KINDS,

@@ -10,8 +10,11 @@ from gpuaas_cli.output import Column, age
 from gpuaas_cli.session import Session
 
 
-async def _nodes(session: Session, _: Filters) -> Sequence[Any]:
-    return sorted(await session.every(NODE_LIST), key=lambda node: node.name)
+async def _nodes(session: Session, filters: Filters) -> Sequence[Any]:
+    found = await session.every(NODE_LIST)
+    if filters.everything:
+        found += await session.every(NODE_LIST, query={"admin_state": "retired"})
+    return sorted(found, key=lambda node: node.name)
 
 
 async def _allocations(session: Session, filters: Filters) -> Sequence[Any]:
@@ -27,6 +30,7 @@ KINDS: tuple[Kind, ...] = (
         (
             Column("NAME", lambda one: one.name),
             Column("STATUS", lambda one: one.status),
+            Column("STATE", lambda one: one.admin_state),
             Column("GPUS", lambda one: str(len(one.facts.gpus))),
             Column("CPUS", lambda one: str(one.facts.cpus)),
             Column("MEMORY_MB", lambda one: str(one.facts.memory_mb)),
@@ -37,6 +41,7 @@ KINDS: tuple[Kind, ...] = (
             Column("AGENT", lambda one: one.agent_version, wide=True),
             Column("NODE", lambda one: one.node_id, wide=True),
             Column("ALLOCATION", lambda one: one.allocation_id or ""),
+            Column("WHY", lambda one: one.admin_reason),
         ),
         lambda one: one.name,
         lambda one: (one.name, one.node_id),
@@ -54,6 +59,7 @@ KINDS: tuple[Kind, ...] = (
             Column("USED_BY", lambda one: ",".join(one.used_by_instance_ids)),
             Column("AGE", lambda one: age(one.created_at)),
             Column("SKU", lambda one: one.sku, wide=True),
+            Column("REGION", lambda one: one.region, wide=True),
             Column("USER", lambda one: one.username_on_node, wide=True),
             Column("CORRELATION", lambda one: one.correlation_id, wide=True),
             Column("REASON", lambda one: one.status_reason),

@@ -2,12 +2,13 @@
 
 import functools
 
+from gpuaas_platform.access import keeping
 from gpuaas_platform.access import secrets_service as service
 from gpuaas_platform.access import secrets_store as store
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.kit import db
 
-TOPIC = service.TOPIC
+TOPIC = keeping.TOPIC
 _BATCH = 100
 
 

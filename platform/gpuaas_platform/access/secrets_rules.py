@@ -3,6 +3,7 @@
 import base64
 import datetime
 from dataclasses import dataclass
+from typing import Any
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
@@ -13,7 +14,7 @@ MINTED_BYTES = 32
 
 @dataclass(frozen=True)
 class HeldOperation:
-    """An operation that the caller holds with its newest epoch, as far as secrets are concerned."""
+    """An operation that the caller holds with its newest epoch, as far as secrets and credentials are concerned."""
 
     operation_id: str
     instance_id: str
@@ -23,6 +24,8 @@ class HeldOperation:
     correlation_id: str
     purposes: tuple[SecretPurpose, ...]
     """What the app's manifest declares."""
+    inputs: tuple[dict[str, Any], ...] = ()
+    """What people gave the instance, and the operation."""
 
 
 def check_purpose(held: HeldOperation, purpose: SecretPurpose) -> None:

@@ -1,84 +1,42 @@
-"""Issue runtime secrets, hand each delivery out once, end them. Called by `instances`, which knows who holds what.
+"""Issue runtime secrets, hand each delivery out once, end them. Called by `instances`, which knows who holds what."""
 
-Values are in custody, which may be another server, so they move outside transactions. The database says first that a
-value is going to be there and until when: whatever is interrupted, `secrets_reconcile` takes it out again.
-"""
-
-import contextlib
 import datetime
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
-import structlog
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import SecretChanged
 from gpuaas_contract.secrets import IssuedSecret, IssueSecret, OpenedDelivery, RuntimeSecret, SecretState
 
+from gpuaas_platform.access import deliveries, keeping
 from gpuaas_platform.access import secrets_rules as rules
 from gpuaas_platform.access import secrets_store as store
+from gpuaas_platform.access.deliveries import Delivery, FindHeld
 from gpuaas_platform.access.secrets_rules import HeldOperation
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import custody, db, ids
+from gpuaas_platform.kit import db, ids
 from gpuaas_platform.record import service as record
-
-log = structlog.get_logger()
-
-TOPIC = "secrets"
-"""Wakes the loop that destroys values."""
-FindHeld = Callable[[db.Reader], Awaitable[HeldOperation]]
-"""Finds the operation a call names and refuses whoever does not hold it."""
-
-_RESERVED_FOR = datetime.timedelta(seconds=60)
-_RESERVED_AT_LEAST = datetime.timedelta(seconds=30)
-"""With less left a reservation is not relied on: the clock of another process may be ahead."""
-_VERSION = 1
-"""In custody: a secret id is used for one value only."""
 
 
 async def issue(call: Call, find_held: FindHeld, body: IssueSecret) -> IssuedSecret:
-    secret_id, write = ids.new("sec"), call.site.database.write
     value = body.value or rules.minted(os.urandom(rules.MINTED_BYTES))
 
-    async def begin(tx: db.Tx) -> IssuedSecret | None:
-        held = await _allowed(tx, find_held, body)
-        found = await _deliver_present(tx, call, held, body)
-        if found is None:
-            await store.reserve(tx, secret_id, call.site.clock() + _RESERVED_FOR)
-        return found
+    async def find(tx: db.Tx) -> IssuedSecret | None:
+        held = await find_held(tx)
+        rules.check_purpose(held, body.purpose)
+        return await _deliver_present(tx, call, held, body)
 
-    async def finish(tx: db.Tx) -> IssuedSecret:
-        held = await _allowed(tx, find_held, body)
-        found = await _deliver_present(tx, call, held, body)
-        return found or await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
+    async def make(tx: db.Tx, secret_id: str) -> IssuedSecret:
+        held = await find_held(tx)
+        return await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
 
-    async def rehearse(tx: db.Tx) -> IssuedSecret:
-        return await begin(tx) or await finish(tx)
-
-    if call.dry_run:
-        return await write(rehearse)
-    found = await write(begin)
-    if found is None:
-        with _custody_errors():
-            await call.site.custody.put(secret_id, value.encode())
-        found = await write(finish)
-    return found
+    return await keeping.keep(call, value.encode(), find, make)
 
 
 async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> OpenedDelivery:
-    """The delivery counts as opened before the value leaves custody: shown at most once, whatever fails in between."""
-    secret, is_first = await call.site.database.write(lambda tx: _open(tx, call, find_held, delivery_id))
-    if not is_first:
-        raise errors.SecretAlreadyDelivered(
-            "This delivery was opened before.",
-            details={"secret_id": secret.secret_id},
-            fix="Issue the secret again for a new delivery of the same value; if nobody of yours opened it, revoke it.",
-        )
-    value = ""
-    if not call.dry_run:
-        with _custody_errors():
-            value = (await call.site.custody.get(secret.secret_id, _VERSION)).decode()
-    return OpenedDelivery(delivery_id=delivery_id, secret=secret, value=value)
+    _, secret, value = await deliveries.open_once(call, find_held, delivery_id, _Secrets(call))
+    return OpenedDelivery(delivery_id=delivery_id, secret=secret, value=value.decode())
 
 
 async def revoke(tx: db.Tx, call: Call, instance_id: str, secret_id: str) -> RuntimeSecret:
@@ -97,16 +55,36 @@ async def end_all(tx: db.Tx, origin: Origin, instance_id: str, reason: str) -> N
 async def end(tx: db.Tx, origin: Origin, secret: RuntimeSecret, state: SecretState, reason: str = "") -> RuntimeSecret:
     ended = msgspec.structs.replace(secret, state=state, ended_at=origin.now)
     await store.SECRETS.save(tx, ended)
-    await store.destroy_now(tx, secret.secret_id, origin.now)
+    await keeping.destroy(tx, secret.secret_id, origin.now)
     await _tell(tx, origin, f"access.secret.{state}", ended, reason=reason)
-    tx.wake(TOPIC)
     return ended
 
 
-async def _allowed(tx: db.Tx, find_held: FindHeld, body: IssueSecret) -> HeldOperation:
-    held = await find_held(tx)
-    rules.check_purpose(held, body.purpose)
-    return held
+@dataclass(frozen=True)
+class _Secrets:
+    """Runtime secrets, as deliveries see them."""
+
+    call: Call
+
+    async def find(self, tx: db.Tx, delivery: Delivery) -> RuntimeSecret | None:
+        return await store.SECRETS.get(tx, delivery.secret_id)
+
+    async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> RuntimeSecret:
+        rules.check_openable(thing, self.call.now)
+        opened = msgspec.structs.replace(thing, deliveries_opened=thing.deliveries_opened + 1)
+        await store.SECRETS.save(tx, opened)
+        await self._record(tx, held, delivery, opened, "opened")
+        return opened
+
+    async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> None:
+        await self._record(tx, held, delivery, thing, "reopened", result="failure")
+
+    async def _record(
+        self, tx: db.Tx, held: HeldOperation, delivery: Delivery, secret: RuntimeSecret, what: str, **result: str
+    ) -> None:
+        delivery_id = delivery.delivery_id
+        await _tell(tx, self.call.origin, f"access.secret.{what}", secret, held=held, delivery_id=delivery_id)
+        await _audit(tx, self.call, secret, f"{delivery_id}/{secret.secret_id}", delivery_id, **result)
 
 
 async def _deliver_present(tx: db.Tx, call: Call, held: HeldOperation, body: IssueSecret) -> IssuedSecret | None:
@@ -121,9 +99,7 @@ async def _deliver_present(tx: db.Tx, call: Call, held: HeldOperation, body: Iss
 
 
 async def _deliver_new(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
-    reserved_past = call.site.clock() + _RESERVED_AT_LEAST
-    if not await store.keep_until(tx, secret.secret_id, secret.expires_at, reserved_past=reserved_past):
-        raise errors.Unavailable("Custody took too long to keep the value; it was given up.")
+    await keeping.keep_until(tx, call, secret.secret_id, secret.expires_at)
     version = await store.next_version(tx, secret.instance_id, secret.purpose, secret.name)
     secret = msgspec.structs.replace(secret, version=version)
     await store.SECRETS.insert(tx, secret)
@@ -131,33 +107,13 @@ async def _deliver_new(tx: db.Tx, call: Call, held: HeldOperation, secret: Runti
 
 
 async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
-    delivery = store.Delivery(ids.new("dlv"), secret.secret_id, secret.project_id)
-    await store.add_delivery(tx, delivery)
+    delivery = Delivery(ids.new("dlv"), secret.secret_id, secret.project_id, secret.instance_id)
+    await deliveries.add(tx, delivery)
     delivered = msgspec.structs.replace(secret, deliveries=secret.deliveries + 1)
     await store.SECRETS.save(tx, delivered)
     await _tell(tx, call.origin, "access.secret.issued", delivered, held=held, delivery_id=delivery.delivery_id)
     await _audit(tx, call, delivered, f"{held.operation_id}/{secret.secret_id}", delivery.delivery_id)
     return IssuedSecret(secret=delivered, delivery_id=delivery.delivery_id)
-
-
-async def _open(tx: db.Tx, call: Call, find_held: FindHeld, delivery_id: str) -> tuple[RuntimeSecret, bool]:
-    """The secret, and whether this was the first opening. A second one is put on record, so it does not raise here."""
-    held = await find_held(tx)
-    delivery = await store.delivery(tx, delivery_id)
-    secret = await store.SECRETS.get(tx, delivery.secret_id) if delivery else None
-    if delivery is None or secret is None or secret.instance_id != held.instance_id:
-        raise errors.NotFound(f"There is no delivery {delivery_id} for this operation's instance.")
-    if delivery.is_opened:
-        await _tell(tx, call.origin, "access.secret.reopened", secret, held=held, delivery_id=delivery_id)
-        await _audit(tx, call, secret, f"{delivery_id}/{secret.secret_id}", delivery_id, result="failure")
-        return secret, False
-    rules.check_openable(secret, call.now)
-    await store.mark_opened(tx, delivery_id, call.now)
-    opened = msgspec.structs.replace(secret, deliveries_opened=secret.deliveries_opened + 1)
-    await store.SECRETS.save(tx, opened)
-    await _tell(tx, call.origin, "access.secret.opened", opened, held=held, delivery_id=delivery_id)
-    await _audit(tx, call, opened, f"{delivery_id}/{secret.secret_id}", delivery_id)
-    return opened, True
 
 
 def _new_secret(call: Call, held: HeldOperation, body: IssueSecret, secret_id: str, value: str) -> RuntimeSecret:
@@ -237,17 +193,3 @@ async def _audit(
             "delivery_id": delivery_id,
         },
     )
-
-
-@contextlib.contextmanager
-def _custody_errors() -> Iterator[None]:
-    try:
-        yield
-    except custody.SecretMissing as error:
-        raise errors.Conflict("The secret ended meanwhile; its value is destroyed.") from error
-    except custody.Unavailable as error:
-        log.error("custody does not answer", why=str(error))
-        raise errors.Unavailable("Custody does not answer.", fix="Issue the secret again when it does.") from error
-    except custody.CustodyError as error:
-        log.error("custody cannot read a value", why=str(error))
-        raise errors.ApiError("The value cannot be read.") from error

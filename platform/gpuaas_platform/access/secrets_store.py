@@ -1,7 +1,6 @@
-"""SQL of runtime secrets, their deliveries, and when each value in custody has to be gone."""
+"""SQL of runtime secrets, and of when each value in custody has to be gone."""
 
 import datetime
-from dataclasses import dataclass
 
 from gpuaas_contract.secrets import RuntimeSecret
 
@@ -19,14 +18,6 @@ SECRETS = Table(
     version=lambda secret: secret.version,
     state=lambda secret: secret.state,
 )
-
-
-@dataclass(frozen=True)
-class Delivery:
-    delivery_id: str
-    secret_id: str
-    project_id: str
-    is_opened: bool = False
 
 
 async def issued(reader: db.Reader, instance_id: str, purpose: str, name: str) -> RuntimeSecret | None:
@@ -52,27 +43,6 @@ async def next_version(reader: db.Reader, instance_id: str, purpose: str, name: 
         name,
     )
     return int(row[0]) + 1 if row is not None else 1
-
-
-async def add_delivery(tx: db.Tx, delivery: Delivery) -> None:
-    await tx.run(
-        "INSERT INTO secret_deliveries (delivery_id, secret_id, project_id, opened_at) VALUES ($1, $2, $3, 0)",
-        delivery.delivery_id,
-        delivery.secret_id,
-        delivery.project_id,
-    )
-
-
-async def delivery(reader: db.Reader, delivery_id: str) -> Delivery | None:
-    row = await reader.one(
-        "SELECT delivery_id, secret_id, project_id, opened_at FROM secret_deliveries WHERE delivery_id = $1",
-        delivery_id,
-    )
-    return Delivery(row[0], row[1], row[2], row[3] > 0) if row is not None else None
-
-
-async def mark_opened(tx: db.Tx, delivery_id: str, now: datetime.datetime) -> None:
-    await tx.run("UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, clock.micros(now))
 
 
 async def reserve(tx: db.Tx, secret_id: str, due_at: datetime.datetime) -> None:

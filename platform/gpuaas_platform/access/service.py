@@ -1,5 +1,6 @@
 """Sign a short SSH certificate for an allocation's machine and remember who got it. Called by `instances`."""
 
+import datetime
 import secrets
 import socket
 
@@ -7,14 +8,15 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from gpuaas_contract import errors
-from gpuaas_contract.access import MachineAccess, RequestMachineAccess
+from gpuaas_contract.access import MachineAccess, MachineGrant, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import MachineGranted
 
+from gpuaas_platform.access import grants_store as store
 from gpuaas_platform.access import rules
 from gpuaas_platform.call import Call
 from gpuaas_platform.capacity import service as capacity
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import db, ids
 from gpuaas_platform.record import service as record
 
 _SSH_PORT = 22
@@ -30,44 +32,62 @@ async def grant(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMach
         ttl_max_s=call.site.settings.machine_access_ttl_max_s,
         now=call.now,
     )
-    serial = secrets.randbits(62)
-    certificate = _sign(call.site.keys.ssh_authority, body.public_key, serial, terms)
-    grant_id = ids.new("grant")
-    await tx.run(
-        """INSERT INTO machine_grants (grant_id, serial, allocation_id, operation_id, actor_id, expires_at)
-           VALUES ($1, $2, $3, $4, $5, $6)""",
-        grant_id,
-        serial,
-        allocation.allocation_id,
-        body.operation_id,
-        call.caller.actor_id,
-        clock.micros(terms.valid_to),
-    )
-    granted = MachineGranted(
-        grant_id=grant_id,
-        allocation_id=allocation.allocation_id,
-        operation_id=body.operation_id,
-        actor_id=call.caller.actor_id,
-        serial=serial,
-    )
-    await record.emit(
-        tx,
-        call.origin,
-        "access.machine.granted",
-        granted,
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-    )
+    granted = _new_grant(call, allocation, body, terms)
+    await store.GRANTS.insert(tx, granted)
+    await _tell(tx, call, granted)
     return MachineAccess(
-        grant_id=grant_id,
-        certificate=certificate,
-        serial=serial,
+        grant_id=granted.grant_id,
+        certificate=_sign(call.site.keys.ssh_authority, body.public_key, granted.serial, terms),
+        serial=granted.serial,
         principal=terms.principal,
         host=allocation.address,
         port=_SSH_PORT,
         user=allocation.username_on_node,
         host_public_key=await capacity.host_public_key(tx, allocation),
         expires_at=terms.valid_to,
+    )
+
+
+def _new_grant(
+    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms
+) -> MachineGrant:
+    session = datetime.timedelta(seconds=call.site.settings.machine_session_s_max)
+    return MachineGrant(
+        grant_id=ids.new("grant"),
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        allocation_id=allocation.allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        operation_id=body.operation_id,
+        epoch=body.epoch if body.operation_id else 0,
+        actor_type="user" if call.caller.actor_type == "user" else "service_account",
+        actor_id=call.caller.actor_id,
+        actor_name=call.caller.name,
+        serial=secrets.randbits(62),
+        source=terms.source,
+        state="active",
+        granted_at=call.now,
+        expires_at=terms.valid_to,
+        sessions_until=None if body.operation_id else call.now + session,
+    )
+
+
+async def _tell(tx: db.Tx, call: Call, granted: MachineGrant) -> None:
+    payload = MachineGranted(
+        grant_id=granted.grant_id,
+        allocation_id=granted.allocation_id,
+        operation_id=granted.operation_id,
+        actor_id=granted.actor_id,
+        serial=granted.serial,
+    )
+    await record.emit(
+        tx,
+        call.origin,
+        "access.machine.granted",
+        payload,
+        org_id=granted.org_id,
+        project_id=granted.project_id,
     )
 
 

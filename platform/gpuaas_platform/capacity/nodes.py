@@ -13,8 +13,9 @@ from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
 from gpuaas_contract.event_types import NodeChanged
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.capacity import store
+from gpuaas_platform.capacity import node_rules, node_store, store
 from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity import token_store
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
@@ -38,12 +39,13 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
             raise errors.CredentialsInvalid("This enrolment token was used.")
         return node.Enrolled(node_id=token["node_id"])
     _public_key(body.public_key_pem)
-    known = await store.NODES.find(tx, "name = $1", body.name)
+    known = await store.NODES.find(tx, "name = $1 AND admin_state <> 'retired'", body.name)
     enrolled = _enrolled_node(call, body, token, known[0] if known else None)
     await (store.NODES.save if known else store.NODES.insert)(tx, enrolled)
     await store.set_node_key(tx, enrolled.node_id, body.public_key_pem)
+    await token_store.end_tokens_of(tx, enrolled.node_id)
     await store.use_enrolment_token(tx, ids.digest(body.token), body.public_key_pem, enrolled.node_id)
-    await _tell(tx, call.origin, enrolled)
+    await tell(tx, call.origin, enrolled, "it enrolled")
     return node.Enrolled(node_id=enrolled.node_id)
 
 
@@ -51,13 +53,15 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
     key = await store.node_key(tx, body.node_id)
     said = f"gpuaas-node-token\n{body.node_id}\n{body.timestamp_s}\n{body.nonce}"
     fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
-    if key is None or not fresh or key["last_login"] == body.nonce:
-        raise errors.CredentialsInvalid("The node is unknown, its clock is off, or this proof was used.")
+    if key is None or not fresh:
+        raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.")
     try:
         _public_key(key["public_key_pem"]).verify(base64.b64decode(body.signature), said.encode())
     except (InvalidSignature, ValueError) as error:
         raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
-    await store.note_login(tx, body.node_id, body.nonce)
+    now, outdated_at = clock.micros(call.now), (body.timestamp_s + _LOGIN_SKEW_S) * 1_000_000
+    if not await node_store.use_proof(tx, body.node_id, body.nonce, now=now, expires_at=outdated_at):
+        raise errors.CredentialsInvalid("This proof was used.")
     caller = Caller("node", body.node_id)
     token = await identity.issue_token(tx, call.origin, caller, call.site.settings.node_token_ttl_s)
     return node.NodeToken(access_token=token.access_token, expires_in_s=token.expires_in_s)
@@ -67,18 +71,11 @@ async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.
     present = await store.NODES.get(tx, call.caller.actor_id)
     if present is None:
         raise errors.NotFound
-    seen = msgspec.structs.replace(
-        present,
-        status="ready",
-        facts=body.facts,
-        address=_address(call, body.facts.addresses, present.address),
-        agent_version=body.agent_version,
-        boot_id=body.boot_id,
-        last_seen_at=call.now,
-    )
-    await store.NODES.save(tx, seen)
-    if present.status != seen.status:
-        await _tell(tx, call.origin, seen)
+    seen = node_rules.heard(present, body, _address(call, body.facts.addresses, present.address))
+    await store.NODES.save(tx, msgspec.structs.replace(seen, last_seen_at=call.now))
+    news = node_rules.news(present, seen)
+    if news:
+        await tell(tx, call.origin, seen, news)
     return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
 
 
@@ -91,19 +88,34 @@ async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, Any]) -> None
 
 
 async def mark_lost(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Age is measured from our receipt: a node's own clock can be wrong."""
-    silent_since = clock.micros(origin.now - datetime.timedelta(seconds=site.settings.node_lost_after_s))
-    for silent in await store.NODES.find(tx, "status = 'ready' AND last_seen_at < $1", silent_since):
-        lost = msgspec.structs.replace(silent, status="lost")
+    """Age is measured from our receipt: a node's own clock can be wrong. Nobody is lost before this process could
+    have heard them for long enough: after a start or a pause of our own, every node was silent."""
+    settings = site.settings
+    pause_s_max = settings.heartbeat_interval_s + 2 * settings.sweep_interval_s
+    if site.uptime.note(origin.now, pause_s_max) < settings.node_lost_after_s:
+        return
+    silent_since = clock.micros(origin.now - datetime.timedelta(seconds=settings.node_lost_after_s))
+    silent = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
+    for found in await store.NODES.find(tx, silent, silent_since):
+        lost = msgspec.structs.replace(found, status="lost")
         await store.NODES.save(tx, lost)
-        await _tell(tx, origin, lost)
+        await tell(tx, origin, lost, f"no heartbeat for {settings.node_lost_after_s:g} s")
 
 
 async def queue_task(
-    tx: db.Tx, site: Site, origin: Origin, node_id: str, kind: str, subject_id: str, params: dict[str, object]
-) -> None:
+    tx: db.Tx,
+    site: Site,
+    origin: Origin,
+    node_id: str,
+    kind: str,
+    subject_id: str,
+    params: dict[str, object],
+    *,
+    ttl_s: int | None = None,
+) -> str:
+    """The new task's id."""
     task_id = ids.new("task")
-    expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s)
+    expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s if ttl_s is None else ttl_s)
     payload = msgspec.json.encode(
         {
             "task_id": task_id,
@@ -127,6 +139,25 @@ async def queue_task(
         signature=signature,
     )
     tx.wake(tasks_topic(node_id))
+    return task_id
+
+
+async def forget_tasks(tx: db.Tx, site: Site, origin: Origin) -> None:
+    kept_from = origin.now - datetime.timedelta(seconds=site.settings.node_tasks_kept_s)
+    await node_store.forget_tasks(tx, clock.micros(kept_from))
+
+
+async def tell(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
+    payload = NodeChanged(
+        node_id=changed.node_id,
+        name=changed.name,
+        status=changed.status,
+        admin_state=changed.admin_state,
+        sku=changed.sku,
+        region=changed.region,
+        reason=reason,
+    )
+    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")
 
 
 def tasks_topic(node_id: str) -> str:
@@ -140,14 +171,18 @@ def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | No
         region=token["region"],
         sku=token["sku"],
         status="ready",
+        admin_state=known.admin_state if known else "active",
+        admin_reason=known.admin_reason if known else "",
         address=_address(call, body.facts.addresses, ""),
         ssh_host_public_key=body.ssh_host_public_key,
         facts=body.facts,
+        gpus_by_type=node_rules.gpus_by_type(body.facts),
         agent_version="",
         boot_id="",
         enrolled_at=call.now,
         last_seen_at=call.now,
         allocation_id=known.allocation_id if known else None,
+        revision=known.revision + 1 if known else 1,
     )
 
 
@@ -166,8 +201,3 @@ def _public_key(pem: str) -> Ed25519PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise errors.ValidationFailed("public_key_pem is not an Ed25519 key.")
     return key
-
-
-async def _tell(tx: db.Tx, origin: Origin, changed: Node) -> None:
-    payload = NodeChanged(node_id=changed.node_id, name=changed.name, status=changed.status)
-    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")

@@ -1,7 +1,8 @@
-"""The loop of this domain: silent nodes become lost, tasks nobody answered become failures with a way out."""
+"""The loop of this domain: silent nodes become lost, tasks nobody answered fail, failed releases are tried again,
+machines get the keys of the people who may enter them."""
 
 from gpuaas_platform import call
-from gpuaas_platform.capacity import nodes, service
+from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes
 from gpuaas_platform.kit import db
 
 TOPIC = "capacity"
@@ -12,6 +13,9 @@ async def sweep(site: call.Site) -> None:
 
     async def use_case(tx: db.Tx) -> None:
         await nodes.mark_lost(tx, site, origin)
-        await service.expire_tasks(tx, site, origin)
+        await nodes.forget_tasks(tx, site, origin)
+        await allocation_tasks.expire_tasks(tx, site, origin)
+        await allocation_release.retry_due(tx, site, origin)
+        await allocation_keys.settle(tx, site, origin)
 
     await site.database.write(use_case)

@@ -1,57 +1,28 @@
-"""Pure: which node fits, how an allocation moves, what a node must be told."""
+"""Pure: what an allocation is made of, how it moves, what a node's answer means for it, when to try again."""
 
+import datetime
 import hashlib
-from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import Allocation, CreateAllocation, Node
+from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, Node, ReleaseEvidence
 from gpuaas_contract.lifecycles import AllocationStatus
+from gpuaas_contract.node import TaskResult
 
-from gpuaas_platform.policy import rules as policy_rules
-
-
-def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present: int) -> None:
-    """What policy refuses whichever node is chosen: a region or SKU asked for by name, one allocation too many."""
-    if wanted.region:
-        policy_rules.check(layers, "region", wanted.region)
-    if wanted.sku:
-        policy_rules.check(layers, "sku", wanted.sku)
-    policy_rules.check_limit(layers, "allocations_max", present=present, asked=1)
+_RETRY_FIRST = datetime.timedelta(seconds=30)
+_RETRY_LAST = datetime.timedelta(hours=1)
+_NAMED_MAX = 5
 
 
-def choose_node(nodes: Sequence[Node], wanted: CreateAllocation, layers: policy_rules.Layers = ()) -> Node:
-    """The first free node that fits and that policy allows, by name; otherwise say of each node why not."""
-    why_not = {node.name: _why_not(node, wanted, layers) for node in nodes}
-    for node in sorted(nodes, key=lambda node: node.name):
-        if not why_not[node.name]:
-            return node
-    raise errors.NoCapacity(
-        "No node fits: " + ("; ".join(f"{name}: {why}" for name, why in why_not.items()) or "no node is enrolled"),
-        details={"why_not": why_not},
-    )
-
-
-def _why_not(node: Node, wanted: CreateAllocation, layers: policy_rules.Layers) -> str:
-    if wanted.node_name and node.name != wanted.node_name:
-        return "another node was asked for"
-    if wanted.sku and node.sku != wanted.sku:
-        return f"its SKU is {node.sku}"
-    if wanted.region and node.region != wanted.region:
-        return f"it stands in {node.region}"
-    refused = _refused(node, layers)
-    if refused:
-        return refused
-    if node.status != "ready":
-        return f"it is {node.status}"
-    if node.allocation_id is not None:
-        return "it is allocated"
-    return ""
-
-
-def _refused(node: Node, layers: policy_rules.Layers) -> str:
-    found = policy_rules.verdict(layers, "region", node.region), policy_rules.verdict(layers, "sku", node.sku)
-    return next((verdict.rule for verdict in found if not verdict.allowed), "")
+def check_request(wanted: CreateAllocation) -> None:
+    if wanted.node_name and wanted.count > 1:
+        raise errors.ValidationFailed("`node_name` names one node, so `count` is 1.", details={"field": "count"})
+    size = len(msgspec.json.encode(wanted.integration_metadata))
+    if size > INTEGRATION_METADATA_BYTES_MAX:
+        raise errors.ValidationFailed(
+            f"`integration_metadata` has {size} bytes as JSON; {INTEGRATION_METADATA_BYTES_MAX} is the most.",
+            details={"field": "integration_metadata"},
+        )
 
 
 def username(allocation_id: str) -> str:
@@ -65,22 +36,76 @@ def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> 
     return msgspec.structs.replace(allocation, status=status, status_reason=reason)
 
 
-def after_task(task_type: str, succeeded: bool) -> AllocationStatus:
-    """What a finished node task means for the allocation it served."""
-    outcomes: dict[tuple[str, bool], AllocationStatus] = {
-        ("allocation.provision", True): "active",
-        ("allocation.provision", False): "failed",
-        ("allocation.release", True): "released",
-        ("allocation.release", False): "release_failed",
-    }
-    return outcomes[task_type, succeeded]
-
-
-def may_release(allocation: Allocation) -> None:
-    if allocation.used_by_instance_ids:
+def check_unused(allocation: Allocation) -> None:
+    """Once somebody has overridden it, trying again needs no second override."""
+    if allocation.used_by_instance_ids and allocation.status != "release_failed":
         users = ", ".join(allocation.used_by_instance_ids)
         raise errors.Conflict(
             f"An app instance uses this allocation: {users}.",
             details={"instance_ids": allocation.used_by_instance_ids},
             fix=f"gpuaas decommission {allocation.used_by_instance_ids[0]}",
         )
+
+
+def releasing(allocation: Allocation, reason: str = "") -> Allocation:
+    """The next attempt begins; what the node said in the last one no longer counts."""
+    moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
+    return msgspec.structs.replace(
+        moved,
+        release_attempts=allocation.release_attempts + 1,
+        release_retry_at=None,
+        release_evidence=None,
+    )
+
+
+def given_up(allocation: Allocation, reason: str) -> Allocation:
+    if allocation.status != "release_failed":
+        raise errors.Conflict(
+            f"The allocation is {allocation.status}; only one whose release failed can be given up.",
+            fix=f"gpuaas allocation release {allocation.allocation_id}",
+        )
+    return move(allocation, "released", f"given up: {reason}")
+
+
+def provisioned(allocation: Allocation, error: str) -> Allocation:
+    return move(allocation, "failed", error) if error else move(allocation, "active")
+
+
+def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:
+    """A node that found something of the allocation after all is not clean, whatever else its agent says.
+
+    One that was given up stays released; its node is told again until it has been cleaned.
+    """
+    noted = msgspec.structs.replace(allocation, release_evidence=evidence)
+    why = error or _left_behind(evidence)
+    if not why:
+        return move(noted, "released", noted.status_reason)
+    failed = noted if allocation.status == "released" else move(noted, "release_failed", why)
+    return msgspec.structs.replace(failed, release_retry_at=now + _pause(allocation.release_attempts))
+
+
+def evidence(result: TaskResult, now: datetime.datetime) -> ReleaseEvidence | None:
+    """As the agent gives it; one that gives none, or none we can read, has shown nothing."""
+    try:
+        found = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
+    except msgspec.ValidationError:
+        return None
+    return msgspec.structs.replace(found, reported_at=now)
+
+
+def without_allocation(node: Node, allocation_id: str) -> Node:
+    return msgspec.structs.replace(node, allocation_id=None) if node.allocation_id == allocation_id else node
+
+
+def _left_behind(found: ReleaseEvidence | None) -> str:
+    if found is None or not found.left_behind:
+        return ""
+    named = ", ".join(found.left_behind[:_NAMED_MAX])
+    more = len(found.left_behind) - _NAMED_MAX
+    return f"left_behind: {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def _pause(attempts: int) -> datetime.timedelta:
+    """Longer from attempt to attempt; the node has usually failed for a reason that stays for a while."""
+    doublings = min(max(attempts - 1, 0), 10)
+    return min(_RETRY_FIRST * float(2**doublings), _RETRY_LAST)

@@ -1,8 +1,9 @@
 """SQL of nodes, their keys, tasks, enrolment tokens and allocations."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from gpuaas_contract.capacity import Allocation, Node
+from gpuaas_contract.capacity import Allocation, AllocationQuery, Node, NodeQuery
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -13,6 +14,9 @@ NODES = Table(
     "node_id",
     name=lambda node: node.name,
     status=lambda node: node.status,
+    admin_state=lambda node: node.admin_state,
+    region=lambda node: node.region,
+    sku=lambda node: node.sku,
     last_seen_at=lambda node: clock.micros(node.last_seen_at),
 )
 ALLOCATIONS = Table(
@@ -22,7 +26,44 @@ ALLOCATIONS = Table(
     project_id=lambda allocation: allocation.project_id,
     node_id=lambda allocation: allocation.node_id,
     status=lambda allocation: allocation.status,
+    sku=lambda allocation: allocation.sku,
+    region=lambda allocation: allocation.region,
+    is_used=lambda allocation: int(bool(allocation.used_by_instance_ids)),
+    release_retry_at=lambda allocation: clock.micros(allocation.release_retry_at or clock.EPOCH),
 )
+_RETRIED_AT_ONCE = 100
+
+
+def node_filter(query: NodeQuery) -> tuple[str, list[Any]]:
+    """Retired nodes are history: shown only to those who ask for them."""
+    wanted = {name: getattr(query, name) for name in ("status", "admin_state", "name", "region", "sku")}
+    asked = [(name, value) for name, value in wanted.items() if value]
+    parts = [f"{name} = ${position}" for position, (name, _) in enumerate(asked, 1)]
+    if query.admin_state is None:
+        parts.append("admin_state <> 'retired'")
+    return " AND ".join(parts), [value for _, value in asked]
+
+
+def allocation_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[Any]]:
+    wanted = {name: getattr(query, name) for name in ("status", "sku", "region")}
+    asked = [("project_id", project_id), *((name, value) for name, value in wanted.items() if value)]
+    parts = [f"{name} = ${position}" for position, (name, _) in enumerate(asked, 1)]
+    if query.free:
+        parts.append("status = 'active' AND is_used = 0")
+    return " AND ".join(parts), [value for _, value in asked]
+
+
+async def releases_due(reader: db.Reader, now: int) -> list[Allocation]:
+    """Those whose node could not be cleaned and is heard, when their time has come."""
+    return await ALLOCATIONS.find(
+        reader,
+        """release_retry_at > 0 AND release_retry_at <= $1
+           AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
+                       AND nodes.admin_state <> 'retired')
+           ORDER BY release_retry_at LIMIT $2""",
+        now,
+        _RETRIED_AT_ONCE,
+    )
 
 
 async def unreleased_count(reader: db.Reader, project_id: str) -> int:
@@ -59,7 +100,7 @@ async def use_enrolment_token(tx: db.Tx, digest: str, public_key_pem: str, node_
 
 async def set_node_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
     await tx.run(
-        """INSERT INTO node_keys (node_id, public_key_pem, last_login) VALUES ($1, $2, '')
+        """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
            ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem""",
         node_id,
         public_key_pem,
@@ -67,11 +108,7 @@ async def set_node_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
 
 
 async def node_key(reader: db.Reader, node_id: str) -> db.Row | None:
-    return await reader.one("SELECT public_key_pem, last_login FROM node_keys WHERE node_id = $1", node_id)
-
-
-async def note_login(tx: db.Tx, node_id: str, login: str) -> None:
-    await tx.run("UPDATE node_keys SET last_login = $2 WHERE node_id = $1", node_id, login)
+    return await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
 
 
 async def add_task(
@@ -108,11 +145,19 @@ async def next_task(reader: db.Reader, node_id: str, now: int) -> db.Row | None:
 
 
 async def task(reader: db.Reader, task_id: str) -> db.Row | None:
-    return await reader.one("SELECT node_id, type, subject_id, state FROM node_tasks WHERE task_id = $1", task_id)
+    return await reader.one(
+        "SELECT task_id, node_id, type, subject_id, state FROM node_tasks WHERE task_id = $1", task_id
+    )
 
 
 async def end_task(tx: db.Tx, task_id: str, state: str, result: str) -> None:
     await tx.run("UPDATE node_tasks SET state = $2, result = $3 WHERE task_id = $1", task_id, state, result)
+    tx.wake(task_topic(task_id))
+
+
+def task_topic(task_id: str) -> str:
+    """Woken when the task has ended."""
+    return f"task:{task_id}"
 
 
 async def expired_tasks(reader: db.Reader, now: int) -> Sequence[db.Row]:

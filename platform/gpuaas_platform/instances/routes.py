@@ -1,6 +1,6 @@
 """App instances and operations over HTTP, for people and for app controllers."""
 
-from gpuaas_contract import access, actions, errors, holds, instances, operations, runtime
+from gpuaas_contract import actions, errors, holds, instances, operations, runtime
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, Page
 
@@ -150,11 +150,6 @@ async def list_holds(call: Call, reader: db.Reader) -> Page[holds.Hold]:
 async def lift_hold(call: Call, tx: db.Tx, _: NoBody) -> holds.Hold:
     instance = await service.in_project(tx, call, call.params["instance_id"])
     return await holding.lift(tx, call, instance, call.params["hold_id"])
-
-
-@routes.write(access.MACHINE_ACCESS)
-async def machine_access(call: Call, tx: db.Tx, body: access.RequestMachineAccess) -> access.MachineAccess:
-    return await service.machine_access(tx, call, call.params["allocation_id"], body)
 
 
 @routes.flow(operations.OPERATION_GET)

@@ -245,6 +245,7 @@ def _moved_step(present: Step | None, body: runtime.ReportStep, now: datetime.da
         attempt=(present.attempt + again) if present else 1,
         started_at=present.started_at if present else now,
         ended_at=None if body.state == "running" else now,
+        transcript=body.transcript,
     )
 
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.access import MachineAccess, RequestMachineAccess
-from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.catalog import AppVersion, Manifest
 from gpuaas_contract.event_types import InstanceChanged
 from gpuaas_contract.instances import (
@@ -23,10 +21,8 @@ from gpuaas_contract.instances import (
 )
 from gpuaas_contract.operations import Operation, OperationKind
 
-from gpuaas_platform.access import service as access
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
-from gpuaas_platform.capacity import service as capacity
 from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
@@ -175,16 +171,6 @@ async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
     return changed
 
 
-async def machine_access(tx: db.Tx, call: Call, allocation_id: str, body: RequestMachineAccess) -> MachineAccess:
-    """A controller gets in only for an operation it holds, on a machine of that operation's instance."""
-    allocation = await capacity.in_project(tx, call.in_project().project_id, allocation_id)
-    if body.operation_id:
-        await _check_hold(tx, call, allocation, body)
-    elif call.caller.actor_type != "user":
-        raise errors.PermissionDenied("A service account names the operation it holds.")
-    return await access.grant(tx, call, allocation, body)
-
-
 async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instance:
     """By id, or by the name of an instance that is not deleted."""
     project_id = call.params["project_id"]
@@ -308,12 +294,3 @@ def _one_of(field: str, wanted: str, offered: Sequence[str]) -> str:
     if wanted and wanted not in offered:
         raise errors.ValidationFailed(f"{field} is one of {', '.join(offered)}.", details={"field": field})
     return wanted or offered[0]
-
-
-async def _check_hold(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess) -> None:
-    operation = await store.OPERATIONS.get(tx, body.operation_id)
-    if operation is None or operation.project_id != allocation.project_id:
-        raise errors.NotFound(f"There is no operation {body.operation_id} in this project.")
-    rules.check_holder(operation, body.epoch, call.caller.actor_id)
-    if operation.instance_id not in allocation.used_by_instance_ids:
-        raise errors.PermissionDenied("The allocation does not belong to this operation's instance.")

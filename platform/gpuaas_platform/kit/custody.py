@@ -1,10 +1,12 @@
 """The custody port: where secret values are kept, apart from everything else there is to know about them.
 
-`embedded_custody` implements it over the platform's own store. A store may be another server, so nothing here is called
-inside a transaction: say in the database what you are about to do, do it, then say that it is done.
+`embedded_custody` implements it over the platform's own store, `vault_custody` over Vault or OpenBao. A store may be
+another server, so nothing here is called inside a transaction: say in the database what you are about to do, do it,
+then say that it is done.
 """
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 
 class CustodyError(Exception):
@@ -20,7 +22,23 @@ class Unreadable(CustodyError):
 
 
 class Unavailable(CustodyError):
-    """The store does not answer, or is sealed. Trying again may help."""
+    """The store does not answer. Trying again may help."""
+
+
+class Sealed(Unavailable):
+    """Somebody has to open the store first; until then nothing is kept or read."""
+
+
+class PassphraseWrong(CustodyError):
+    """This is not the passphrase the store was sealed with."""
+
+
+@dataclass(frozen=True)
+class Status:
+    store: Literal["embedded", "vault"]
+    sealed: bool
+    key: str
+    """Where the key comes from, for people."""
 
 
 class SecretStore(Protocol):
@@ -33,3 +51,11 @@ class SecretStore(Protocol):
 
     async def delete(self, ref: str) -> None:
         """Destroy every version. What is gone already stays gone."""
+
+    async def check(self) -> None:
+        """Raise what `put` and `get` would raise for every ref: asked before something is used up."""
+
+    async def status(self) -> Status: ...
+
+    async def unseal(self, passphrase: str) -> None:
+        """Open a sealed store; one that is open stays so."""

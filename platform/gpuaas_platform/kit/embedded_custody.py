@@ -1,4 +1,4 @@
-"""Custody over the platform's own store: the database has ciphertext, the key-encryption key is in a file beside it.
+"""Custody over the platform's own store: the database has ciphertext, the key-encryption key is outside of it.
 
 Rotation replaces that key without a moment in which a value could not be read, whenever it is interrupted:
 
@@ -8,20 +8,31 @@ Rotation replaces that key without a moment in which a value could not be read, 
 4. keys that wrap nothing any more leave the file.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from gpuaas_platform.kit import custody, db, envelope, key_ring
+from gpuaas_platform.kit import custody, db, envelope
+from gpuaas_platform.kit.key_files import SealedFile
+from gpuaas_platform.kit.key_ring import KeyRing
 
-FILE = "custody.kek"
 _BATCH = 100
 _COLUMNS = "ref, version, key_id, wrapped_key, ciphertext"
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What lies in custody, by the key that wraps it."""
+
+    present: str
+    """The key that wraps what is put now; empty before the first value."""
+    values_by_key: dict[str, int]
+
+
 class EmbeddedCustody:
-    def __init__(self, database: db.Database, folder: Path, *, batch: int = _BATCH) -> None:
+    def __init__(self, database: db.Database, ring: KeyRing, *, batch: int = _BATCH) -> None:
         self._database = database
-        self._ring = key_ring.KeyRing(folder / FILE)
+        self._ring = ring
         self._batch = batch
 
     async def put(self, ref: str, value: bytes) -> int:
@@ -53,15 +64,35 @@ class EmbeddedCustody:
 
         await self._write(use_case)
 
+    async def check(self) -> None:
+        if self._is_sealed():
+            self._ring.file.read()
+
+    async def status(self) -> custody.Status:
+        return custody.Status("embedded", self._is_sealed(), self._ring.file.description)
+
+    async def unseal(self, passphrase: str) -> None:
+        file = self._ring.file
+        if not isinstance(file, SealedFile) or file.is_open:
+            return
+        if not file.path.exists() and await self._database.reader.one("SELECT key_id FROM custody_key"):
+            raise custody.Unreadable(f"{file.path} is not there, and values are sealed by its key; put it back")
+        await asyncio.to_thread(file.open, passphrase)
+
+    async def counted(self) -> Counted:
+        present = await self._database.reader.one("SELECT key_id FROM custody_key")
+        rows = await self._database.reader.all("SELECT key_id, count(*) FROM custody GROUP BY key_id ORDER BY key_id")
+        return Counted(str(present[0]) if present is not None else "", {row[0]: row[1] for row in rows})
+
     async def rotate(self) -> AsyncGenerator[str, None]:
         """Take the present key out of use. Yields a sentence after each step that is safe on disk.
 
         What an interrupted rotation has left to do is done first."""
         with self._ring.rotating():
-            async for said in self._finish():
-                yield said
-            await self._write(self._present_key_id)
-            key_id = self._ring.add()
+            if self._ring.file.writable:
+                async for said in self._finish():
+                    yield said
+            key_id = self._ring.newest(await self._write(self._present_key_id))
             yield f"key {key_id} is in the file"
             await self._write(lambda tx: _set_present(tx, key_id))
             yield f"key {key_id} wraps what is put from now on"
@@ -74,8 +105,10 @@ class EmbeddedCustody:
         key_id = await self._write(self._present_key_id)
         while count := await self._write(lambda tx: self._rewrap_some(tx, key_id)):
             yield f"{count} data keys are wrapped anew"
-        self._ring.keep_only(key_id)
-        yield f"key {key_id} is the only one in the file"
+        if self._ring.keep_only(key_id):
+            yield f"key {key_id} is the only one in the file"
+        else:
+            yield f"key {key_id} is the only one in use; take the others out of {self._ring.file.path}"
 
     async def _present_key_id(self, tx: db.Tx) -> str:
         row = await tx.one("SELECT key_id FROM custody_key")
@@ -97,6 +130,9 @@ class EmbeddedCustody:
                 renewed.wrapped_key,
             )
         return len(found)
+
+    def _is_sealed(self) -> bool:
+        return isinstance(self._ring.file, SealedFile) and not self._ring.file.is_open
 
     async def _write(self, use_case: db.UseCase[db.Result]) -> db.Result:
         try:

@@ -28,12 +28,34 @@ class Settings:
     """Life of a node's token."""
     machine_access_ttl_max_s: int = 600
     """The longest life of an SSH certificate."""
+    machine_session_s_max: int = 8 * 3600
+    """The longest life of a person's SSH session; an operation's lasts as long as its lease."""
+    sealed: bool = False
+    """Secrets stay closed after a start until somebody gives the passphrase of the key."""
+    custody_key_file: Path | None = None
+    """The key of all secrets, given from outside; None: a file in `data_dir`."""
+    vault_address: str = ""
+    """Vault or OpenBao that keeps the values; empty: the platform's own store."""
+    vault_token_file: Path | None = None
+    """File with the token for it; read again when the token is refused."""
+    vault_mount: str = "secret"
+    """Where the KV version 2 engine is mounted."""
+    vault_prefix: str = "gpuaas"
+    """Path below which every secret of this platform lies."""
+    vault_ca_file: Path | None = None
+    """Authority of its certificate; None: those the system trusts."""
     heartbeat_interval_s: float = 5.0
     """How often a node says it is there."""
-    node_lost_after_s: float = 20.0
-    """A node silent for this long counts as lost."""
+    heartbeats_missed_max: int = 4
+    """A node that misses this many in a row counts as lost."""
     task_ttl_s: int = 120
     """A node task not done by then fails."""
+    node_tasks_kept_s: int = 7 * 86400
+    """How long ended tasks can be looked at."""
+    agent_trial_s: int = 60
+    """A new agent that has not reported by then does not take the old one's place."""
+    agent_upgrade_ttl_s: int = 600
+    """An agent upgrade not done by then fails."""
     idempotency_kept_s: int = 48 * 3600
     """How long an answer can be replayed."""
     rate_limit_per_s: float = 200.0
@@ -63,3 +85,7 @@ class Settings:
     """How often audit chains that moved get a signed head; what happened since the last one is not vouched for yet."""
     sweep_interval_s: float = 1.0
     """How often deadlines and silence are looked at even if nobody woke the loop."""
+
+    @property
+    def node_lost_after_s(self) -> float:
+        return self.heartbeat_interval_s * self.heartbeats_missed_max

@@ -1,15 +1,23 @@
-"""What the platform hands a controller for one operation: secrets and artifacts. `operation` asks for the app."""
+"""What the platform hands a controller for one operation: secrets, credentials and artifacts. `operation` asks."""
 
 import msgspec
 from gpuaas_contract import artifacts
 from gpuaas_contract.artifacts import Artifact, CreateDelivery, Delivery
 from gpuaas_contract.catalog import PROJECT_APP_GET, SecretPurpose
+from gpuaas_contract.credentials import (
+    CREDENTIAL_DELIVER,
+    CREDENTIAL_OPEN,
+    Credential,
+    DeliverCredential,
+    OpenCredential,
+)
 from gpuaas_contract.errors import ApiError, LeaseLost, SecretAlreadyDelivered
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE, IssueSecret, OpenDelivery
 
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.sealed import Recipient
 
 
 async def secret(lease: Lease, purpose: SecretPurpose, name: str, value: str, ttl_s: int) -> str:
@@ -22,6 +30,23 @@ async def secret(lease: Lease, purpose: SecretPurpose, name: str, value: str, tt
         raise
     except ApiError as error:
         raise refused(f"No secret {name} for {purpose}", error) from error
+
+
+async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]:
+    recipient = Recipient()
+    request = DeliverCredential(epoch=lease.epoch, credential_id=credential_id, recipient_key=recipient.public_key)
+    opening = OpenCredential(operation_id=lease.record.operation_id, epoch=lease.epoch)
+    try:
+        delivery = await lease.report(CREDENTIAL_DELIVER, request)
+        opened = await lease.call(CREDENTIAL_OPEN, opening, delivery_id=delivery.delivery_id)
+    except LeaseLost:
+        raise
+    except SecretAlreadyDelivered as error:
+        # The first answer was lost on its way; a new delivery brings the key again.
+        raise Temporary("The answer with the credential was lost.", after_s=0) from error
+    except ApiError as error:
+        raise refused(f"No credential {credential_id}", error) from error
+    return opened.credential, recipient.open(opened)
 
 
 async def artifact(lease: Lease, instance: Instance, name: str, version: str) -> Delivery:

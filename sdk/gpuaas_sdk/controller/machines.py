@@ -1,18 +1,20 @@
 """Machines of one operation: a key pair in memory, short certificates, one shared connection per allocation.
 
-`operation` hands the machines out; each command goes over the present connection, so renewals stay unseen."""
+`operation` hands the machines out; each command goes over the present connection, so renewals stay unseen, and is
+written down."""
 
 import asyncio
 import datetime
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 import asyncssh
 import structlog
 from gpuaas_contract.access import MachineAccess
 
+from gpuaas_sdk.controller.recording import RecordedMachine, WriteDown
 from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable, Ran
 
 log = structlog.get_logger()
@@ -30,9 +32,12 @@ Grant = Callable[[str, str], Awaitable[MachineAccess]]
 
 
 class Machines:
-    def __init__(self, grant: Grant, connect: Connect, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, grant: Grant, connect: Connect, write_down: WriteDown, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._grant = grant
         self._connect = connect
+        self._write_down = write_down
         self._clock = clock
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._by_allocation: dict[str, OperationMachine] = {}
@@ -58,7 +63,8 @@ class Machines:
         # Bounded by what was asked for, so a wrong clock on either side cannot keep a dead certificate.
         renew_at = self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
         context = self._connect(_target(access, address, self._key))
-        return _Connection(machine=await context.__aenter__(), context=context, renew_at=renew_at, clock=self._clock)
+        machine = RecordedMachine(await context.__aenter__(), self._write_down)
+        return _Connection(machine=machine, context=context, renew_at=renew_at, clock=self._clock)
 
 
 class OperationMachine:
@@ -93,6 +99,11 @@ class OperationMachine:
     async def get(self, path: str) -> bytes | None:
         async with self._present() as machine:
             return await machine.get(path)
+
+    async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
+        async with self._present() as machine, aclosing(machine.follow(path, lines=lines)) as following:
+            async for line in following:
+                yield line
 
     async def ensure_open(self) -> "_Connection":
         async with self._opening:

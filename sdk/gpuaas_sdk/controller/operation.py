@@ -8,6 +8,7 @@ from typing import Any, TypeVarTuple
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.artifacts import Delivery
 from gpuaas_contract.catalog import SecretPurpose
+from gpuaas_contract.credentials import Credential
 from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
@@ -68,7 +69,7 @@ class Operation:
         self._lease = lease
         self._members = {member.member_id: member for member in members}
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect)
+        self._machines = Machines(self._grant, connect, self._steps.write_down)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -193,6 +194,11 @@ class Operation:
         """A secret the platform keeps for the instance: `value`, or one it makes. While it is valid, every operation
         that asks for the same purpose and name gets the same one."""
         return await deliveries.secret(self._lease, purpose, name, value or "", ttl_s)
+
+    async def credential(self, credential_id: str) -> tuple[Credential, str]:
+        """A customer's private key for hosts that know no other, and what is known of it. People name the credential
+        in an input of the app; the key stays in memory and is asked for anew by every operation."""
+        return await deliveries.credential(self._lease, credential_id)
 
     async def artifact(self, name: str) -> Delivery:
         """A token of minutes for an artifact of the manifest, of the version the operation leads to: GET `url` with

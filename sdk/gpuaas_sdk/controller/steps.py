@@ -6,9 +6,10 @@ import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import structlog
 from gpuaas_contract.errors import LeaseLost
 from gpuaas_contract.lifecycles import StepState
@@ -18,6 +19,7 @@ from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.outcomes import NoAnswer
+from gpuaas_sdk.transcripts import TranscriptDigest, TranscriptLine
 
 log = structlog.get_logger()
 
@@ -29,6 +31,7 @@ class _RunningStep:
     name: str
     member_id: str
     message: str = ""
+    done: TranscriptDigest = field(default_factory=TranscriptDigest)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -67,6 +70,13 @@ class Steps:
             log.info(message)
         elif message != step.message:
             await self._report(step, "running", message)
+
+    def write_down(self, line: TranscriptLine) -> None:
+        """Each command is a line of the log; the step takes the digest of its lines to the platform."""
+        step = _CURRENT_STEP.get()
+        log.info("command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
+        if step is not None:
+            step.done.add(line)
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
@@ -110,6 +120,7 @@ class Steps:
                 state=state,
                 member_id=step.member_id,
                 message=rules.clipped(message),
+                transcript=None if state == "running" else step.done.transcript(),
             ),
         )
         self._lease.note(answer)

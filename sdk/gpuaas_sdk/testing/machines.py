@@ -1,7 +1,8 @@
 """Machines in memory: files are a dictionary, commands are answered by functions the test gives."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from gpuaas_sdk.machine import CommandFailed, MachineTarget, MachineUnreachable, Ran
 
@@ -48,6 +49,19 @@ class FakeMachine:
     async def get(self, path: str) -> bytes | None:
         self._check_reachable()
         return self.files.get(path)
+
+    async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
+        """New lines are those a test adds to `files`, or another coroutine by `put`."""
+        given = max(0, len(self._lines(path)) - lines)
+        while True:
+            self._check_reachable()
+            for line in self._lines(path)[given:]:
+                given += 1
+                yield line
+            await asyncio.sleep(RETRY_S)
+
+    def _lines(self, path: str) -> list[str]:
+        return self.files.get(path, b"").decode().splitlines()
 
     def _check_reachable(self) -> None:
         if not self.reachable:

@@ -156,6 +156,7 @@ class Records:
             message=report.message,
             attempt=(old.attempt if old else 1) + (1 if again else 0),
             ended_at=None if report.state == "running" else now,
+            transcript=report.transcript,
         )
         return self._change(operation, steps=list(steps.values()))
 

@@ -1,0 +1,253 @@
+"""Two thousand simulated agents on the real wire, against one server: what a heartbeat takes and what an agent costs.
+
+Each does what a node's agent does: a new TLS connection per request, a heartbeat with all facts every ten seconds, and
+a poll for tasks that is open all the time."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import random
+import secrets
+import socket
+import sqlite3
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvloop
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from bench import api, watchers
+
+FLEETS = (200, 2000)
+INTERVAL_S = 10.0
+"""Half as often as the server asks for, so two beats missed in a row make a node lost."""
+WARM_S = 15.0
+MEASURED_S = 30.0
+ENROL_AT_ONCE = 32
+POLL_S = 30
+IDLE_S = 10.0
+_ADMIN_PORT, _NODES_PORT = 7175, 7176
+_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def run() -> None:
+    everywhere = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {1})  # the server has the other one
+    try:
+        measured = {count: _measured(count) for count in FLEETS}
+    finally:
+        os.sched_setaffinity(0, everywhere)
+    few, many = (measured[count].cpu_ms_per_agent for count in FLEETS)
+    print(f"cost of one agent among {FLEETS[1]} against one among {FLEETS[0]}: {many / few:.2f}")
+
+
+@dataclass
+class Fleet:
+    """What was seen of all agents together."""
+
+    beats_ms: list[float] = field(default_factory=list)
+    failures: int = 0
+    server_mb: float = 0.0
+    cpu_ms_per_agent: float = 0.0
+
+
+def _measured(count: int) -> Fleet:
+    with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
+        password, address = api.admin_password(Path(folder)), _own_address()
+        command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", folder, "--rate-limit-per-s", "0"]
+        command += ["--listen", f"127.0.0.1:{_ADMIN_PORT}", "--listen", f"{address}:{_NODES_PORT}"]
+        server = api.process(command, _ADMIN_PORT)
+        with server:
+            wire = Wire(address, _tls(), api.login(password, _ADMIN_PORT))
+            fleet = uvloop.run(_beaten(count, wire, server.pid))
+        fleet.beats_ms.sort()
+        print(
+            f"{count} agents: {len(fleet.beats_ms)} heartbeats, p50 {statistics.median(fleet.beats_ms):.1f} ms,"
+            f" p99 {fleet.beats_ms[len(fleet.beats_ms) * 99 // 100]:.1f} ms, worst {fleet.beats_ms[-1]:.1f} ms;"
+            f" {fleet.failures} failed, {_taken_for_lost(Path(folder))} taken for lost;"
+            f" server {fleet.server_mb:.0f} MB,"
+            f" {fleet.cpu_ms_per_agent:.2f} ms of CPU per agent and {INTERVAL_S:.0f} s",
+            flush=True,
+        )
+        return fleet
+
+
+async def _beaten(count: int, wire: "Wire", server_pid: int) -> Fleet:
+    # uvloop takes it for an error when both sides close a TLS connection at once, as agents and server do here.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    idle_share = await _busy_share(server_pid, IDLE_S)
+    fleet, turns, enrolled = Fleet(), asyncio.Semaphore(ENROL_AT_ONCE), asyncio.Barrier(count + 1)
+    living = [asyncio.create_task(_live(number, wire, fleet, turns, enrolled)) for number in range(count)]
+    await enrolled.wait()
+    await asyncio.sleep(WARM_S)
+    fleet.beats_ms.clear()
+    busy_share = await _busy_share(server_pid, MEASURED_S) - idle_share
+    fleet.cpu_ms_per_agent = busy_share * INTERVAL_S * 1000 / count
+    fleet.server_mb = watchers.resident_kb(server_pid) / 1024
+    for one in living:
+        one.cancel()
+    await asyncio.gather(*living, return_exceptions=True)
+    return fleet
+
+
+async def _live(number: int, wire: "Wire", fleet: Fleet, turns: asyncio.Semaphore, enrolled: asyncio.Barrier) -> None:
+    """Beats from the moment it is enrolled, like a real one: until all are, the first would be lost."""
+    async with turns:
+        agent = await _enrolled(number, wire)
+    await asyncio.gather(agent.beat(fleet), agent.poll(fleet), enrolled.wait())
+
+
+@dataclass
+class Agent:
+    wire: "Wire"
+    node_token: str
+    status: bytes
+
+    async def beat(self, fleet: Fleet) -> None:
+        await asyncio.sleep(random.uniform(0, INTERVAL_S))
+        while True:
+            started_s = time.perf_counter()
+            with _counted(fleet):
+                await self.wire.send("PUT", "/node/v1/status", self.status, self.node_token)
+                fleet.beats_ms.append((time.perf_counter() - started_s) * 1000)
+            await asyncio.sleep(INTERVAL_S - (time.perf_counter() - started_s) % INTERVAL_S)
+
+    async def poll(self, fleet: Fleet) -> None:
+        await asyncio.sleep(random.uniform(0, INTERVAL_S))
+        while True:
+            with _counted(fleet):
+                await self.wire.send("GET", f"/node/v1/tasks?wait_s={POLL_S}", b"", self.node_token)
+
+
+async def _enrolled(number: int, wire: "Wire") -> Agent:
+    key, name, facts = Ed25519PrivateKey.generate(), f"node-{number}", _facts(number)
+    public_key_pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    admitted = await wire.ask("/api/v1/admin/enrolment-tokens", {"name": name}, wire.admin_token)
+    joining = {"token": admitted["token"], "name": name, "public_key_pem": public_key_pem, "facts": facts}
+    joined = await wire.ask("/node/v1/enrol", {**joining, "ssh_host_public_key": f"ssh-ed25519 AAAA{number}"})
+    token = await wire.ask("/node/v1/token", _proof(key, joined["node_id"]))
+    status = {"agent_version": "1.0.0", "boot_id": f"boot-{number}", "facts": facts}
+    return Agent(wire, token["access_token"], json.dumps(status).encode())
+
+
+def _proof(key: Ed25519PrivateKey, node_id: str) -> dict[str, Any]:
+    timestamp_s, nonce = int(time.time()), secrets.token_hex(16)
+    signature = key.sign(f"gpuaas-node-token\n{node_id}\n{timestamp_s}\n{nonce}".encode())
+    said = {"node_id": node_id, "timestamp_s": timestamp_s, "nonce": nonce}
+    return {**said, "signature": base64.b64encode(signature).decode()}
+
+
+def _facts(number: int) -> dict[str, Any]:
+    return {
+        "hostname": f"node-{number}",
+        "cpus": 128,
+        "memory_mb": 2_000_000,
+        "gpus": [{"index": at, "type": "H100", "device": f"/dev/nvidia{at}"} for at in range(8)],
+        "os": "Debian GNU/Linux 13 (trixie)",
+        "kernel": "6.12.0-amd64",
+        "architecture": "x86_64",
+        "disk_gb": 30_000,
+        "addresses": [f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"],
+    }
+
+
+@dataclass(frozen=True)
+class Wire:
+    """As little as a client can be, so that its own cost hides the server's as little as possible."""
+
+    address: str
+    tls: ssl.SSLContext
+    admin_token: str
+
+    async def ask(self, path: str, body: dict[str, Any], token: str = "") -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = json.loads(await self.send("POST", path, json.dumps(body).encode(), token))
+        except FAILURES as error:
+            raise SystemExit(f"bench: {path}: {error or type(error).__name__}") from error
+        return answer
+
+    async def send(self, method: str, path: str, body: bytes, token: str) -> bytes:
+        reader, writer = await asyncio.open_connection(self.address, _NODES_PORT, ssl=self.tls)
+        try:
+            writer.write(self._request(method, path, body, token))
+            head = await reader.readuntil(b"\r\n\r\n")
+            content = await reader.readexactly(_content_length(head))
+        finally:
+            writer.close()
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise Refused(f"{method} {path}: {head.splitlines()[0].decode()} {content.decode()}")
+        return content
+
+    def _request(self, method: str, path: str, body: bytes, token: str) -> bytes:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.address}:{_NODES_PORT}", f"Content-Length: {len(body)}"]
+        lines += ["Content-Type: application/json", f"X-Idempotency-Key: {secrets.token_hex(16)}"]
+        lines += [f"Authorization: Bearer {token}"] if token else []
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _content_length(head: bytes) -> int:
+    name = b"content-length:"
+    return next((int(line[len(name) :]) for line in head.lower().splitlines() if line.startswith(name)), 0)
+
+
+def _own_address() -> str:
+    """The host's own, for on loopback the server speaks no TLS. Nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looking:
+        looking.connect(("192.0.2.1", 9))
+        address: str = looking.getsockname()[0]
+        return address
+
+
+def _tls() -> ssl.SSLContext:
+    trust = httpx.get(f"http://127.0.0.1:{_ADMIN_PORT}/node/v1/trust").json()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=trust["ca_pem"])
+    return context
+
+
+class Refused(Exception):
+    """The server answered, and not as an agent hopes."""
+
+
+FAILURES = (OSError, asyncio.IncompleteReadError, Refused)
+
+
+@contextlib.contextmanager
+def _counted(fleet: Fleet) -> Iterator[None]:
+    try:
+        yield
+    except FAILURES as error:
+        fleet.failures += 1
+        if fleet.failures == 1:
+            print(f"first failure: {error or type(error).__name__}", file=sys.stderr)
+
+
+async def _busy_share(pid: int, seconds: float) -> float:
+    """Of one core, over so long."""
+    cpu_s, since_s = _cpu_s(pid), time.perf_counter()
+    await asyncio.sleep(seconds)
+    return (_cpu_s(pid) - cpu_s) / (time.perf_counter() - since_s)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS_PER_S
+
+
+def _taken_for_lost(data: Path) -> int:
+    """Whether a node was lost and found again between two looks, only the events say."""
+    with contextlib.closing(sqlite3.connect(data / "gpuaas.sqlite")) as store:
+        lost = "document ->> 'type' = 'capacity.node.changed' AND document ->> '$.payload.status' = 'lost'"
+        found: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]
+        return found

@@ -1,0 +1,71 @@
+"""Pure: what is to be said of a node and of the people on an allocation, as lines."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuaas_contract.capacity import Node, NodeAllocation
+from gpuaas_contract.ssh_keys import AllocationKeys
+
+from gpuaas_cli.output import age, aligned, cell, clock_time
+from gpuaas_cli.story import facts, section
+
+Lines = list[str]
+
+
+def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
+    return [
+        *facts(
+            {
+                "Node": f"{node.name} ({node.node_id})",
+                "Status": f"{node.status}, heard {age(node.last_seen_at)} ago",
+                "State": f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
+                "Sold as": f"{node.sku} in {node.region}",
+                "GPUs": ", ".join(f"{count} {kind}" for kind, count in node.gpus_by_type.items()) or "none",
+                "CPUs": str(node.facts.cpus),
+                "Memory": f"{node.facts.memory_mb} MB",
+                "Disk": f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
+                "System": " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
+                "Address": node.address,
+                "Host key": node.ssh_host_public_key,
+                "Agent": node.agent_version,
+                "Boot": node.boot_id,
+                "Enrolled": clock_time(node.enrolled_at),
+            }
+        ),
+        *section("Work on it", _allocations(allocations)),
+    ]
+
+
+def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
+    """Whose work keeps each node from being empty."""
+    lines: Lines = []
+    for name, allocations in left.items():
+        if not allocations:
+            lines.append(f"{name} is empty: gpuaas node retire {name} --reason REASON")
+        else:
+            lines += [
+                f"{name} waits for its owners, who were told:",
+                *(f"  {line}" for line in _allocations(allocations)),
+            ]
+    return lines
+
+
+def of_people(keys: AllocationKeys) -> Lines:
+    rows = [["NAME", "KEYS", "WHY_NOT"]]
+    for person in keys.people:
+        rows.append([cell(person.name, spaces=False), str(len(person.fingerprints)), cell(person.why_not, spaces=True)])
+    state = (
+        f"the machine has this since {clock_time(keys.installed_at)}" if keys.installed_at else "nothing is on it yet"
+    )
+    if keys.state == "pending":
+        state = f"the machine does not have this yet{f': {keys.error}' if keys.error else ''}"
+    return [*(aligned(rows) if keys.people else ["Nobody's keys are on it."]), state]
+
+
+def _allocations(allocations: Sequence[NodeAllocation]) -> Lines:
+    if not allocations:
+        return []
+    rows = [["ALLOCATION", "STATUS", "PROJECT", "BY", "USED_BY"]]
+    for one in allocations:
+        words = (one.allocation_id, one.status, one.project_id, one.requested_by, ",".join(one.used_by_instance_ids))
+        rows.append([cell(word, spaces=False) for word in words])
+    return aligned(rows)

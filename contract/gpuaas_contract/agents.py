@@ -1,0 +1,131 @@
+"""The node agent as operators see it: its releases, and the tasks nodes were given."""
+
+import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.node import TaskError
+from gpuaas_contract.operations import Reason
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, WaitSeconds, Wire
+
+Sha256 = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
+]
+TaskState = Literal["queued", "succeeded", "failed", "refused", "expired"]
+
+
+class RegisterAgentRelease(Request):
+    version: Label
+    content: Annotated[bytes, msgspec.Meta(min_length=1)]
+    """The built agent, one .pyz file, base64."""
+
+
+class AgentRelease(Wire):
+    sha256: str
+    """Names the release: nodes run exactly these bytes or keep what they have."""
+    version: str
+    size_bytes: int
+    registered_by: str
+    registered_at: datetime.datetime
+
+
+class UpgradeAgent(Request):
+    sha256: Sha256
+    reason: Reason
+
+
+class InspectNode(Request):
+    type: Literal["host.facts", "host.health"]
+
+
+class NodeTask(Wire):
+    """One thing a node was told to do."""
+
+    task_id: str
+    node_id: str
+    type: str
+    subject_id: str
+    """The allocation it serves; empty for tasks of the node itself."""
+    state: TaskState
+    result: dict[str, Any]
+    error: TaskError | None
+    correlation_id: str
+    issued_at: datetime.datetime
+    expires_at: datetime.datetime
+
+
+class TaskWaitQuery(Query):
+    wait_s: WaitSeconds = 0
+    """Wait this long, 30 at the most, for the task to end."""
+
+
+AGENT_RELEASE_REGISTER = Endpoint(
+    "capacity.agent_release.register",
+    "POST",
+    "/api/v1/admin/agent-releases",
+    "Make a build of the node agent known; the same bytes again change nothing",
+    permission="capacity.agent.release",
+    request=RegisterAgentRelease,
+    response=AgentRelease,
+    status=201,
+)
+AGENT_RELEASE_LIST = Endpoint(
+    "capacity.agent_release.list",
+    "GET",
+    "/api/v1/admin/agent-releases",
+    "Releases of the node agent",
+    permission="capacity.node.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[AgentRelease],
+)
+NODE_UPGRADE_AGENT = Endpoint(
+    "capacity.node.upgrade_agent",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/upgrade-agent",
+    "Put a release of the agent on a node; one that does not report never takes its place",
+    permission="capacity.agent.release",
+    request=UpgradeAgent,
+    response=NodeTask,
+    status=202,
+)
+NODE_INSPECT = Endpoint(
+    "capacity.node.inspect",
+    "POST",
+    "/api/v1/admin/nodes/{node_id}/inspect",
+    "Have a node say what it is or how it is",
+    permission="capacity.node.change",
+    request=InspectNode,
+    response=NodeTask,
+    status=202,
+)
+NODE_TASK_LIST = Endpoint(
+    "capacity.node_task.list",
+    "GET",
+    "/api/v1/admin/nodes/{node_id}/tasks",
+    "What a node was told to do lately",
+    permission="capacity.node.read",
+    request=NoBody,
+    query=PageQuery,
+    response=Page[NodeTask],
+)
+NODE_TASK_GET = Endpoint(
+    "capacity.node_task.get",
+    "GET",
+    "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
+    "One task of a node, with its result",
+    permission="capacity.node.read",
+    request=NoBody,
+    query=TaskWaitQuery,
+    response=NodeTask,
+)
+ENDPOINTS = (
+    AGENT_RELEASE_REGISTER,
+    AGENT_RELEASE_LIST,
+    NODE_UPGRADE_AGENT,
+    NODE_INSPECT,
+    NODE_TASK_LIST,
+    NODE_TASK_GET,
+)

@@ -1,0 +1,46 @@
+"""Custody as operators see it: where the key of all secrets is, and whether it is at hand."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, Request, Wire
+
+Passphrase = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+
+
+class CustodyStatus(Wire):
+    store: Literal["embedded", "vault"]
+    sealed: bool
+    """Secrets can be neither kept nor read until somebody unseals."""
+    key: str
+    """Where the key comes from, for people."""
+
+
+class Unseal(Request):
+    passphrase: Passphrase
+
+
+CUSTODY_GET = Endpoint(
+    "custody.seal.get",
+    "GET",
+    "/api/v1/admin/custody",
+    "Where secrets are kept, and whether this server can open them",
+    permission="custody.seal.read",
+    request=NoBody,
+    response=CustodyStatus,
+)
+UNSEAL = Endpoint(
+    "custody.seal.open",
+    "POST",
+    "/api/v1/admin/unseal",
+    "Give this server the passphrase of its key; it is kept in memory only",
+    permission="custody.seal.open",
+    request=Unseal,
+    response=CustodyStatus,
+    repeat="natural",
+    errors=(errors.TooManyAttempts,),
+)
+ENDPOINTS = (CUSTODY_GET, UNSEAL)

@@ -1,0 +1,103 @@
+"""However a lab ends, `down` leaves nothing on the host and `up` goes on from the disks. Needs root on Linux."""
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_lab import cgroup, host, plan
+from gpuaas_lab.snapshot import host_snapshot
+from lab_tool import LabTool, require_root
+
+pytestmark = pytest.mark.machines
+require_root()
+
+LAB = LabTool("labends")
+MACHINES = ["gpu-1", "gpu-2", "gpu-3"]
+
+
+@pytest.fixture(scope="module")
+def before() -> Iterator[set[str]]:
+    with LAB.absent() as snapshot:
+        yield snapshot
+
+
+def left_behind(before: set[str]) -> set[str]:
+    return host_snapshot(LAB.name) - before
+
+
+def seconds_of(*arguments: str) -> float:
+    started = time.monotonic()
+    LAB.do(*arguments)
+    return time.monotonic() - started
+
+
+def kill_after(moment_s: float, *arguments: str) -> None:
+    process = subprocess.Popen(LAB.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(moment_s)  # the moment of the kill, not a wait for something
+    process.kill()
+    process.wait()
+
+
+def reboot() -> None:
+    """What a power cut of the host does: memory is lost, that is processes, mounts, links and /run; disks stay."""
+    layout = cgroup.host_layout()
+    for name in MACHINES:
+        group = cgroup.MachineCgroup(layout, LAB.name, name)
+        group.kill()
+        group.remove()
+        unit = plan.unit_name(LAB.name, name)
+        host.unmount(host.mounts_from(unit))
+        subprocess.run(["ip", "netns", "delete", unit], check=True)
+        shutil.rmtree(f"/run/systemd/nspawn/propagate/{unit}", ignore_errors=True)
+    cgroup.remove_lab(layout, LAB.name)
+    subprocess.run(["ip", "link", "delete", plan.bridge_name(LAB.name)], check=True)
+    (host.LOCKS / LAB.name).unlink()
+
+
+def test_a_lab_that_runs_is_seen_in_every_kind_of_trace(before: set[str]) -> None:
+    LAB.do("up", "--nodes", "3")
+    kinds = {line.split()[0] for line in left_behind(before)}
+    assert kinds == {"mount", "netns", "link", "cgroup", "process", "run"}
+    LAB.do("down", "--purge")
+
+
+def test_down_leaves_nothing_after_up_was_killed_at_ten_random_points(before: set[str]) -> None:
+    whole_s = seconds_of("up", "--nodes", "3")
+    LAB.do("down", "--purge")
+    for moment_s in sorted(random.uniform(0, whole_s) for _ in range(10)):
+        kill_after(moment_s, "up", "--nodes", "3")
+        LAB.do("down", "--purge")
+        assert left_behind(before) == set(), f"killed after {moment_s:.3f} of {whole_s:.3f} s"
+
+
+def test_down_leaves_nothing_after_down_was_killed_at_random_points(before: set[str]) -> None:
+    LAB.do("up", "--nodes", "3")
+    whole_s = seconds_of("down")
+    for moment_s in sorted(random.uniform(0, whole_s) for _ in range(5)):
+        LAB.do("up", "--nodes", "3")
+        assert set(LAB.states().values()) == {"running"}
+        kill_after(moment_s, "down")
+        LAB.do("down")
+        assert left_behind(before) == set(), f"killed after {moment_s:.3f} of {whole_s:.3f} s"
+
+
+def test_after_a_reboot_down_has_nothing_to_fear_and_up_goes_on(before: set[str]) -> None:
+    LAB.do("up", "--nodes", "3")
+    LAB.on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept && sync")
+    reboot()
+    assert set(LAB.states().values()) == {"stopped"}
+    LAB.do("down")
+    assert left_behind(before) == set()
+    LAB.do("up", "--nodes", "3")
+    assert LAB.on("gpu-1", "cat", "/var/lib/kept") == "kept\n"
+    LAB.do("down")
+
+
+def test_down_finds_machines_whose_record_is_lost(before: set[str], tmp_path: Path) -> None:
+    LAB.do("up", "--nodes", "3")
+    LAB.do("down", "--state", str(tmp_path))
+    assert left_behind(before) == set()

@@ -1,0 +1,88 @@
+"""Two labs on one host share an image and nothing else, and no traffic leaves either. Needs root on Linux."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_lab import plan
+from gpuaas_lab.snapshot import host_snapshot
+from lab_tool import LabTool, require_root
+
+pytestmark = pytest.mark.machines
+require_root()
+
+LEFT, RIGHT = LabTool("lableft"), LabTool("labright")
+
+
+@pytest.fixture
+def both() -> Iterator[None]:
+    with LEFT.absent(), RIGHT.absent():
+        for lab in (LEFT, RIGHT):
+            lab.do("up", "--nodes", "2")
+        yield
+
+
+def network(lab: LabTool) -> dict[str, str]:
+    found: dict[str, str] = json.loads(lab.do("network"))
+    return found
+
+
+def holdings(lab: LabTool) -> set[str]:
+    """What a lab has on the host and keeps as long as it runs; processes come and go by themselves."""
+    return {line for line in host_snapshot(lab.name) if line.startswith(("mount ", "netns ", "link "))}
+
+
+def started_at(lab: LabTool) -> str:
+    return lab.on("gpu-1", "cat", "/proc/1/stat").split()[21]
+
+
+def reaches(lab: LabTool, address: str) -> bool:
+    return lab.run("exec", "gpu-1", "--", "ping", "-c1", "-W1", address).returncode == 0
+
+
+@pytest.mark.usefixtures("both")
+def test_machines_of_the_same_name_have_their_own_network_and_address() -> None:
+    left, right = network(LEFT), network(RIGHT)
+    assert all(left[key] != right[key] for key in ("bridge", "gateway", "subnet"))
+    assert LEFT.do("address", "gpu-1") != RIGHT.do("address", "gpu-1")
+
+
+@pytest.mark.usefixtures("both")
+def test_whatever_happens_to_one_lab_the_other_does_not_notice() -> None:
+    held, boot = holdings(RIGHT), started_at(RIGHT)
+    LEFT.do("freeze", "gpu-1")
+    LEFT.do("cut", "gpu-2")
+    assert (set(RIGHT.status("state").values()), set(RIGHT.status("network").values())) == ({"running"}, {"connected"})
+    LEFT.do("down", "--purge")
+    assert held - holdings(RIGHT) == set(), "nothing was taken from it"
+    assert started_at(RIGHT) == boot
+    RIGHT.on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+
+
+@pytest.mark.usefixtures("both")
+def test_no_traffic_crosses_from_a_lab_even_if_the_host_forwards() -> None:
+    neighbour = RIGHT.do("address", "gpu-1").strip()
+    for lab in (LEFT, RIGHT):
+        Path(f"/proc/sys/net/ipv4/conf/{plan.bridge_name(lab.name)}/forwarding").write_text("1")
+    assert reaches(LEFT, neighbour), "a host that forwards would let it through"
+    LEFT.do("network")
+    assert not reaches(LEFT, neighbour)
+    assert reaches(LEFT, network(LEFT)["gateway"])
+
+
+def test_a_subnet_somebody_took_meanwhile_is_refused_with_the_next_command() -> None:
+    with LEFT.absent():
+        taken = network(LEFT)["gateway"]
+        LEFT.do("down")
+        subprocess.run(["ip", "link", "add", "gpuaasclash", "type", "bridge"], check=True)
+        try:
+            subprocess.run(["ip", "address", "add", f"{taken}/24", "dev", "gpuaasclash"], check=True)
+            refused = LEFT.run("up", "--nodes", "1")
+        finally:
+            subprocess.run(["ip", "link", "delete", "gpuaasclash"], check=True)
+        assert refused.returncode == 1
+        assert "in use on this host" in refused.stderr
+        assert "gpuaas-lab down --purge --lab lableft" in refused.stderr
+        LEFT.do("up", "--nodes", "1")

@@ -1,0 +1,55 @@
+"""What a node's answer, or its silence, means for the allocation the task was about."""
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.node import TaskError, TaskResult
+
+from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.capacity import allocation_keys, allocation_release, nodes, rules, service, store
+from gpuaas_platform.kit import clock, db
+
+
+async def task_ended(tx: db.Tx, call: Call, task_id: str, body: TaskResult) -> None:
+    """Exactly once: a result for a task that has ended already changes nothing."""
+    task = await store.task(tx, task_id)
+    if task is None or task["node_id"] != call.caller.actor_id:
+        raise errors.NotFound
+    if task["state"] != "queued":
+        return
+    await store.end_task(tx, task_id, body.status, msgspec.json.encode(body).decode())
+    await nodes.note_host_key(tx, task["node_id"], body.result)
+    await _apply(tx, call.origin, task, body)
+
+
+async def expire_tasks(tx: db.Tx, site: Site, origin: Origin) -> None:
+    for task in await store.expired_tasks(tx, clock.micros(origin.now)):
+        await store.end_task(tx, task["task_id"], "expired", "")
+        silence = TaskError(code="no_answer", message=f"the node did not answer within {site.settings.task_ttl_s} s")
+        await _apply(tx, origin, task, TaskResult(status="failed", error=silence))
+
+
+async def _apply(tx: db.Tx, origin: Origin, task: db.Row, result: TaskResult) -> None:
+    allocation = await store.ALLOCATIONS.get(tx, task["subject_id"])
+    if allocation is None:
+        return
+    if task["type"] == allocation_keys.TASK:
+        await allocation_keys.told(tx, origin, allocation, task["task_id"], _why(result))
+        return
+    after = _after(task["type"], allocation, result, origin)
+    await service.save(tx, origin, allocation, after)
+    if after.status == "released":
+        await allocation_release.let_go(tx, after)
+
+
+def _after(task_type: str, allocation: Allocation, result: TaskResult, origin: Origin) -> Allocation:
+    error = _why(result)
+    if task_type == "allocation.provision":
+        return rules.provisioned(allocation, error)
+    return rules.cleaned(allocation, error, rules.evidence(result, origin.now), origin.now)
+
+
+def _why(result: TaskResult) -> str:
+    if result.status == "succeeded":
+        return ""
+    return f"{result.error.code}: {result.error.message}" if result.error else result.status

@@ -1,0 +1,32 @@
+"""Machine access over HTTP: get it, see who has it, take it away."""
+
+from gpuaas_contract import access
+from gpuaas_contract.wire import Page
+
+from gpuaas_platform.access import grants_store as store
+from gpuaas_platform.access import revoking
+from gpuaas_platform.call import Call, Routes
+from gpuaas_platform.instances import grants
+from gpuaas_platform.kit import db, tables
+
+routes = Routes()
+
+
+@routes.write(access.MACHINE_ACCESS)
+async def machine_access(call: Call, tx: db.Tx, body: access.RequestMachineAccess) -> access.MachineAccess:
+    return await grants.grant(tx, call, call.params["allocation_id"], body)
+
+
+@routes.read(access.GRANT_LIST)
+async def list_grants(call: Call, reader: db.Reader) -> Page[access.MachineGrant]:
+    where, values = store.where(call.params["project_id"], call.query)
+    found, token = await tables.page_as_stored(
+        store.GRANTS, reader, where, list(values), size=call.query.page_size, token=call.query.page_token
+    )
+    return Page(items=found, next_page_token=token)
+
+
+@routes.write(access.GRANT_REVOKE)
+async def revoke_grant(call: Call, tx: db.Tx, body: access.RevokeGrant) -> access.MachineGrant:
+    call.details["reason"] = body.reason
+    return await revoking.revoke(tx, call, call.params["grant_id"], body.reason)

@@ -1,0 +1,39 @@
+"""Let somebody into a machine. Who holds which operation is known here; `access` signs, `grants_reconcile` ends."""
+
+from gpuaas_contract import errors
+from gpuaas_contract.access import MachineAccess, RequestMachineAccess
+from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.operations import Operation
+
+from gpuaas_platform.access import service as access
+from gpuaas_platform.call import Call
+from gpuaas_platform.capacity import service as capacity
+from gpuaas_platform.catalog import store as catalog_store
+from gpuaas_platform.instances import grant_rules, rules, store
+from gpuaas_platform.kit import db
+
+
+async def grant(tx: db.Tx, call: Call, allocation_id: str, body: RequestMachineAccess) -> MachineAccess:
+    """A controller gets in only for an operation it holds, on a machine of that operation's instance."""
+    allocation = await capacity.in_project(tx, call.in_project().project_id, allocation_id)
+    if body.operation_id:
+        await _check_hold(tx, call, allocation, body)
+    elif call.caller.actor_type != "user":
+        raise errors.PermissionDenied("A service account names the operation it holds.")
+    return await access.grant(tx, call, allocation, body)
+
+
+async def is_entitled(reader: db.Reader, operation: Operation) -> bool:
+    found = await catalog_store.entitlement(reader, operation.project_id, operation.app_slug)
+    return found is not None and found.enabled
+
+
+async def _check_hold(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess) -> None:
+    operation = await store.OPERATIONS.get(tx, body.operation_id)
+    if operation is None or operation.project_id != allocation.project_id:
+        raise errors.NotFound(f"There is no operation {body.operation_id} in this project.")
+    rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    if operation.instance_id not in allocation.used_by_instance_ids:
+        raise errors.PermissionDenied("The allocation does not belong to this operation's instance.")
+    if operation.kind in grant_rules.NEEDS_ENTITLEMENT and not await is_entitled(tx, operation):
+        raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")

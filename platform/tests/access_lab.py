@@ -1,0 +1,265 @@
+"""Two real machines with agents under a real server: what tests of machine access stand on. Needs root on Linux."""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
+from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
+from gpuaas_contract import access, capacity, catalog, events, identity, instances, runtime
+from gpuaas_platform.access import rules
+from gpuaas_platform.access.service import _sign
+from gpuaas_platform.kit import keys
+from server_process import APP, Cloud, ServerProcess
+
+NEEDS_MACHINES = [
+    pytest.mark.machines,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starting machines needs root"),
+]
+LAB = "access"
+BIN = Path(sys.executable).parent
+READY_S = 60.0
+
+
+def lab_command(*arguments: str) -> list[str]:
+    return [str(BIN / "gpuaas-lab"), arguments[0], "--lab", LAB, *arguments[1:]]
+
+
+def lab(*arguments: str, given: str = "") -> str:
+    ended = subprocess.run(lab_command(*arguments), input=given, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@dataclass
+class Machines:
+    """A cloud with the nodes gpu-1 and gpu-2, both allocated to one project."""
+
+    process: ServerProcess
+    data: Path
+    token: str = ""
+    project_id: str = ""
+
+    @contextlib.asynccontextmanager
+    async def cloud(self) -> AsyncIterator[Cloud]:
+        async with httpx.AsyncClient(base_url=self.process.url, timeout=httpx.Timeout(60)) as client:
+            yield Cloud(client, self.token, self.project_id)
+
+    def authority(self) -> Ed25519PrivateKey:
+        """The platform's own, to sign what the platform never would."""
+        return keys.read(self.data / "keys" / "ssh-authority.pem")
+
+
+@contextlib.contextmanager
+def machines(folder: Path) -> Iterator[Machines]:
+    lab("image")
+    lab("down", "--purge")
+    gateway, port = json.loads(lab("network"))["gateway"], _free_port()
+    process = ServerProcess(folder / "data", options=["--listen", f"{gateway}:{port}"])
+    try:
+        password = process.admin_password()
+        with process:
+            found = Machines(process, folder / "data")
+            asyncio.run(_make_cloud(found, password, folder, f"https://{gateway}:{port}"))
+            yield found
+    finally:
+        lab("down", "--purge")
+
+
+@dataclass
+class Entrance:
+    """A key pair and the certificate that goes with it."""
+
+    key: asyncssh.SSHKey
+    granted: access.MachineAccess
+    folder: Path
+
+    def with_certificate(self, certificate: str) -> "Entrance":
+        changed = {name: getattr(self.granted, name) for name in self.granted.__struct_fields__}
+        return Entrance(self.key, access.MachineAccess(**{**changed, "certificate": certificate}), self.folder)
+
+    def options(self) -> dict[str, Any]:
+        granted = self.granted
+        certificate = asyncssh.import_certificate(granted.certificate)
+        return {
+            "host": granted.host,
+            "port": granted.port,
+            "username": granted.user,
+            "client_keys": [(self.key, certificate)],
+            "known_hosts": asyncssh.import_known_hosts(f"{granted.host} {granted.host_public_key}\n"),
+            "agent_path": None,
+            "config": None,
+        }
+
+    def ssh(self, *command: str) -> list[str]:
+        """OpenSSH's own client, which knows this key, this certificate and this host key only."""
+        granted = self.granted
+        identity, hosts = self.folder / "id", self.folder / "hosts"
+        self.key.write_private_key(identity)
+        identity.chmod(0o600)
+        certificate = self.folder / "id-cert.pub"
+        certificate.write_text(granted.certificate + "\n")
+        hosts.write_text(f"{granted.host} {granted.host_public_key}\n")
+        options = {
+            "IdentityFile": identity,
+            "CertificateFile": certificate,
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": hosts,
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            "PreferredAuthentications": "publickey",
+        }
+        flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
+        return ["ssh", "-F", "/dev/null", *flags, f"{granted.user}@{granted.host}", *command]
+
+
+def ssh_answer(entrance: Entrance, *command: str) -> tuple[int, str]:
+    ended = subprocess.run(entrance.ssh(*command), capture_output=True, text=True, check=False, timeout=60)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+async def is_refused_by_both(entrance: Entrance) -> bool:
+    code, said = await asyncio.to_thread(ssh_answer, entrance, "true")
+    try:
+        async with asyncssh.connect(**entrance.options()):
+            return False
+    except asyncssh.PermissionDenied:
+        return code == 255 and "Permission denied" in said
+
+
+def certificate_by(
+    authority: Ed25519PrivateKey,
+    entrance: Entrance,
+    *,
+    principal: str = "",
+    source: str = "",
+    from_s: float = -30,
+    to_s: float = 600,
+) -> str:
+    """A certificate the platform would not sign, for the same key."""
+    now, granted = datetime.datetime.now(datetime.UTC), entrance.granted
+    present = load_ssh_public_identity(granted.certificate.encode())
+    assert isinstance(present, SSHCertificate)
+    terms = rules.CertificateTerms(
+        principal=principal or granted.principal,
+        source=source or present.critical_options[b"source-address"].decode(),
+        key_id="made by a test",
+        valid_from=now + datetime.timedelta(seconds=from_s),
+        valid_to=now + datetime.timedelta(seconds=to_s),
+        interactive=False,
+    )
+    return _sign(authority, entrance.key.export_public_key().decode(), 4711, terms)
+
+
+async def enter(cloud: Cloud, folder: Path, allocation_id: str, *, token: str = "", **body: Any) -> Entrance:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    said = {"public_key": key.export_public_key().decode().strip(), **body}
+    granted = await cloud.call(access.MACHINE_ACCESS, said, token=token or cloud.token, allocation_id=allocation_id)
+    return Entrance(key, granted, folder)
+
+
+async def grant_of(cloud: Cloud, grant_id: str) -> access.MachineGrant:
+    found = (await cloud.call(access.GRANT_LIST, query={"page_size": 500})).items
+    return next(one for one in found if one.grant_id == grant_id)
+
+
+async def until_enforced(cloud: Cloud, grant_id: str) -> None:
+    """The machine has heard; nothing tells when, so it is looked at again and again."""
+    async with asyncio.timeout(120):
+        while (await grant_of(cloud, grant_id)).enforced_at is None:  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Held:
+    """The deploy of the one instance on gpu-1, under the lease of a service account."""
+
+    token: str
+    account_id: str
+    operation_id: str
+    epoch: int
+
+    def body(self) -> dict[str, Any]:
+        return {"operation_id": self.operation_id, "epoch": self.epoch}
+
+
+async def take_up(cloud: Cloud, name: str) -> Held:
+    """By a new service account, whoever held it before."""
+    token = await cloud.service_account(name)
+    account_id = (await cloud.call(identity.ME, token=token)).actor_id
+    instance = await _instance(cloud)
+    operator = {"operator_service_account_id": account_id, "reason": "taken over"}
+    await cloud.call(instances.OPERATOR_SET, operator, instance_id=instance.instance_id)
+    body = {"app_slug": "toy", "holder": name, "claim_id": name, "lease_s": 60}
+    claim = await cloud.call(runtime.CLAIM, body, token=token)
+    assert claim.operation is not None
+    return Held(token, account_id, claim.operation.operation_id, claim.epoch)
+
+
+async def _instance(cloud: Cloud) -> instances.Instance:
+    found = (await cloud.call(instances.INSTANCE_LIST)).items
+    if found:
+        return found[0]
+    allocation_id = (await allocations(cloud))["gpu-1"].allocation_id
+    body = instances.DeployInstance(name="one", app_slug="toy", topology="solo", inputs={"allocation": allocation_id})
+    return (await cloud.call(instances.INSTANCE_CREATE, body)).instance
+
+
+async def allocations(cloud: Cloud) -> dict[str, capacity.Allocation]:
+    found = (await cloud.call(capacity.ALLOCATION_LIST)).items
+    return {one.node_name: one for one in found if one.status not in ("released", "failed")}
+
+
+async def allocate(cloud: Cloud, name: str) -> capacity.Allocation:
+    await cloud.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+    async with asyncio.timeout(READY_S):
+        while (found := (await allocations(cloud))[name]).status != "active":
+            newest = (await cloud.call(events.EVENT_LIST)).cursor
+            await cloud.call(events.EVENT_LIST, query={"after": newest, "wait_s": 1})
+    return found
+
+
+async def _make_cloud(found: Machines, password: str, folder: Path, server: str) -> None:
+    async with found.cloud() as cloud:
+        await cloud.sign_in(password)
+        await cloud.make_project()
+        await cloud.call(catalog.VERSION_PUBLISH, {}, app_slug=APP["slug"], version=APP["version"])
+        await cloud.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=APP["slug"])
+        found.token, found.project_id = cloud.token, cloud.project_id
+        names = ("gpu-1", "gpu-2")
+        tokens = [await cloud.call(capacity.ENROLMENT_CREATE, {"name": name}) for name in names]
+        enrolment = {
+            "server": server,
+            "ca_sha256": tokens[0].ca_sha256,
+            "tokens": {token.name: token.token for token in tokens},
+        }
+        (folder / "enrolment.json").write_text(json.dumps(enrolment))
+        agent = [sys.executable, "-m", "gpuaas_agent.build", str(folder / "agent.pyz")]
+        await asyncio.to_thread(subprocess.run, agent, check=True, capture_output=True)
+        files = ["--agent", str(folder / "agent.pyz"), "--enrol", str(folder / "enrolment.json")]
+        await asyncio.to_thread(lab, "up", "--nodes", str(len(names)), *files)
+        async with asyncio.timeout(READY_S):
+            while len((await cloud.call(capacity.NODE_LIST)).items) < len(names):  # noqa: ASYNC110 - nodes are platform events
+                await asyncio.sleep(0.2)
+        for name in names:
+            await allocate(cloud, name)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,159 @@
+"""Agents and platform are killed with -9 again and again while tasks flow: every task counts once, none is lost."""
+
+import asyncio
+import collections
+import json
+import random
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, TypeVar
+
+import folder_agent
+import httpx
+import msgspec
+from gpuaas_contract import capacity, events
+from gpuaas_contract.endpoint import Endpoint
+from server_process import Cloud, ServerProcess
+
+Answer = TypeVar("Answer")
+
+KILLS = 100
+"""On each of the two stores."""
+PLATFORM_SHARE = 0.2
+PAUSE_S_MAX = 0.6
+NODES = ("gpu-1", "gpu-2")
+
+
+class AgentProcess:
+    """A node's agent, to be killed and started again as systemd would."""
+
+    def __init__(self, folder: Path, server: str, name: str, token: str) -> None:
+        self.folder = folder
+        (folder / "users").mkdir(parents=True)
+        (folder / "runs").touch()
+        config = folder / "agent.json"
+        config.write_text(json.dumps({"server": server, "token": token, "name": name}))
+        config.chmod(0o600)
+        files = ["--config", str(config), "--state", str(folder / "state")]
+        self._argv = [sys.executable, folder_agent.__file__, str(folder), *files]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stderr=log)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def runs(self) -> collections.Counter[tuple[str, str]]:
+        """How often a handler began for each (task, process)."""
+        lines = [line.rsplit(" ", 1) for line in (self.folder / "runs").read_text().splitlines()]
+        return collections.Counter((task, process) for task, process in lines)
+
+
+async def surely(cloud: Cloud, endpoint: Endpoint[Any, Answer], body: Any = None, **params: Any) -> Answer:
+    """The answer, however often the platform dies over it: the same request under the same key."""
+    key = uuid.uuid4().hex
+    while True:
+        try:
+            answer = await cloud.send(endpoint, body, key=key, **params)
+        except httpx.TransportError:
+            await asyncio.sleep(0.05)
+            continue
+        if answer.status_code < 500:
+            assert answer.status_code == endpoint.status, answer.text
+            return msgspec.json.decode(answer.content, type=endpoint.response)
+        await asyncio.sleep(0.05)
+
+
+async def reach(cloud: Cloud, allocation_id: str, status: str) -> None:
+    while True:
+        found = await surely(cloud, capacity.ALLOCATION_GET, allocation_id=allocation_id)
+        if found.status == status:
+            return
+        assert found.status in ("provisioning", "active", "releasing"), found.status_reason
+        await asyncio.sleep(0.05)
+
+
+async def use_node(cloud: Cloud, name: str, over: asyncio.Event) -> list[str]:
+    """Take the node and give it back until told to stop; the allocations that were made."""
+    made = []
+    while not over.is_set():
+        (created,) = (await surely(cloud, capacity.ALLOCATION_CREATE, {"node_name": name})).items
+        made.append(created.allocation_id)
+        await reach(cloud, created.allocation_id, "active")
+        await surely(cloud, capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)
+        await reach(cloud, created.allocation_id, "released")
+    return made
+
+
+async def kill_at_random(server: ServerProcess, agents: list[AgentProcess], dice: random.Random) -> int:
+    """How many of the kills hit an agent."""
+    agent_kills = 0
+    for _ in range(KILLS):
+        await asyncio.sleep(dice.uniform(0, PAUSE_S_MAX))
+        victim = server if dice.random() < PLATFORM_SHARE else dice.choice(agents)
+        agent_kills += victim is not server
+        victim.kill()
+        await asyncio.to_thread(victim.start)
+    return agent_kills
+
+
+async def enrolled(cloud: Cloud, server: ServerProcess, folder: Path, name: str) -> AgentProcess:
+    token = await surely(cloud, capacity.ENROLMENT_CREATE, {"name": name})
+    agent = AgentProcess(folder / name, server.url, name, token.token)
+    agent.start()
+    while True:
+        if (await surely(cloud, capacity.NODE_LIST, query={"name": name})).items:
+            return agent
+        await asyncio.sleep(0.05)
+
+
+async def test_kills_of_agents_and_platform_lose_no_task_and_repeat_no_effect(
+    tmp_path: Path, database_url: str
+) -> None:
+    dice = random.Random(5)
+    with ServerProcess(tmp_path / "data", database_url) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+            cloud = Cloud(client)
+            await cloud.sign_in(server.admin_password())
+            await cloud.make_project()
+            agents = [await enrolled(cloud, server, tmp_path, name) for name in NODES]
+            try:
+                over = asyncio.Event()
+                users = [asyncio.create_task(use_node(cloud, name, over)) for name in NODES]
+                agent_kills = await kill_at_random(server, agents, dice)
+                over.set()
+                made = await asyncio.gather(*users)
+                told = await cloud.recorded()
+            finally:
+                for agent in agents:
+                    agent.kill()
+    check_once(made, agents, agent_kills, told)
+
+
+def check_once(made: list[list[str]], agents: list[AgentProcess], agent_kills: int, told: list[events.Event]) -> None:
+    """One effect and one transition for each task. A handler ran again only where its process died in the middle."""
+    moves = collections.Counter(
+        (event.payload["allocation_id"], event.payload["status"])
+        for event in told
+        if event.type == "capacity.allocation.changed"
+    )
+    allocations = [found for of_node in made for found in of_node]
+    assert len(allocations) > len(NODES), "tasks flowed"
+    assert {moves[found, status] for found in allocations for status in ("active", "released")} == {1}
+    again = 0
+    for of_node, agent in zip(made, agents, strict=True):
+        runs = agent.runs()
+        tasks = {task for task, _ in runs}
+        wanted = {f"{kind} {found}" for found in of_node for kind in ("allocation.provision", "allocation.release")}
+        assert wanted <= tasks, "none is lost"
+        assert {task.split()[1] for task in tasks} == set(of_node), "no node ran another's task"
+        assert set(runs.values()) == {1}, "no process ran a task twice"
+        assert list((agent.folder / "users").iterdir()) == [], "no provision came back after its release"
+        again += sum(runs.values()) - len(tasks)
+    assert again <= agent_kills

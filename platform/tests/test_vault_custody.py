@@ -1,0 +1,161 @@
+"""Custody in Vault: the same promises as the embedded one, over KV version 2, and no value in any error."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import vault_server
+from gpuaas_contract import secrets
+from gpuaas_contract.custody import CUSTODY_GET
+from gpuaas_platform.access import secrets_reconcile
+from gpuaas_platform.kit import custody
+from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.kit.vault_custody import VaultCustody
+from platform_world import World
+from vault_server import MOUNT, VaultServer
+
+VALUE = b"\x00\xff binary value"
+
+
+@pytest.fixture
+def vault() -> Iterator[VaultServer]:
+    with vault_server.running() as found:
+        yield found
+
+
+@pytest.fixture
+def token_file(tmp_path: Path, vault: VaultServer) -> Path:
+    path = tmp_path / "vault-token"
+    path.write_text(vault.token + "\n")
+    return path
+
+
+@pytest.fixture
+def kept(vault: VaultServer, token_file: Path) -> VaultCustody:
+    return VaultCustody(vault.url, token_file=token_file, mount=MOUNT, prefix="gpuaas")
+
+
+async def test_what_was_put_comes_back_by_version(kept: VaultCustody, vault: VaultServer) -> None:
+    assert [await kept.put("sec_one", value) for value in (VALUE, b"second")] == [1, 2]
+    assert (await kept.get("sec_one", 1), await kept.get("sec_one", 2)) == (VALUE, b"second")
+    assert list(vault.kept) == ["gpuaas/sec_one"]
+
+
+async def test_puts_that_race_for_one_ref_get_versions_of_their_own(kept: VaultCustody) -> None:
+    versions = await asyncio.gather(*(kept.put("sec_race", str(number).encode()) for number in range(20)))
+    assert sorted(versions) == list(range(1, 21))
+    assert [await kept.get("sec_race", version) for version in versions] == [str(n).encode() for n in range(20)]
+
+
+async def test_a_delete_takes_every_version_and_may_be_repeated(kept: VaultCustody, vault: VaultServer) -> None:
+    for value in (VALUE, b"second"):
+        await kept.put("sec_one", value)
+    for _ in range(2):
+        await kept.delete("sec_one")
+    assert vault.kept == {}
+    for version in (1, 2):
+        with pytest.raises(custody.SecretMissing):
+            await kept.get("sec_one", version)
+
+
+async def test_a_token_that_was_replaced_is_read_again(
+    kept: VaultCustody, vault: VaultServer, token_file: Path
+) -> None:
+    await kept.put("sec_one", VALUE)
+    vault.token = "s.second"
+    with pytest.raises(custody.Unavailable, match="refuses the platform's token"):
+        await kept.get("sec_one", 1)
+    _replace(token_file, "s.second")
+    assert await kept.get("sec_one", 1) == VALUE
+    _replace(token_file, None)
+    vault.token = "s.third"
+    with pytest.raises(custody.Unavailable, match="token file"):
+        await kept.get("sec_one", 1)
+
+
+def _replace(token_file: Path, token: str | None) -> None:
+    token_file.unlink()
+    if token is not None:
+        token_file.write_text(token)
+
+
+async def test_a_sealed_vault_is_said_and_opened_with_its_own_command(kept: VaultCustody, vault: VaultServer) -> None:
+    vault.sealed = True
+    with pytest.raises(custody.Sealed):
+        await kept.put("sec_one", VALUE)
+    assert (await kept.status()).sealed
+    with pytest.raises(custody.Unavailable, match="vault operator unseal"):
+        await kept.unseal("anything")
+    vault.sealed = False
+    assert not (await kept.status()).sealed
+
+
+async def test_a_vault_that_is_gone_or_elsewhere_is_said_without_a_value(kept: VaultCustody, token_file: Path) -> None:
+    nowhere = VaultCustody("http://127.0.0.1:9", token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    with pytest.raises(custody.Unavailable, match="does not answer") as gone:
+        await nowhere.put("sec_one", VALUE)
+    assert base64.b64encode(VALUE).decode() not in f"{gone.value!r} {gone.value.__cause__!r}"
+    assert "does not answer" in (await nowhere.status()).key
+
+
+async def test_what_somebody_else_wrote_there_is_not_taken_for_a_value(kept: VaultCustody, vault: VaultServer) -> None:
+    vault.kept["gpuaas/sec_one"] = [{"value": "not base64!"}, {"other": "field"}]
+    for version in (1, 2):
+        with pytest.raises(custody.Unreadable):
+            await kept.get("sec_one", version)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str, vault: VaultServer, token_file: Path) -> Settings:
+    return Settings(
+        data_dir=tmp_path / "data",
+        database_url=database_url,
+        rate_limit_per_s=0,
+        node_rate_limit_per_s=0,
+        vault_address=vault.url,
+        vault_token_file=token_file,
+    )
+
+
+async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
+    world: World, vault: VaultServer
+) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    await world.deploy()
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    operation_id = claim.operation.operation_id
+    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
+    assert list(vault.kept) == [f"gpuaas/{issued.secret.secret_id}"]
+    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    opened = await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
+    assert opened.value == "the value"
+    await world.call(secrets.SECRET_REVOKE, instance_id=claim.operation.instance_id, secret_id=issued.secret.secret_id)
+    await secrets_reconcile.sweep(world.site)
+    assert vault.kept == {}
+    status = await world.call(CUSTODY_GET)
+    assert (status.store, status.sealed) == ("vault", False)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: World, vault: VaultServer) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    await world.deploy()
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    vault.sealed = True
+    answer = await world.send(
+        secrets.SECRET_ISSUE, said, token=token, operation_id=claim.operation.operation_id, key=""
+    )
+    assert (answer.status_code, answer.json()["code"]) == (503, "sealed")
+    vault.sealed = False
+    answer = await world.send(
+        secrets.SECRET_ISSUE, said, token=token, operation_id=claim.operation.operation_id, key=""
+    )
+    assert answer.status_code == 201

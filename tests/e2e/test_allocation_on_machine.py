@@ -1,0 +1,166 @@
+"""An allocation on a real machine: entered with a person's own key, used without restraint, given back with evidence.
+
+Then given back with the machine cut off: the release fails, and heals as soon as the machine is heard again."""
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import machine_state
+import pytest
+from gpuaas_contract import capacity, identity, ssh_keys
+from gpuaas_sdk.auth import BearerToken
+from gpuaas_sdk.client import Client
+from local_cloud import LAB, PORT, LocalCloud
+
+pytestmark = pytest.mark.machines
+
+MACHINE = "gpu-3"
+MESS = """
+set -eu
+mkdir -p ~/.ssh ~/work && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id && cp ~/.ssh/id.pub ~/.ssh/authorized_keys
+touch ~/work/result /tmp/mine /dev/shm/mine && mkdir -p /var/tmp/mine/deep && touch /var/tmp/mine/deep/file
+sudo -n install -d -o "$USER" /opt/mine && touch /opt/mine/tool
+sudo -n install -o "$USER" -m 600 /dev/null "/var/mail/$USER"
+setsid sleep 4711 >/dev/null 2>&1 </dev/null &
+sudo -n setsid sleep 4712 >/dev/null 2>&1 </dev/null &
+sudo -n systemd-run --quiet --uid="$USER" --unit=mine --property=Restart=always sleep 4713
+"""
+story: dict[str, Any] = {}
+
+
+class Owner:
+    """Somebody who may do with allocations what project admins may, in the lab's one project."""
+
+    def __init__(self, client: Client, project_id: str) -> None:
+        self._client, self._project_id = client, project_id
+
+    async def allocation(self) -> capacity.Allocation:
+        """The newest on the machine."""
+        pages = self._client.pages(capacity.ALLOCATION_LIST, project_id=self._project_id)
+        return [found async for found in pages if found.node_name == MACHINE][-1]
+
+    async def claim(self) -> capacity.Allocation:
+        body = capacity.CreateAllocation(node_name=MACHINE)
+        await self._client.call(capacity.ALLOCATION_CREATE, body, project_id=self._project_id)
+        return await self.until("active")
+
+    async def release(self) -> None:
+        allocation_id = (await self.allocation()).allocation_id
+        await self._client.call(capacity.ALLOCATION_RELEASE, project_id=self._project_id, allocation_id=allocation_id)
+
+    async def until(self, status: str) -> capacity.Allocation:
+        allocation_id = (await self.allocation()).allocation_id
+        async for event in self._client.events(self._project_id):
+            if event.payload.get("allocation_id") == allocation_id:
+                found = await self.allocation()
+                if found.status == status:
+                    return found
+        raise AssertionError("events have no end")
+
+    async def host_key(self) -> str:
+        return (await self._client.call(capacity.NODE_LIST, query={"name": MACHINE})).items[0].ssh_host_public_key
+
+    async def register(self, public_key: str) -> ssh_keys.SshKey:
+        return await self._client.call(ssh_keys.SSH_KEY_CREATE, ssh_keys.AddSshKey(public_key=public_key))
+
+    async def choose_me(self) -> None:
+        me = await self._client.call(identity.ME)
+        body = ssh_keys.SetAllocationPeople(user_ids=[me.actor_id])
+        allocation_id = (await self.allocation()).allocation_id
+        await self._client.call(
+            ssh_keys.ALLOCATION_KEYS_SET, body, project_id=self._project_id, allocation_id=allocation_id
+        )
+
+    async def withdraw(self, key: ssh_keys.SshKey) -> None:
+        await self._client.call(ssh_keys.SSH_KEY_DELETE, ssh_key_id=key.ssh_key_id)
+
+    async def until_installed(self, *fingerprints: str) -> None:
+        async for event in self._client.events(self._project_id):
+            if event.type == "capacity.allocation.keys_installed" and event.payload["installed"] == [*fingerprints]:
+                return
+
+
+@pytest.fixture
+async def owner(cloud: LocalCloud) -> AsyncIterator[Owner]:
+    context = json.loads((cloud.home / "config.json").read_text())["contexts"][LAB]
+    async with Client(f"http://127.0.0.1:{PORT}", BearerToken(context["token"])) as client:
+        yield Owner(client, context["project_id"])
+
+
+async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registered(owner: Owner, tmp_path: Path) -> None:
+    key_file = _new_key(tmp_path)
+    allocation = await owner.allocation()
+    (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
+    assert _ssh(allocation, key_file) == (255, "")
+    key = await owner.register(key_file.with_suffix(".pub").read_text())
+    await owner.choose_me()
+    await owner.until_installed(key.fingerprint)
+    assert _ssh(allocation, key_file) == (0, allocation.username_on_node)
+    await owner.withdraw(key)
+    await owner.until_installed()
+    assert _ssh(allocation, key_file) == (255, "")
+
+
+async def test_whatever_was_done_on_a_machine_a_release_leaves_it_as_before(cloud: LocalCloud, owner: Owner) -> None:
+    await owner.release()
+    await owner.until("released")
+    story["before"] = machine_state.capture(LAB, MACHINE)
+    allocation = await owner.claim()
+    cloud.gpuaas("ssh", MACHINE, "--", "bash", "-c", MESS)
+    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE))
+    await owner.release()
+    released = await owner.until("released")
+    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
+    assert _nobodys_files(cloud) == ""
+    _check_evidence(released, allocation.username_on_node)
+
+
+async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(cloud: LocalCloud, owner: Owner) -> None:
+    await owner.claim()
+    cloud.lab("cut", MACHINE)
+    try:
+        await owner.release()
+        stuck = await owner.until("release_failed")
+        assert "did not answer" in stuck.status_reason
+    finally:
+        cloud.lab("heal", MACHINE)
+    healed = await owner.until("released")
+    assert healed.release_attempts > 1
+    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
+
+
+async def test_the_machine_can_be_claimed_again(owner: Owner) -> None:
+    assert (await owner.claim()).status == "active"
+
+
+def _new_key(folder: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "id"], check=True)
+    return folder / "id"
+
+
+def _ssh(allocation: capacity.Allocation, key_file: Path) -> tuple[int, str]:
+    """Exit code and user name there, by OpenSSH's own client with nothing but this key."""
+    options = ["-F", "none", "-i", str(key_file), "-o", f"UserKnownHostsFile={key_file.with_name('known')}"]
+    options += ["-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
+    target = f"{allocation.username_on_node}@{allocation.address}"
+    done = subprocess.run(["ssh", *options, target, "id", "-un"], capture_output=True, text=True)
+    return done.returncode, done.stdout.strip()
+
+
+def _nobodys_files(cloud: LocalCloud) -> str:
+    places = ("/", "/tmp", "/var/tmp", "/dev/shm")
+    return cloud.lab("exec", MACHINE, "--", "find", *places, "-xdev", "-nouser")
+
+
+def _check_evidence(released: capacity.Allocation, user: str) -> None:
+    evidence = released.release_evidence
+    assert evidence is not None
+    assert (evidence.user, evidence.home, evidence.left_behind) == (user, f"/home/{user}", [])
+    assert evidence.units == ["mine.service"]
+    assert evidence.processes_ended >= 2
+    assert evidence.principals == [f"/etc/gpuaas/ssh/principals/{user}"]
+    assert sorted(evidence.keys) == ["/etc/gpuaas/ssh/user_ca.pub", f"/home/{user}/.ssh/authorized_keys"]
+    assert {"/opt/mine", "/tmp/mine", "/dev/shm/mine", f"/var/mail/{user}"} <= set(evidence.files)
