@@ -194,6 +194,18 @@ async def test_an_upgrade_changes_version_and_inputs_and_a_rollback_goes_back_on
         await cluster.change("rollback")
 
 
+async def test_an_upgrade_is_given_secrets_for_what_the_new_version_declares(world: World) -> None:
+    cluster = await Cluster.running(world, secret_purposes=[])
+    await publish_version(world, "1.1.0", **NEXT)
+    await cluster.change("restart")
+    restart = await cluster.controller.take()
+    with pytest.raises(errors.PurposeUndeclared):
+        await restart.issue()
+    await restart.carry_out()
+    await cluster.change("upgrade", version="1.1.0")
+    assert (await (await cluster.controller.take()).issue()).secret.purpose == "role_join"
+
+
 async def test_an_upgrade_needs_a_version_that_takes_it_and_inputs_that_fit(world: World) -> None:
     cluster = await Cluster.running(world)
     await publish_version(world, "1.1.0", **NEXT)

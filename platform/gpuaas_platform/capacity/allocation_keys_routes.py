@@ -6,7 +6,7 @@ from gpuaas_contract.wire import NoBody, Page
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.capacity import allocation_keys
 from gpuaas_platform.capacity import allocation_keys_store as store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -18,15 +18,7 @@ async def add_ssh_key(call: Call, tx: db.Tx, body: ssh_keys.AddSshKey) -> ssh_ke
 
 @routes.read(ssh_keys.SSH_KEY_LIST)
 async def list_ssh_keys(call: Call, reader: db.Reader) -> Page[ssh_keys.SshKey]:
-    found, token = await tables.page_as_stored(
-        store.SSH_KEYS,
-        reader,
-        "user_id = $1",
-        [call.caller.actor_id],
-        size=call.query.page_size,
-        token=call.query.page_token,
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.SSH_KEYS, "user_id = $1", call.caller.actor_id)
 
 
 @routes.write(ssh_keys.SSH_KEY_DELETE)

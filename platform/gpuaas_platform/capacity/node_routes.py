@@ -5,7 +5,7 @@ from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.capacity import node_admin, node_rules, node_store, node_tasks, nodes, store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -18,10 +18,7 @@ async def create_enrolment_token(call: Call, tx: db.Tx, body: capacity.CreateEnr
 @routes.read(capacity.NODE_LIST)
 async def list_nodes(call: Call, reader: db.Reader) -> Page[capacity.Node]:
     where, values = store.node_filter(call.query)
-    found, token = await tables.page_as_stored(
-        store.NODES, reader, where, values, size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.NODES, where, *values)
 
 
 @routes.read(capacity.NODE_GET)
@@ -68,10 +65,7 @@ async def register_agent_release(call: Call, tx: db.Tx, body: agents.RegisterAge
 
 @routes.read(agents.AGENT_RELEASE_LIST)
 async def list_agent_releases(call: Call, reader: db.Reader) -> Page[agents.AgentRelease]:
-    found, token = await tables.page_as_stored(
-        node_store.AGENT_RELEASES, reader, "1 = 1", [], size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, node_store.AGENT_RELEASES, "1 = 1")
 
 
 @routes.write(agents.NODE_UPGRADE_AGENT)

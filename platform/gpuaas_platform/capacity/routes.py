@@ -5,7 +5,7 @@ from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.capacity import allocation_release, service, store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -18,10 +18,7 @@ async def create_allocations(call: Call, tx: db.Tx, body: capacity.CreateAllocat
 @routes.read(capacity.ALLOCATION_LIST)
 async def list_allocations(call: Call, reader: db.Reader) -> Page[capacity.Allocation]:
     where, values = store.allocation_filter(call.params["project_id"], call.query)
-    found, token = await tables.page_as_stored(
-        store.ALLOCATIONS, reader, where, values, size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.ALLOCATIONS, where, *values)
 
 
 @routes.read(capacity.ALLOCATION_GET)

@@ -10,7 +10,7 @@ from gpuaas_platform.access import credentials_store as store
 from gpuaas_platform.access import keeping
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.instances import held
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -22,15 +22,7 @@ async def create_credential(call: Call, body: credentials.CreateCredential) -> c
 
 @routes.read(credentials.CREDENTIAL_LIST)
 async def list_credentials(call: Call, reader: db.Reader) -> Page[credentials.Credential]:
-    found, token = await tables.page_as_stored(
-        store.CREDENTIALS,
-        reader,
-        "project_id = $1",
-        [call.params["project_id"]],
-        size=call.query.page_size,
-        token=call.query.page_token,
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.CREDENTIALS, "project_id = $1", call.params["project_id"])
 
 
 @routes.read(credentials.CREDENTIAL_GET)

@@ -7,7 +7,7 @@ from gpuaas_platform.access import grants_store as store
 from gpuaas_platform.access import revoking
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.instances import grants
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db
 
 routes = Routes()
 
@@ -20,10 +20,7 @@ async def machine_access(call: Call, tx: db.Tx, body: access.RequestMachineAcces
 @routes.read(access.GRANT_LIST)
 async def list_grants(call: Call, reader: db.Reader) -> Page[access.MachineGrant]:
     where, values = store.where(call.params["project_id"], call.query)
-    found, token = await tables.page_as_stored(
-        store.GRANTS, reader, where, list(values), size=call.query.page_size, token=call.query.page_token
-    )
-    return Page(items=found, next_page_token=token)
+    return await call.page(reader, store.GRANTS, where, *values)
 
 
 @routes.write(access.GRANT_REVOKE)

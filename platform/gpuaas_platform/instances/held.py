@@ -2,7 +2,6 @@
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
-from gpuaas_contract.instances import Instance
 
 from gpuaas_platform.access.secrets_rules import HeldOperation
 from gpuaas_platform.call import Call
@@ -27,11 +26,12 @@ async def find(call: Call, operation_id: str, epoch: int, reader: db.Reader) -> 
         project_id=operation.project_id,
         app_slug=operation.app_slug,
         correlation_id=operation.correlation_id,
-        purposes=await _purposes(reader, instance),
+        purposes=await _purposes(reader, instance.app_slug, operation.to_version or instance.app_version),
         inputs=(instance.inputs, operation.inputs),
     )
 
 
-async def _purposes(reader: db.Reader, instance: Instance) -> tuple[SecretPurpose, ...]:
-    manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
+async def _purposes(reader: db.Reader, app_slug: str, version: str) -> tuple[SecretPurpose, ...]:
+    """Of the version that is being brought up: an upgrade may need what the one before did not know."""
+    manifest = await catalog.manifest_of(reader, app_slug, version)
     return tuple(manifest.secret_purposes)
