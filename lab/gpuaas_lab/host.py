@@ -110,6 +110,6 @@ def _install(packages: list[str]) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     shell.run(["apt-get", "-qq", "update"], environment=environment)
     shell.run(
-        ["apt-get", "-qq", "-y", "--no-install-recommends", "install", *packages],
+        ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300", "--no-install-recommends", "install", *packages],
         environment=environment,
     )
