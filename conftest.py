@@ -5,8 +5,9 @@ import pytest
 TELLING: list[pytest.TerminalReporter] = []
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and (reporter := config.pluginmanager.get_plugin("terminalreporter")):
+def pytest_sessionstart(session: pytest.Session) -> None:
+    plugins = session.config.pluginmanager
+    if not hasattr(session.config, "workerinput") and (reporter := plugins.get_plugin("terminalreporter")):
         TELLING.append(reporter)
 
 

@@ -96,3 +96,12 @@ async def test_a_build_that_reports_takes_over_within_the_same_process(
     sha256 = hashlib.sha256(wanted).hexdigest()
     assert (task.state, task.result) == ("succeeded", {"sha256": sha256, "version": NEXT_VERSION})
     assert on_machine(cloud) == (sha256, process)
+
+
+async def test_the_agent_of_before_is_taken_back_the_same_way(cloud: LocalCloud, admin: Client, tmp_path: Path) -> None:
+    """Also what the machines of this cloud are brought up with: the tests that follow find them as they were made."""
+    _, process = on_machine(cloud)
+    sha256 = build.build(tmp_path / "agent.pyz")
+    task = await upgraded(admin, (tmp_path / "agent.pyz").read_bytes())
+    assert (task.state, task.result["sha256"]) == ("succeeded", sha256)
+    assert on_machine(cloud) == (sha256, process)
