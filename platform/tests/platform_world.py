@@ -277,7 +277,11 @@ def login_body(found: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
 
 
 def ssh_private_key() -> str:
-    raw = Ed25519PrivateKey.generate().private_bytes(
+    return openssh_private(Ed25519PrivateKey.generate())
+
+
+def openssh_private(key: Ed25519PrivateKey) -> str:
+    raw = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     return raw.decode()
