@@ -257,6 +257,11 @@ class World:
         body = credentials.CreateCredential(name=name, private_key=private_key or ssh_private_key(), username="ops")
         return await self.call(credentials.CREDENTIAL_CREATE, body)
 
+    async def kept(self) -> list[str]:
+        """Whose values are in custody: secrets and credentials, not the platform's own key."""
+        rows = await self.site.database.reader.all("SELECT ref FROM custody WHERE ref LIKE 'sec%' ORDER BY ref")
+        return [row[0] for row in rows]
+
     async def machine_access(self, token: str, allocation_id: str, **body: Any) -> access.MachineAccess:
         request = {"public_key": ssh_public_key(Ed25519PrivateKey.generate()), **body}
         return await self.call(access.MACHINE_ACCESS, request, token=token, allocation_id=allocation_id)

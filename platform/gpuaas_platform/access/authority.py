@@ -59,7 +59,7 @@ async def _make(site: Site) -> Authority:
         )
         return made
 
-    return await keeping.keep(site, keys.private_pem(key), ssh_trust.authority, make)
+    return await keeping.keep(site, keys.private_pem(key), ssh_trust.authority, make, kind="sshca")
 
 
 def _remove_file(site: Site, present: Authority) -> None:

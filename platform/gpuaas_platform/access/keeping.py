@@ -36,13 +36,15 @@ async def keep(
     find: Callable[[db.Tx], Awaitable[Kept | None]],
     make: Callable[[db.Tx, str], Awaitable[Kept]],
     *,
+    kind: str = "sec",
     dry_run: bool = False,
 ) -> Kept:
     """`find` looks for what is there already; if nothing is, the value goes into custody and `make` records its id.
 
-    `find` looks twice: somebody else may have been faster while custody was slow.
+    `find` looks twice: somebody else may have been faster while custody was slow. `kind` begins the id, for people who
+    look into custody.
     """
-    secret_id, write = ids.new("sec"), site.database.write
+    secret_id, write = ids.new(kind), site.database.write
 
     async def begin(tx: db.Tx) -> Kept | None:
         found = await find(tx)

@@ -45,7 +45,9 @@ async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
     """Claimed before there was an authority for their machines to trust; now there may be one."""
     waiting = await store.ALLOCATIONS.find(tx, "status = 'requested' ORDER BY allocation_id")
     trusted = await ssh_trust.public_keys(tx, site) if waiting else []
-    for allocation in waiting if trusted else []:
+    if not trusted:
+        return
+    for allocation in waiting:
         going_on = system_origin(origin.now, allocation.correlation_id)
         await _queue_provision(tx, site, going_on, allocation, trusted)
         await save(tx, going_on, allocation, rules.move(allocation, "provisioning"))
