@@ -25,7 +25,7 @@ class RequestMachineAccess(Request):
 class MachineAccess(Wire):
     grant_id: str
     certificate: str
-    """OpenSSH user certificate: one principal, one source, serial bound to operation and actor."""
+    """OpenSSH user certificate: one principal, one source, serial bound to operation and actor. Empty in a dry run."""
     serial: int
     principal: str
     host: str
@@ -89,7 +89,7 @@ MACHINE_ACCESS = Endpoint(
     request=RequestMachineAccess,
     response=MachineAccess,
     status=201,
-    errors=(errors.LeaseLost, errors.NotEntitled),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
 )
 GRANT_LIST = Endpoint(
     "access.machine.list",

@@ -84,7 +84,7 @@ OPERATION: Final = _table(
     cancelled="",
 )
 ALLOCATION: Final = _table(
-    requested="provisioning failed",
+    requested="provisioning releasing failed",
     provisioning="active failed",
     active="releasing",
     failed="releasing",

@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access import secrets_reconcile
+from gpuaas_platform.access import authority_reconcile, secrets_reconcile
 from gpuaas_platform.access.custody_routes import routes as custody_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
@@ -142,6 +142,7 @@ async def serve(
     """Open the store, let `prepare` see it, then serve until a signal asks to stop."""
     async with open_site(settings) as site:
         await prepare(site)
+        await authority_reconcile.start(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()
@@ -161,6 +162,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
         capacity_reconcile.TOPIC: capacity_reconcile.sweep,
+        authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         instances_reconcile.TOPIC: instances_reconcile.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,

@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from gpuaas_contract import access, capacity, catalog, events, identity, instances, runtime
-from gpuaas_platform.access import rules
+from gpuaas_platform import server
+from gpuaas_platform.access import authority, rules
 from gpuaas_platform.access.service import _sign
-from gpuaas_platform.kit import keys
+from gpuaas_platform.kit.settings import Settings
 from server_process import APP, Cloud, ServerProcess
 
 NEEDS_MACHINES = [
@@ -58,9 +59,10 @@ class Machines:
         async with httpx.AsyncClient(base_url=self.process.url, timeout=httpx.Timeout(60)) as client:
             yield Cloud(client, self.token, self.project_id)
 
-    def authority(self) -> Ed25519PrivateKey:
+    async def authority(self) -> Ed25519PrivateKey:
         """The platform's own, to sign what the platform never would."""
-        return keys.read(self.data / "keys" / "ssh-authority.pem")
+        async with server.open_site(Settings(data_dir=self.data)) as site:
+            return await authority.signing_key(site)
 
 
 @contextlib.contextmanager

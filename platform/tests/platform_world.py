@@ -24,6 +24,7 @@ from gpuaas_contract import (
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_platform.access import authority_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store
@@ -100,6 +101,7 @@ class World:
 
     @classmethod
     async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
+        await authority_reconcile.start(site)
         await identity_service.set_password(site, system_origin(clock()), "admin", PASSWORD, "platform_admin")
         world = cls(site, clock, client)
         world.token = (await world.call(identity.LOGIN, identity.Login(name="admin", password=PASSWORD))).access_token
@@ -255,6 +257,11 @@ class World:
         body = credentials.CreateCredential(name=name, private_key=private_key or ssh_private_key(), username="ops")
         return await self.call(credentials.CREDENTIAL_CREATE, body)
 
+    async def kept(self) -> list[str]:
+        """Whose values are in custody: secrets and credentials, not the platform's own key."""
+        rows = await self.site.database.reader.all("SELECT ref FROM custody WHERE ref LIKE 'sec%' ORDER BY ref")
+        return [row[0] for row in rows]
+
     async def machine_access(self, token: str, allocation_id: str, **body: Any) -> access.MachineAccess:
         request = {"public_key": ssh_public_key(Ed25519PrivateKey.generate()), **body}
         return await self.call(access.MACHINE_ACCESS, request, token=token, allocation_id=allocation_id)
@@ -275,7 +282,11 @@ def login_body(found: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
 
 
 def ssh_private_key() -> str:
-    raw = Ed25519PrivateKey.generate().private_bytes(
+    return openssh_private(Ed25519PrivateKey.generate())
+
+
+def openssh_private(key: Ed25519PrivateKey) -> str:
+    raw = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     return raw.decode()

@@ -81,6 +81,17 @@ async def test_the_list_says_who_may_enter_what_for_which_operation_until_when(e
     assert [len(await entered.listed(state=state)) for state in ("active", "ended")] == [0, 1]
 
 
+async def test_a_dry_run_shows_what_would_be_granted_and_no_certificate(world: World, entered: Entered) -> None:
+    """It would open the machine, and nobody could revoke what is not on the list."""
+    body = {"public_key": _PUBLIC_KEY}
+    where = {"query": {"dry_run": "true"}, "allocation_id": entered.allocation_id}
+    shown = await world.call(access.MACHINE_ACCESS, body, **where)
+    assert (shown.principal, shown.certificate) == (entered.allocation_id, "")
+    assert len(await entered.listed()) == 1
+    with pytest.raises(errors.ValidationFailed, match="not an OpenSSH public key"):
+        await world.call(access.MACHINE_ACCESS, {"public_key": "junk"}, **where)
+
+
 async def test_a_certificate_has_one_principal_one_source_and_ten_minutes_at_the_most(entered: Entered) -> None:
     certificate = load_ssh_public_identity(entered.granted.certificate.encode())
     assert isinstance(certificate, SSHCertificate)

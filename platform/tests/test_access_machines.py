@@ -53,7 +53,7 @@ async def test_a_service_account_enters_its_machine_and_runs_a_command(cloud: Cl
 async def test_every_other_certificate_is_refused_by_asyncssh_and_by_openssh(
     cloud: Cloud, machines: Machines, entrance: Entrance
 ) -> None:
-    ours, foreign = machines.authority(), Ed25519PrivateKey.generate()
+    ours, foreign = await machines.authority(), Ed25519PrivateKey.generate()
     other = (await access_lab.allocations(cloud))["gpu-2"].allocation_id
     bad = {
         "expired": certificate_by(ours, entrance, from_s=-600, to_s=-60),

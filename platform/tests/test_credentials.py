@@ -70,9 +70,6 @@ class Customer:
             after = page[-1].cursor
         return found
 
-    async def refs_in_custody(self) -> list[str]:
-        return [row[0] for row in await self.world.site.database.reader.all("SELECT ref FROM custody")]
-
 
 @pytest.fixture
 async def customer(world: World) -> Customer:
@@ -152,7 +149,7 @@ async def test_a_dry_run_of_an_opening_shows_nothing_and_uses_nothing_up(custome
 
 async def test_a_rotated_key_takes_the_place_of_the_old_one_which_is_destroyed(customer: Customer) -> None:
     waiting = await customer.deliver(Recipient())
-    (old,) = await customer.refs_in_custody()
+    (old,) = await customer.world.kept()
     new = ssh_private_key()
     rotated = await customer.world.call(
         credentials.CREDENTIAL_ROTATE,
@@ -167,7 +164,7 @@ async def test_a_rotated_key_takes_the_place_of_the_old_one_which_is_destroyed(c
     await secrets_reconcile.sweep(customer.world.site)
     with pytest.raises(custody.SecretMissing):
         await customer.world.site.custody.get(old, 1)
-    assert len(await customer.refs_in_custody()) == 1
+    assert len(await customer.world.kept()) == 1
 
 
 async def test_a_revoked_credential_is_destroyed_and_its_name_is_free_again(customer: Customer) -> None:
@@ -183,7 +180,7 @@ async def test_a_revoked_credential_is_destroyed_and_its_name_is_free_again(cust
     assert (await customer.send(credentials.CREDENTIAL_ROTATE, rotating)).status_code == 409
     customer.world.clock.forward(61)
     await secrets_reconcile.sweep(customer.world.site)
-    assert await customer.refs_in_custody() == []
+    assert await customer.world.kept() == []
     assert (await customer.world.credential()).credential_id != customer.credential.credential_id
 
 
@@ -196,7 +193,7 @@ async def test_the_same_upload_again_is_the_same_credential_and_another_key_need
         await customer.world.credential()
     customer.world.clock.forward(61)
     await secrets_reconcile.sweep(customer.world.site)
-    assert len(await customer.refs_in_custody()) == 1
+    assert len(await customer.world.kept()) == 1
 
 
 async def test_uploads_that_race_for_one_name_make_one_credential(world: World) -> None:
@@ -204,7 +201,7 @@ async def test_uploads_that_race_for_one_name_make_one_credential(world: World) 
     assert sorted(type(answer).__name__ for answer in answers) == ["Conflict"] * 7 + ["Credential"]
     world.clock.forward(61)
     await secrets_reconcile.sweep(world.site)
-    assert len(await world.site.database.reader.all("SELECT ref FROM custody")) == 1
+    assert len(await world.kept()) == 1
 
 
 async def test_a_controller_gets_only_what_its_instance_was_given(customer: Customer) -> None:

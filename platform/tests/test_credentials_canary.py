@@ -1,4 +1,4 @@
-"""Keys that went through every path of credentials are nowhere to be found; a planted one is."""
+"""Keys that took every path of credentials, and the SSH authority's own, are nowhere to be found; a planted one is."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,14 @@ import canary
 import httpx
 import pytest
 from canary import Canary
-from gpuaas_contract import audit, catalog, credentials, events, instances, runtime, secrets
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import access, audit, catalog, credentials, events, instances, runtime, secrets
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_platform import server
+from gpuaas_platform.access import authority
+from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.sealed import Recipient
-from platform_world import ssh_private_key
+from platform_world import openssh_private, ssh_private_key, ssh_public_key
 from server_process import APP, Cloud, ServerProcess
 
 HOLDER = Path(__file__).with_name("credential_holder.py")
@@ -40,13 +44,16 @@ class Tour:
     process: ServerProcess
     first: str = field(default_factory=ssh_private_key)
     second: str = field(default_factory=ssh_private_key)
+    authority: str = ""
+    """The key that signs the platform's own certificates."""
     answers: list[str] = field(default_factory=list)
     token: str = ""
     claim: runtime.Claim | None = None
 
     @property
     def canaries(self) -> list[Canary]:
-        return [Canary.of_key(self.first), Canary.of_key(self.second), Canary.of_text(VALUE, "51e2d84b067f3a9c")]
+        keys = (self.first, self.second, self.authority)
+        return [*(Canary.of_key(key) for key in keys), Canary.of_text(VALUE, "51e2d84b067f3a9c")]
 
     @property
     def held(self) -> dict[str, Any]:
@@ -115,6 +122,15 @@ class Tour:
             holder.stdin.flush()
             assert holder.stdout.readline() == b"used\n"
             yield
+
+    async def enter(self, settings: Settings) -> None:
+        """A certificate signed by the authority, whose key a process beside the server finds in custody."""
+        assert self.claim is not None
+        body = {**self.held, "public_key": ssh_public_key(Ed25519PrivateKey.generate())}
+        where = {"token": self.token, "allocation_id": self.claim.members[0].allocation_id}
+        assert (await self.send(access.MACHINE_ACCESS, body, **where)).status_code == 201
+        async with server.open_site(settings) as site:
+            self.authority = openssh_private(await authority.signing_key(site))
 
     async def deliver(self, credential_id: str) -> None:
         body = {
@@ -202,6 +218,7 @@ async def test_a_key_leaves_no_trace_on_any_path(
     credential_id = await tour.create()
     await tour.fail(credential_id)
     await tour.deploy(credential_id)
+    await tour.enter(Settings(data_dir=tmp_path / "data", database_url=database_url))
     await tour.deliver(credential_id)
     rotated = await tour.send(credentials.CREDENTIAL_ROTATE, {"private_key": tour.second}, credential_id=credential_id)
     assert rotated.json()["version"] == 2

@@ -108,8 +108,7 @@ async def test_values_that_lost_the_race_do_not_stay_in_custody(controller: Cont
     controller.world.clock.forward(61)
     await secrets_reconcile.sweep(controller.world.site)
     (listed,) = await controller.listed()
-    rows = await controller.world.site.database.reader.all("SELECT ref FROM custody")
-    assert [row[0] for row in rows] == [listed.secret_id]
+    assert await controller.world.kept() == [listed.secret_id]
 
 
 async def test_another_value_under_the_same_name_is_refused_until_the_first_is_revoked(controller: Controller) -> None:
@@ -161,8 +160,7 @@ async def test_a_dry_run_of_an_issue_leaves_nothing_in_custody(controller: Contr
         query={"dry_run": "true"},
     )
     assert answer.status_code == 201
-    reader = controller.world.site.database.reader
-    assert [*await reader.all("SELECT ref FROM custody"), *await controller.listed()] == []
+    assert [*await controller.world.kept(), *await controller.listed()] == []
 
 
 async def test_a_purpose_the_manifest_does_not_declare_is_refused(controller: Controller) -> None:

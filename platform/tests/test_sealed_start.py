@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import io
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -12,16 +13,23 @@ import argon2.low_level
 import httpx
 import msgspec
 import pytest
-from gpuaas_contract import audit, credentials, identity, secrets
+from canary import Canary
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract import access, audit, capacity, credentials, errors, events, identity, secrets, ssh_keys
 from gpuaas_contract.custody import CUSTODY_GET, UNSEAL
+from gpuaas_contract.node import TASK_NEXT
 from gpuaas_platform import main, server
+from gpuaas_platform.access import authority, authority_reconcile
 from gpuaas_platform.call import Site
+from gpuaas_platform.capacity import reconcile as capacity_reconcile
+from gpuaas_platform.capacity import ssh_trust
 from gpuaas_platform.edge import http
-from gpuaas_platform.kit import custody, custody_choice, key_files
+from gpuaas_platform.instances import grants_reconcile
+from gpuaas_platform.kit import custody, custody_choice, key_files, keys
 from gpuaas_platform.kit.key_files import GivenFile, PlainFile, SealedFile
 from gpuaas_platform.kit.key_ring import KeyRing
 from gpuaas_platform.kit.settings import Settings
-from platform_world import FakeClock, World, ssh_private_key
+from platform_world import FakeClock, Node, World, openssh_private, ssh_private_key, ssh_public_key
 from server_process import ServerProcess
 
 PASSPHRASE = "correct horse battery staple, and a longer tail"
@@ -58,6 +66,15 @@ async def restarted(site: Site, world: World) -> AsyncIterator[Callable[[], Any]
         await context.__aexit__(None, None, None)
 
 
+@pytest.fixture
+async def sealed(world: World, restarted: Callable[[], Any]) -> World:
+    """A platform that was open once, after a restart: sealed, and it has an SSH authority."""
+    await unseal(world)
+    await authority_reconcile.sweep(world.site)
+    again: World = await restarted()
+    return again
+
+
 async def unseal(world: World, passphrase: str = PASSPHRASE) -> httpx.Response:
     return await world.send(UNSEAL, {"passphrase": passphrase}, key="")
 
@@ -80,15 +97,29 @@ async def _asks(world: World) -> dict[str, httpx.Response]:
         "open": (credentials.CREDENTIAL_OPEN, {"operation_id": operation_id, "epoch": epoch}, token),
         "issue": (secrets.SECRET_ISSUE, {"epoch": epoch, "purpose": "role_join", "name": "join"}, token),
         "open secret": (secrets.DELIVERY_OPEN, {"operation_id": operation_id, "epoch": epoch}, token),
+        "enter": (
+            access.MACHINE_ACCESS,
+            {
+                "operation_id": operation_id,
+                "epoch": epoch,
+                "public_key": ssh_public_key(Ed25519PrivateKey.generate()),
+            },
+            token,
+        ),
     }
-    params: dict[str, Any] = {"operation_id": operation_id, "credential_id": "cred_x", "delivery_id": "dlv_x"}
+    params: dict[str, Any] = {
+        "operation_id": operation_id,
+        "credential_id": "cred_x",
+        "delivery_id": "dlv_x",
+        "allocation_id": claim.members[0].allocation_id,
+    }
     return {
-        name: await world.send(endpoint, body, token=who, key="", **params)
-        for name, (endpoint, body, who) in asked.items()
+        name: await world.send(endpoint, body, token=who, **params) for name, (endpoint, body, who) in asked.items()
     }
 
 
-async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(world: World) -> None:
+async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(sealed: World) -> None:
+    world = sealed
     await world.entitled_app()
     await world.deploy("one")
     for name, answer in (await _asks(world)).items():
@@ -108,18 +139,150 @@ async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(w
         "open": "not_found",
         "issue": "through",
         "open secret": "not_found",
+        "enter": "through",
     }
 
 
-async def test_everything_else_works_while_it_is_sealed(world: World) -> None:
-    await world.entitled_app()
-    token = await world.service_account()
-    deployed = await world.running_instance(token)
-    assert (await world.call(secrets.SECRET_LIST, instance_id=deployed.instance.instance_id)).items == []
-    assert (await world.call(credentials.CREDENTIAL_LIST)).items == []
-    allocation_id = (await world.members(deployed.instance.instance_id))[0].allocation_id
-    assert (await world.machine_access(world.token, allocation_id)).certificate
-    assert (await world.http.get("/readyz")).status_code == 200
+async def test_everything_else_works_while_it_is_sealed(sealed: World) -> None:
+    await sealed.entitled_app()
+    token = await sealed.service_account()
+    deployed = await sealed.running_instance(token)
+    assert (await sealed.call(secrets.SECRET_LIST, instance_id=deployed.instance.instance_id)).items == []
+    assert (await sealed.call(credentials.CREDENTIAL_LIST)).items == []
+    assert (await sealed.call(access.GRANT_LIST)).items == []
+    spare = await sealed.allocation("spare")
+    released = await sealed.call(capacity.ALLOCATION_RELEASE, allocation_id=spare.allocation_id)
+    assert (spare.status, released.status) == ("active", "releasing")
+    assert (await sealed.http.get("/readyz")).status_code == 200
+
+
+async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Callable[[], Any]) -> None:
+    await unseal(world)
+    await authority_reconcile.sweep(world.site)
+    node = await world.node("n1")
+    (made,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
+    await world.finish_task(node)
+    granted = await world.machine_access(world.token, made.allocation_id)
+    again = await restarted()
+    await again.call(access.GRANT_REVOKE, {"reason": "stolen"}, grant_id=granted.grant_id)
+    assert await _told(again, node) == (
+        await ssh_trust.public_keys(again.site.database.reader, again.site),
+        [granted.serial],
+    )
+    await again.finish_task(node)
+    await grants_reconcile.sweep(again.site)
+    (ended,) = (await again.call(access.GRANT_LIST)).items
+    assert (ended.state, ended.enforced_at) == ("ended", again.clock())
+
+
+async def _told(world: World, node: Node) -> tuple[list[str], list[int]]:
+    """Whom the node trusts from now on, and what it refuses."""
+    task = await world.next_task(node)
+    assert task is not None
+    assert task["type"] == "ssh.trust"
+    return task["params"]["user_ca_public_keys"], task["params"]["revoked_serials"]
+
+
+async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after_the_unseal(world: World) -> None:
+    node = await world.node("n1")
+    (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
+    assert claimed.status == "requested"
+    assert "gpuaas-platform unseal" in claimed.status_reason
+    await _sweep(world)
+    assert await world.next_task(node) is None
+    with pytest.raises(errors.Sealed, match="nobody has given the passphrase"):
+        await world.machine_access(world.token, claimed.allocation_id)
+    await unseal(world)
+    await _sweep(world)
+    await world.finish_task(node)
+    ready = await world.call(capacity.ALLOCATION_GET, allocation_id=claimed.allocation_id)
+    assert (ready.status, ready.status_reason) == ("active", "")
+    assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
+    told = [
+        event for event in (await world.call(events.EVENT_LIST)).items if event.type.startswith("capacity.allocation")
+    ]
+    assert [event.payload["status"] for event in told] == ["requested", "provisioning", "active"]
+    assert {event.correlation_id for event in told} == {claimed.correlation_id}
+
+
+async def _sweep(world: World) -> None:
+    for sweep in (authority_reconcile.sweep, capacity_reconcile.sweep):
+        await sweep(world.site)
+
+
+async def test_keys_chosen_for_a_claim_that_waits_are_installed_after_its_user_is_made(world: World) -> None:
+    node, ada = await world.node("n1"), await world.person("ada", "project_member", world.project_id)
+    await world.call(
+        ssh_keys.SSH_KEY_CREATE, {"public_key": ssh_public_key(Ed25519PrivateKey.generate())}, token=ada.token
+    )
+    (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
+    body = {"user_ids": [ada.user_id]}
+    chosen = await world.call(ssh_keys.ALLOCATION_KEYS_SET, body, allocation_id=claimed.allocation_id)
+    assert (chosen.state, await world.next_task(node)) == ("pending", None)
+    await unseal(world)
+    await _sweep(world)
+    done = []
+    for _ in range(2):
+        task = await world.next_task(node)
+        assert task is not None
+        done.append(task["type"])
+        await world.finish_task(node)
+        world.clock.forward(10)
+        await _sweep(world)
+    assert done == ["allocation.provision", "allocation.install_authorized_keys"]
+
+
+async def test_a_claim_that_waits_can_be_given_back(world: World) -> None:
+    node = await world.node("n1")
+    (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
+    await world.call(capacity.ALLOCATION_RELEASE, allocation_id=claimed.allocation_id)
+    await world.finish_task(node)
+    gone = await world.call(capacity.ALLOCATION_GET, allocation_id=claimed.allocation_id)
+    assert gone.status == "released"
+    await unseal(world)
+    await _sweep(world)
+    assert await world.next_task(node) is None
+
+
+@pytest.fixture
+def key_in_file(settings: Settings) -> Ed25519PrivateKey:
+    """What an earlier release left: the SSH authority in the clear."""
+    key, folder = Ed25519PrivateKey.generate(), settings.data_dir / "keys"
+    folder.mkdir(parents=True)
+    keys.write_private(folder / "ssh-authority.pem", keys.private_pem(key))
+    return key
+
+
+async def test_an_upgraded_platform_that_starts_sealed_works_on_with_the_key_its_machines_trust(
+    key_in_file: Ed25519PrivateKey, world: World, restarted: Callable[[], Any]
+) -> None:
+    allocation = await world.allocation("n1")
+    assert allocation.status == "active", "the public half is known"
+    with pytest.raises(errors.Sealed):
+        await world.machine_access(world.token, allocation.allocation_id)
+    await unseal(world)
+    await _sweep(world)
+    file = ssh_trust.file(world.site)
+    assert not file.exists()
+    assert (await authority.signing_key(world.site)).private_bytes_raw() == key_in_file.private_bytes_raw()
+    keys.write_private(file, keys.private_pem(key_in_file))
+    await authority_reconcile.start((await restarted()).site)
+    assert not file.exists(), "as after a crash; it needs no open custody"
+
+
+class TestWithLoops:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        """The loops do nothing unless they are woken."""
+        return dataclasses.replace(settings, sweep_interval_s=3600)
+
+    async def test_an_unseal_wakes_what_waited_for_it(self, world: World) -> None:
+        node = await world.node("n1")
+        async with server.loops(world.site):
+            await world.call(capacity.ALLOCATION_CREATE, {})
+            asked = asyncio.create_task(world.call(TASK_NEXT, token=node.token, query={"wait_s": 30}))
+            await unseal(world)
+            assert (await asked).task is not None
 
 
 async def test_values_are_there_again_after_a_restart_and_the_right_passphrase(
@@ -162,16 +325,19 @@ async def test_only_who_runs_the_platform_unseals(world: World) -> None:
 async def test_no_key_is_on_disk_in_the_clear(world: World) -> None:
     await unseal(world)
     await world.site.custody.put("sec_one", b"value")
+    await authority_reconcile.sweep(world.site)
     folder = world.site.settings.data_dir
     ring = custody_choice.key_file(world.site.settings)
     assert isinstance(ring, SealedFile)
     await asyncio.to_thread(ring.open, PASSPHRASE)
     (key,) = ring.read().values()
+    authority_key = Canary.of_key(openssh_private(await authority.signing_key(world.site)))
     assert stat.S_IMODE((folder / key_files.SEALED).stat().st_mode) == 0o600
     for path in [found for found in folder.rglob("*") if found.is_file()]:
         content = path.read_bytes()
         for form in (key, base64.b64encode(key), key.hex().encode(), PASSPHRASE.encode()):
             assert form not in content, path
+        assert not authority_key.is_in(content), path
     assert not (folder / key_files.PLAIN).exists()
 
 

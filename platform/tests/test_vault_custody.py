@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import vault_server
-from gpuaas_contract import secrets
+from gpuaas_contract import capacity, errors, secrets
 from gpuaas_contract.custody import CUSTODY_GET
-from gpuaas_platform.access import secrets_reconcile
+from gpuaas_platform.access import authority, authority_reconcile, secrets_reconcile
+from gpuaas_platform.capacity import reconcile as capacity_reconcile
+from gpuaas_platform.capacity import ssh_trust
 from gpuaas_platform.kit import custody
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.vault_custody import VaultCustody
-from platform_world import World
+from platform_world import World, ssh_public_key
 from vault_server import MOUNT, VaultServer
 
 VALUE = b"\x00\xff binary value"
@@ -128,15 +130,16 @@ async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
     claim = await world.claim(token)
     assert claim.operation is not None
     operation_id = claim.operation.operation_id
+    before = set(vault.kept)
     said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
     issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
-    assert list(vault.kept) == [f"gpuaas/{issued.secret.secret_id}"]
+    assert set(vault.kept) - before == {f"gpuaas/{issued.secret.secret_id}"}
     opening = {"operation_id": operation_id, "epoch": claim.epoch}
     opened = await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
     assert opened.value == "the value"
     await world.call(secrets.SECRET_REVOKE, instance_id=claim.operation.instance_id, secret_id=issued.secret.secret_id)
     await secrets_reconcile.sweep(world.site)
-    assert vault.kept == {}
+    assert set(vault.kept) == before
     status = await world.call(CUSTODY_GET)
     assert (status.store, status.sealed) == ("vault", False)
 
@@ -159,3 +162,45 @@ async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: 
         secrets.SECRET_ISSUE, said, token=token, operation_id=claim.operation.operation_id, key=""
     )
     assert answer.status_code == 201
+
+
+async def test_the_ssh_authority_is_in_vault_and_access_waits_for_it(world: World, vault: VaultServer) -> None:
+    made = await ssh_trust.authority(world.site.database.reader)
+    assert made is not None
+    assert list(vault.kept) == [f"gpuaas/{made.secret_id}"]
+    assert ssh_public_key(await authority.signing_key(world.site)) == made.public_key
+    allocation = await world.allocation("n1")
+    vault.sealed = True
+    with pytest.raises(errors.Sealed):
+        await world.machine_access(world.token, allocation.allocation_id)
+    vault.sealed, token, vault.token = False, vault.token, "s.another"
+    with pytest.raises(errors.Unavailable) as refused:
+        await world.machine_access(world.token, allocation.allocation_id)
+    assert refused.value.retryable
+    vault.token = token
+    assert (await world.machine_access(world.token, allocation.allocation_id)).certificate
+
+
+class TestFirstStartWithoutVault:
+    @pytest.fixture
+    def vault(self, vault: VaultServer) -> VaultServer:
+        vault.sealed = True
+        return vault
+
+    async def test_the_authority_is_made_when_vault_is_back(self, world: World, vault: VaultServer) -> None:
+        node = await world.node("n1")
+        (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
+        noted = await _noted(world)
+        await authority_reconcile.sweep(world.site)
+        assert (claimed.status, vault.kept) == ("requested", {})
+        assert await _noted(world) == noted, "a long outage leaves nothing to clean up"
+        vault.sealed = False
+        for sweep in (authority_reconcile.sweep, capacity_reconcile.sweep):
+            await sweep(world.site)
+        await world.finish_task(node)
+        assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
+
+
+async def _noted(world: World) -> int:
+    """Values that may be in custody and have to be gone from there some day."""
+    return len(await world.site.database.reader.all("SELECT secret_id FROM secrets_due"))

@@ -40,7 +40,7 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
         return present
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
-        await keeping.keep_until(tx, call, secret_id, keeping.FOR_EVER)
+        await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
         await store.set_secret_id(tx, made.credential_id, secret_id)
@@ -48,7 +48,7 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
         await _audit(tx, call, made)
         return made
 
-    return await keeping.keep(call, body.private_key.encode(), find, make)
+    return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
 
 
 async def rotate(call: Call, credential_id: str, body: credentials.RotateCredential) -> Credential:
@@ -64,7 +64,7 @@ async def rotate(call: Call, credential_id: str, body: credentials.RotateCredent
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         present = await in_project(tx, call, credential_id)
-        await keeping.keep_until(tx, call, secret_id, keeping.FOR_EVER)
+        await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
         await keeping.destroy(tx, await store.secret_id(tx, credential_id), call.now)
         await store.set_secret_id(tx, credential_id, secret_id)
         rotated = _with_key(replace(present, version=present.version + 1, rotated_at=call.now), half)
@@ -73,7 +73,7 @@ async def rotate(call: Call, credential_id: str, body: credentials.RotateCredent
         await _audit(tx, call, rotated)
         return rotated
 
-    return await keeping.keep(call, body.private_key.encode(), find, make)
+    return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
 
 
 async def revoke(tx: db.Tx, call: Call, credential_id: str, reason: str) -> Credential:

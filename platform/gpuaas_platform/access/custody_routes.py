@@ -3,7 +3,7 @@
 from gpuaas_contract import custody, errors
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_platform.access import keeping
+from gpuaas_platform.access import authority_reconcile, keeping
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.custody import PassphraseWrong
@@ -29,6 +29,7 @@ async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
         try:
             with keeping.translated(PassphraseWrong):
                 await call.site.custody.unseal(body.passphrase)
+            call.site.hub.notify(authority_reconcile.TOPIC)
         except PassphraseWrong as error:
             call.site.attempts.failed(guesses, call.now)
             await _audit(call, "failure")

@@ -75,7 +75,7 @@ async def open_once(
             details={"delivery_id": delivery_id},
             fix="Ask for a new delivery; if nobody of yours opened this one, revoke what it held.",
         )
-    return delivery, thing, b"" if call.dry_run else await keeping.read(call, delivery.secret_id)
+    return delivery, thing, b"" if call.dry_run else await keeping.read(call.site, delivery.secret_id)
 
 
 async def _open(

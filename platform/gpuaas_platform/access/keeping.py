@@ -1,4 +1,5 @@
-"""Put values into custody and take them out, so that none stays there by accident. For secrets and credentials.
+"""Put values into custody and take them out, so that none stays there by accident. For secrets, credentials and
+the SSH authority.
 
 Custody may be another server, so values move outside transactions. The database says first that a value is going to be
 there and until when: whatever is interrupted, `secrets_reconcile` takes it out again.
@@ -13,7 +14,7 @@ import structlog
 from gpuaas_contract import errors
 
 from gpuaas_platform.access import secrets_store as store
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import Site
 from gpuaas_platform.kit import custody, db, ids
 
 log = structlog.get_logger()
@@ -30,21 +31,25 @@ _VERSION = 1
 
 
 async def keep(
-    call: Call,
+    site: Site,
     value: bytes,
     find: Callable[[db.Tx], Awaitable[Kept | None]],
     make: Callable[[db.Tx, str], Awaitable[Kept]],
+    *,
+    kind: str = "sec",
+    dry_run: bool = False,
 ) -> Kept:
     """`find` looks for what is there already; if nothing is, the value goes into custody and `make` records its id.
 
-    `find` looks twice: somebody else may have been faster while custody was slow.
+    `find` looks twice: somebody else may have been faster while custody was slow. `kind` begins the id, for people who
+    look into custody.
     """
-    secret_id, write = ids.new("sec"), call.site.database.write
+    secret_id, write = ids.new(kind), site.database.write
 
     async def begin(tx: db.Tx) -> Kept | None:
         found = await find(tx)
         if found is None:
-            await store.reserve(tx, secret_id, call.site.clock() + _RESERVED_FOR)
+            await store.reserve(tx, secret_id, site.clock() + _RESERVED_FOR)
         return found
 
     async def finish(tx: db.Tx) -> Kept:
@@ -54,27 +59,27 @@ async def keep(
         return await begin(tx) or await finish(tx)
 
     with translated():
-        await call.site.custody.check()
-    if call.dry_run:
+        await site.custody.check()
+    if dry_run:
         return await write(rehearse)
     found = await write(begin)
     if found is None:
         with translated():
-            await call.site.custody.put(secret_id, value)
+            await site.custody.put(secret_id, value)
         found = await write(finish)
     return found
 
 
-async def keep_until(tx: db.Tx, call: Call, secret_id: str, until: datetime.datetime) -> None:
+async def keep_until(tx: db.Tx, site: Site, secret_id: str, until: datetime.datetime) -> None:
     """What was only reserved stays; called by `make`."""
-    reserved_past = call.site.clock() + _RESERVED_AT_LEAST
+    reserved_past = site.clock() + _RESERVED_AT_LEAST
     if not await store.keep_until(tx, secret_id, until, reserved_past=reserved_past):
         raise errors.Unavailable("Custody took too long to keep the value; it was given up.")
 
 
-async def read(call: Call, secret_id: str) -> bytes:
-    with translated():
-        return await call.site.custody.get(secret_id, _VERSION)
+async def read(site: Site, secret_id: str, *untouched: type[Exception]) -> bytes:
+    with translated(*untouched):
+        return await site.custody.get(secret_id, _VERSION)
 
 
 async def destroy(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None:

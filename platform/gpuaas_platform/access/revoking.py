@@ -13,7 +13,7 @@ from gpuaas_contract.event_types import MachineAccessEnded
 
 from gpuaas_platform.access import grants_store as store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.capacity import nodes
+from gpuaas_platform.capacity import nodes, ssh_trust
 from gpuaas_platform.capacity import store as capacity_store
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.record import service as record
@@ -59,7 +59,7 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
 
 async def tell_node(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
     params: dict[str, object] = {
-        "user_ca_public_keys": [site.keys.ssh_authority_public()],
+        "user_ca_public_keys": await ssh_trust.public_keys(tx, site),
         "revoked_serials": await store.refused_serials(tx, node_id, origin.now),
     }
     await store.expect(tx, node_id, await nodes.queue_task(tx, site, origin, node_id, "ssh.trust", node_id, params))

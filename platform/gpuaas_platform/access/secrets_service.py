@@ -31,7 +31,7 @@ async def issue(call: Call, find_held: FindHeld, body: IssueSecret) -> IssuedSec
         held = await find_held(tx)
         return await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
 
-    return await keeping.keep(call, value.encode(), find, make)
+    return await keeping.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
 
 
 async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> OpenedDelivery:
@@ -99,7 +99,7 @@ async def _deliver_present(tx: db.Tx, call: Call, held: HeldOperation, body: Iss
 
 
 async def _deliver_new(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
-    await keeping.keep_until(tx, call, secret.secret_id, secret.expires_at)
+    await keeping.keep_until(tx, call.site, secret.secret_id, secret.expires_at)
     version = await store.next_version(tx, secret.instance_id, secret.purpose, secret.name)
     secret = msgspec.structs.replace(secret, version=version)
     await store.SECRETS.insert(tx, secret)

@@ -21,7 +21,7 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
 TASK = "allocation.install_authorized_keys"
-_LIVING = ("provisioning", "active")
+_LIVING = ("requested", "provisioning", "active")
 _TOPIC = "capacity"
 
 
@@ -114,8 +114,8 @@ async def told(tx: db.Tx, origin: Origin, allocation: Allocation, task_id: str, 
 async def _settle_one(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet) -> None:
     found = await store.chosen(tx, [allocation.allocation_id], clock.micros(origin.now))
     keys = rules.wanted(found.get(allocation.allocation_id, []))
-    after = present
-    if rules.next_step(present, rules.digest(rules.lines(keys)), origin.now) == "tell":
+    after, has_user = present, allocation.status != "requested"
+    if has_user and rules.next_step(present, rules.digest(rules.lines(keys)), origin.now) == "tell":
         after = rules.asked(present, keys, await _tell(tx, site, origin, allocation, rules.lines(keys)))
     await store.save(tx, after, clock.micros(origin.now + rules.RECHECK_AFTER))
 

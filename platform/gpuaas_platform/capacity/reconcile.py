@@ -1,8 +1,8 @@
 """The loop of this domain: silent nodes become lost, tasks nobody answered fail, failed releases are tried again,
-machines get the keys of the people who may enter them."""
+claims that waited are provisioned, machines get the keys of the people who may enter them."""
 
 from gpuaas_platform import call
-from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes
+from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes, service
 from gpuaas_platform.kit import db
 
 TOPIC = "capacity"
@@ -15,6 +15,7 @@ async def sweep(site: call.Site) -> None:
         await nodes.mark_lost(tx, site, origin)
         await nodes.forget_tasks(tx, site, origin)
         await allocation_tasks.expire_tasks(tx, site, origin)
+        await service.provision_waiting(tx, site, origin)
         await allocation_release.retry_due(tx, site, origin)
         await allocation_keys.settle(tx, site, origin)
 

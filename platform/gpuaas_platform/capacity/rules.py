@@ -12,6 +12,7 @@ from gpuaas_contract.node import TaskResult
 _RETRY_FIRST = datetime.timedelta(seconds=30)
 _RETRY_LAST = datetime.timedelta(hours=1)
 _NAMED_MAX = 5
+_NO_AUTHORITY = "Waiting for the SSH authority: custody has to be open once to make it (gpuaas-platform unseal)"
 
 
 def check_request(wanted: CreateAllocation) -> None:
@@ -34,6 +35,11 @@ def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> 
     if not lifecycles.may_move(lifecycles.ALLOCATION, allocation.status, status):
         raise errors.Conflict(f"The allocation is {allocation.status}; it cannot become {status} now.")
     return msgspec.structs.replace(allocation, status=status, status_reason=reason)
+
+
+def waiting(allocation: Allocation) -> Allocation:
+    """Its node has to be told whom to trust, and there is no SSH authority yet."""
+    return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
 
 
 def check_unused(allocation: Allocation) -> None:

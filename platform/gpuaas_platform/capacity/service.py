@@ -1,13 +1,15 @@
 """Allocations: claim nodes for a project and have their agents prepare them. `allocation_release` gives them back."""
 
+from collections.abc import Sequence
+
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation, Allocations, CreateAllocation, Node
 from gpuaas_contract.event_types import AllocationChanged
 from gpuaas_contract.lifecycles import AllocationStatus
 
-from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.capacity import allocation_placement, nodes, rules, store
+from gpuaas_platform.call import Call, Origin, Site, system_origin
+from gpuaas_platform.capacity import allocation_placement, nodes, rules, ssh_trust, store
 from gpuaas_platform.catalog import permissions
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.policy import service as policy
@@ -33,9 +35,22 @@ async def create(tx: db.Tx, call: Call, wanted: CreateAllocation) -> Allocations
     present = await store.NODES.find(tx, "admin_state <> 'retired' ORDER BY name")
     names_nodes = await _may(tx, call, _SEE_NODES)
     chosen = allocation_placement.choose(present, wanted, layers, names_nodes=names_nodes)
-    made = [await _claim(tx, call, wanted, node) for node in chosen]
+    trusted = await ssh_trust.public_keys(tx, call.site)
+    made = [await _claim(tx, call, wanted, node, trusted) for node in chosen]
     call.details["allocation_ids"] = [allocation.allocation_id for allocation in made]
     return Allocations(items=made)
+
+
+async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
+    """Claimed before there was an authority for their machines to trust; now there may be one."""
+    waiting = await store.ALLOCATIONS.find(tx, "status = 'requested' ORDER BY allocation_id")
+    trusted = await ssh_trust.public_keys(tx, site) if waiting else []
+    if not trusted:
+        return
+    for allocation in waiting:
+        going_on = system_origin(origin.now, allocation.correlation_id)
+        await _queue_provision(tx, site, going_on, allocation, trusted)
+        await save(tx, going_on, allocation, rules.move(allocation, "provisioning"))
 
 
 async def in_project(reader: db.Reader, project_id: str, allocation_id: str) -> Allocation:
@@ -68,20 +83,29 @@ async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation)
     return saved
 
 
-async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node) -> Allocation:
+async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, trusted: Sequence[str]) -> Allocation:
     allocation = _allocation(call, wanted, node)
+    if not trusted:
+        allocation = rules.waiting(allocation)
     await store.ALLOCATIONS.insert(tx, allocation)
     await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation.allocation_id))
+    if trusted:
+        await _queue_provision(tx, call.site, call.origin, allocation, trusted)
+    await _tell(tx, call.origin, allocation, None)
+    return allocation
+
+
+async def _queue_provision(
+    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, trusted: Sequence[str]
+) -> None:
     params: dict[str, object] = {
         "allocation_id": allocation.allocation_id,
         "user": allocation.username_on_node,
         "principal": allocation.allocation_id,
-        "user_ca_public_keys": [call.site.keys.ssh_authority_public()],
+        "user_ca_public_keys": list(trusted),
     }
     kind, subject_id = "allocation.provision", allocation.allocation_id
-    await nodes.queue_task(tx, call.site, call.origin, node.node_id, kind, subject_id, params)
-    await _tell(tx, call.origin, allocation, None)
-    return allocation
+    await nodes.queue_task(tx, site, origin, allocation.node_id, kind, subject_id, params)
 
 
 def _allocation(call: Call, wanted: CreateAllocation, node: Node) -> Allocation:

@@ -1,5 +1,6 @@
 """Machine access over HTTP: get it, see who has it, take it away."""
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import access
 from gpuaas_contract.wire import Page
 
@@ -12,9 +13,12 @@ from gpuaas_platform.kit import db
 routes = Routes()
 
 
-@routes.write(access.MACHINE_ACCESS)
-async def machine_access(call: Call, tx: db.Tx, body: access.RequestMachineAccess) -> access.MachineAccess:
-    return await grants.grant(tx, call, call.params["allocation_id"], body)
+@routes.prepared_write(access.MACHINE_ACCESS, grants.with_signing_key)
+async def machine_access(
+    call: Call, tx: db.Tx, asked: tuple[access.RequestMachineAccess, Ed25519PrivateKey]
+) -> access.MachineAccess:
+    body, signing_key = asked
+    return await grants.grant(tx, call, call.params["allocation_id"], body, signing_key)
 
 
 @routes.read(access.GRANT_LIST)

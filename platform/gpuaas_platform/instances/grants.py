@@ -1,10 +1,12 @@
 """Let somebody into a machine. Who holds which operation is known here; `access` signs, `grants_reconcile` ends."""
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import errors
 from gpuaas_contract.access import MachineAccess, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.operations import Operation
 
+from gpuaas_platform.access import authority
 from gpuaas_platform.access import service as access
 from gpuaas_platform.call import Call
 from gpuaas_platform.capacity import service as capacity
@@ -13,14 +15,21 @@ from gpuaas_platform.instances import grant_rules, rules, store
 from gpuaas_platform.kit import db
 
 
-async def grant(tx: db.Tx, call: Call, allocation_id: str, body: RequestMachineAccess) -> MachineAccess:
+async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[RequestMachineAccess, Ed25519PrivateKey]:
+    """Comes before the transaction: custody may be another server."""
+    return body, await authority.signing_key(call.site)
+
+
+async def grant(
+    tx: db.Tx, call: Call, allocation_id: str, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
+) -> MachineAccess:
     """A controller gets in only for an operation it holds, on a machine of that operation's instance."""
     allocation = await capacity.in_project(tx, call.in_project().project_id, allocation_id)
     if body.operation_id:
         await _check_hold(tx, call, allocation, body)
     elif call.caller.actor_type != "user":
         raise errors.PermissionDenied("A service account names the operation it holds.")
-    return await access.grant(tx, call, allocation, body)
+    return await access.grant(tx, call, allocation, body, signing_key)
 
 
 async def is_entitled(reader: db.Reader, operation: Operation) -> bool:

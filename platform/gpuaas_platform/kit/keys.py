@@ -1,4 +1,7 @@
-"""Signing keys of the platform: one file each in the data folder, made at first start, readable by the owner only."""
+"""Signing keys of the platform: one file each in the data folder, made at first start, readable by the owner only.
+
+Files, because they are needed while custody is sealed. The SSH authority is in custody: `access.authority`.
+"""
 
 import functools
 import hashlib
@@ -14,8 +17,6 @@ AUDIT_FILE = "audit.pem"
 
 @dataclass(frozen=True)
 class Keys:
-    ssh_authority: Ed25519PrivateKey
-    """Signs user certificates for machines."""
     tasks: Ed25519PrivateKey
     """Signs node tasks."""
     audit: Ed25519PrivateKey
@@ -40,12 +41,6 @@ class Keys:
     def _derived(self, purpose: bytes) -> bytes:
         return hashlib.blake2b(purpose, key=self.tasks.private_bytes_raw(), digest_size=32).digest()
 
-    def ssh_authority_public(self) -> str:
-        raw = self.ssh_authority.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        return raw.decode()
-
     def tasks_public_pem(self) -> str:
         raw = self.tasks.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -56,7 +51,6 @@ class Keys:
 def load(folder: Path) -> Keys:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Keys(
-        ssh_authority=_load_one(folder / "ssh-authority.pem"),
         tasks=_load_one(folder / "tasks.pem"),
         audit=_load_one(folder / AUDIT_FILE),
     )
@@ -64,9 +58,13 @@ def load(folder: Path) -> Keys:
 
 def read(path: Path) -> Ed25519PrivateKey:
     """A key that must be there already."""
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(pem: bytes, name: str) -> Ed25519PrivateKey:
+    key = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(key, Ed25519PrivateKey):
-        raise TypeError(f"{path} is not an Ed25519 key")
+        raise TypeError(f"{name} is not an Ed25519 key")
     return key
 
 
@@ -80,6 +78,12 @@ def private_pem(key: Ed25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def openssh_public(key: Ed25519PrivateKey) -> str:
+    """Its public half, as sshd reads it."""
+    raw = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return raw.decode()
 
 
 def write_private(path: Path, content: bytes) -> None:
