@@ -21,7 +21,7 @@ down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 	@$(BIN)/gpuaas down $(ARGS)
 
 test: .venv/.ready check ## check, then every test; real machines when run as root (ARGS="-n 0 -k WORD" for a few)
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --durations 15 $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
