@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import uvicorn
@@ -37,23 +38,26 @@ async def connection(site: Site) -> AsyncIterator[Connection]:
     config = uvicorn.Config(
         http.application(site, server.DOMAINS), log_config=None, lifespan="off", http=listener.Protocol
     )
-    async with asyncio.timeout(DEADLINE_S), _served(config) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        yield Connection(reader, writer)
-        writer.close()
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (opened, _):
+        yield opened
 
 
 @contextlib.asynccontextmanager
-async def _served(config: uvicorn.Config) -> AsyncIterator[int]:
-    """One listener without uvicorn's own loop around it."""
+async def _connected(config: uvicorn.Config) -> AsyncIterator[tuple[Connection, listener.Protocol]]:
+    """Both ends of a connection to a listener without uvicorn's own loop around it."""
     config.load()
     state = uvicorn.Server(config).server_state
-    running = asyncio.get_running_loop()
-    listening = await running.create_server(
-        lambda: listener.Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
-    )
+    accepted: asyncio.Future[listener.Protocol] = asyncio.get_running_loop().create_future()
+
+    def accept() -> listener.Protocol:
+        accepted.set_result(listener.Protocol(config=config, server_state=state, app_state={}))
+        return accepted.result()
+
+    listening = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
     async with listening:
-        yield listening.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        yield Connection(reader, writer), await accepted
+        writer.close()
 
 
 async def test_an_answer_has_its_headers_and_its_body(connection: Connection) -> None:
@@ -94,19 +98,69 @@ async def test_a_body_nobody_reads_does_not_confuse_the_next_request(connection:
     assert (first[0], second[2]) == (b"HTTP/1.1 401 Unauthorized", b"ok\n")
 
 
-async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire() -> None:
+@pytest.mark.parametrize("forged", [b"one\r\nx-forged: two", b"one\nx-forged: two", b"one\r\n"])
+async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire(forged: bytes) -> None:
     """No header of ours has one; should that ever change, the caller gets a 500 instead of a forged answer."""
 
     async def application(scope: exchange.Message, _: exchange.Receive, send: exchange.Send) -> None:
-        headers = [(b"x-name", b"one\r\nx-forged: two"), (b"content-length", b"0")]
+        headers = [(b"content-length", b"0"), (b"x-name", forged)]
         send_whole = listener.take_send_whole(scope)
         assert send_whole is not None
         assert not send_whole(200, headers, b"")
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     config = uvicorn.Config(application, log_config=None, lifespan="off", http=listener.Protocol)
-    async with asyncio.timeout(DEADLINE_S), _served(config) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert b"x-forged" not in await reader.read()
-        writer.close()
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (connection, _):
+        connection.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"one" not in await connection.reader.read()
+
+
+ASK = b"GET / HTTP/1.1\r\n\r\n"
+
+
+async def _ok(_: exchange.Message, __: exchange.Receive, send: exchange.Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def _config(application: Any, keep_alive_s: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        application, log_config=None, lifespan="off", http=listener.Protocol, timeout_keep_alive=keep_alive_s
+    )
+
+
+async def test_a_connection_is_closed_when_nothing_more_is_asked() -> None:
+    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=0)) as (connection, _):
+        assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
+        assert await connection.reader.read() == b""
+
+
+async def test_a_timer_that_rings_soon_after_an_answer_leaves_the_connection_open_and_rings_again() -> None:
+    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=3600)) as (connection, protocol):
+        await connection.answers(ASK)
+        first = protocol.timeout_keep_alive_task
+        await connection.answers(ASK)
+        assert protocol.timeout_keep_alive_task is first
+        protocol.timeout_keep_alive_handler()
+        assert protocol.timeout_keep_alive_task is not None
+        assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
+
+
+async def test_a_timer_that_rings_while_a_request_is_answered_does_not_end_it() -> None:
+    async def application(scope: exchange.Message, receive: exchange.Receive, send: exchange.Send) -> None:
+        protocol.timeout_keep_alive_handler()
+        await _ok(scope, receive, send)
+
+    config = _config(application, keep_alive_s=0)
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (connection, protocol):
+        assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
+
+
+async def test_a_connection_that_is_gone_leaves_no_timer_behind() -> None:
+    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=3600)) as (connection, protocol):
+        await connection.answers(ASK)
+        timer = protocol.timeout_keep_alive_task
+        assert timer is not None
+        protocol.shutdown()
+        assert await connection.reader.read() == b""
+        assert timer.cancelled()

@@ -4,8 +4,9 @@ import asyncio
 import datetime
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from gpuaas_contract import errors
 from starlette.requests import Request
 
@@ -25,7 +26,7 @@ BODY_S_MAX = 30.0
 _CORRELATION_MAX = 128
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     status: int
     content: bytes
     media_type: bytes = JSON

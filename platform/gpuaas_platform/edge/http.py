@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 from gpuaas_contract import errors, registry
 from gpuaas_contract.endpoint import Endpoint
@@ -80,7 +81,7 @@ class Application:
             observe, answer = await self._answer(exchange)
             if answer.source is not None and exchange.method == "HEAD":
                 answer.source.close()
-                answer = answer._replace(source=None)
+                answer = msgspec.structs.replace(answer, source=None)
             if answer.source is None and not exchange.send_whole(answer):
                 await exchange.send(send, answer)
         finally:

@@ -72,7 +72,7 @@ def _flow(endpoint: AnyEndpoint, handler: Flow) -> Run:
         body = read_body(asked.raw)
         if asked.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
-            call = dataclasses.replace(call, site=site)
+            call = msgspec.structs.replace(call, site=site)
         return answer_of(await handler(call, body), call)
 
     return run
@@ -129,7 +129,7 @@ def _settled(endpoint: AnyEndpoint, run: Run, settle: Flow) -> Run:
     async def run_and_settle(call: Call, asked: Asked) -> Answer:
         written = await run(call, asked)
         settled = await settle(call, decoder.decode(written.content))
-        return written._replace(content=msgspec.json.encode(settled))
+        return msgspec.structs.replace(written, content=msgspec.json.encode(settled))
 
     return run_and_settle
 

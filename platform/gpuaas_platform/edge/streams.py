@@ -5,7 +5,6 @@ From the first byte the stream belongs to a guard, which asks every few seconds 
 
 import asyncio
 import contextvars
-import dataclasses
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -120,6 +119,6 @@ def resumed(call: Call) -> Call:
         return call
     try:
         values = {**msgspec.structs.asdict(call.query), "after": said}
-        return dataclasses.replace(call, query=msgspec.convert(values, type(call.query), strict=False))
+        return msgspec.structs.replace(call, query=msgspec.convert(values, type(call.query), strict=False))
     except msgspec.ValidationError as error:
         raise errors.ValidationFailed(f"Last-Event-ID is not a cursor: {said[:40]!r}") from error

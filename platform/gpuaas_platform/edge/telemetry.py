@@ -10,7 +10,7 @@ import itertools
 import random
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import prometheus_client
@@ -24,11 +24,10 @@ from gpuaas_platform.call import Site
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 _DURATIONS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_NOT_ZERO = 1 << 64 | 1
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
-class Trace(NamedTuple):
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """Where this request stands in a W3C trace."""
 
     trace_id: str
@@ -42,11 +41,14 @@ class Trace(NamedTuple):
 
 
 def trace_of(traceparent: str) -> Trace:
-    """Go on with the caller's trace if it is sound, else start one. Nothing rests on these numbers being secret."""
+    """Go on with the caller's trace if it is sound, else start one. Nothing rests on these numbers being secret.
+
+    That one of them is all zeros, which W3C forbids, comes once in 2^64.
+    """
     found = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     if found and _is_sound(*found.groups()):
-        return Trace(found[2], found[3], f"{random.getrandbits(64) | 1:016x}", found[4])
-    digits = f"{random.getrandbits(192) | _NOT_ZERO:048x}"
+        return Trace(found[2], found[3], random.randbytes(8).hex(), found[4])
+    digits = random.randbytes(24).hex()
     return Trace(digits[:32], "", digits[32:], "01")
 
 

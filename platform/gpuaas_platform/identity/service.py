@@ -1,10 +1,10 @@
 """Signing in and out, tokens and sessions. `admission` reads what is made here; nodes get tokens here too."""
 
-import dataclasses
 import datetime
 import hmac
 from typing import NoReturn
 
+import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Token
 from gpuaas_contract.sessions import Session
@@ -120,7 +120,7 @@ def attempt_keys(call: Call, name: str) -> tuple[str, str]:
 
 
 def origin_of(call: Call, caller: Caller) -> Origin:
-    return dataclasses.replace(call.origin, caller=caller)
+    return msgspec.structs.replace(call.origin, caller=caller)
 
 
 async def _token_for_key(tx: db.Tx, call: Call, key_id: str) -> Token:

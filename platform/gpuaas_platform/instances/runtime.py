@@ -1,6 +1,5 @@
 """What an app's controller does with an operation: claim it, keep the lease, report, end it. Every report is fenced."""
 
-import dataclasses
 import datetime
 
 import msgspec
@@ -21,7 +20,7 @@ _RESULT_MAX_BYTES = 262_144
 
 async def try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     """Look first, write only when there is something to take: waiting controllers cost no transactions."""
-    call = dataclasses.replace(call, origin=dataclasses.replace(call.origin, now=call.site.clock()))
+    call = msgspec.structs.replace(call, origin=msgspec.structs.replace(call.origin, now=call.site.clock()))
     reader, now = call.site.database.reader, clock.micros(call.now)
     project_id = call.params["project_id"]
     held = await store.held_under(reader, project_id, body.claim_id, call.caller.actor_id, now)
