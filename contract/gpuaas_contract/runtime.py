@@ -70,6 +70,9 @@ class CompleteOperation(Request):
     """`action`: what it brought."""
     preview: Preview | None = None
     """`preview`: what would be hit."""
+    undone: bool = False
+    """The work was taken back, as a cancel asked. Members that are `ready` before and after an operation cannot show
+    which it was; without this word it was done, and the cancel came too late."""
 
 
 class FailOperation(Request):

@@ -245,19 +245,19 @@ class Model:
         elif operation.outcomes[target] == "failed":
             operation.outcomes[target] = "pending"
 
-    def completed(self, name: str) -> str:
+    def completed(self, name: str, *, undone: bool) -> str:
         """What an operation ends as when its holder completes it now; empty when that is refused."""
         operation = self.operations[name]
-        outcomes = {target: self._outcome(operation, target) for target in operation.outcomes}
+        outcomes = self._outcomes(operation, undone)
         if "" in outcomes.values():
             return ""
         if operation.compensating or (operation.backs_out and set(outcomes.values()) - {"succeeded"}):
             return "cancelled"
         return "failed" if set(outcomes.values()) - {"succeeded"} else "succeeded"
 
-    def complete(self, name: str) -> None:
-        operation, status = self.operations[name], self.completed(name)
-        operation.outcomes = {target: self._outcome(operation, target) for target in operation.outcomes}
+    def complete(self, name: str, *, undone: bool) -> None:
+        operation, status = self.operations[name], self.completed(name, undone=undone)
+        operation.outcomes = self._outcomes(operation, undone)
         self.end(name, status)
 
     def end(self, name: str, status: str) -> None:
@@ -355,12 +355,16 @@ class Model:
         arrived = operation.kind != "replace" or self.members[target].machine == operation.machines[target]
         return arrived and self.members[target].status in GOAL[operation.kind]
 
-    def _outcome(self, operation: Operation, target: str) -> str:
+    def _outcomes(self, operation: Operation, undone: bool) -> dict[str, str]:
+        return {target: self._outcome(operation, target, says_undone=undone) for target in operation.outcomes}
+
+    def _outcome(self, operation: Operation, target: str, *, says_undone: bool) -> str:
         """Empty: neither done nor failed nor undone."""
         status, undone = self.members[target].status, UNDONE.get(operation.kind, frozenset())
-        # Ready before and ready after: when it was cancelled, nobody can say that it was done.
-        in_doubt = operation.status == "cancelling" and status in undone and operation.kind != "replace"
-        if self._is_at_goal(operation, target) and not operation.compensating and not in_doubt:
+        # Ready before and ready after: the holder says which it was.
+        turned_back = says_undone and operation.status == "cancelling" and status in undone
+        turned_back = turned_back and operation.kind != "replace"
+        if self._is_at_goal(operation, target) and not operation.compensating and not turned_back:
             return "succeeded"
         if operation.backs_out:
             return "cancelled" if status in undone | GONE else ""

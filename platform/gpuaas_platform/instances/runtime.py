@@ -113,8 +113,8 @@ async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Op
     if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
         raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
     said = replace(operation, result=body.result, preview=body.preview)
-    found = report_rules.ending(said, await ending.targets_of(tx, operation))
-    return await ending.end(tx, call.origin, said, found)
+    found = report_rules.ending(said, await ending.targets_of(tx, operation), undone=body.undone)
+    return await ending.end(tx, call.origin, report_rules.with_late_cancel(said, found.status), found)
 
 
 async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:

@@ -197,7 +197,8 @@ class Records:
         if operation.kind == "preview" and request.preview is None and operation.status != "cancelling":
             raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
         said = replace(operation, result=request.result, preview=request.preview)
-        return self._end(said, rules.ending(said, self.members))
+        found = rules.ending(said, self.members, undone=request.undone)
+        return self._end(rules.with_late_cancel(said, found.status), found)
 
     def fail(self, operation_id: str, request: FailOperation) -> Operation:
         operation = self.operation(operation_id)

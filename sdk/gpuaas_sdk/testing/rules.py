@@ -114,13 +114,13 @@ def to_skip(operation: Operation, members: Mapping[str, Member]) -> list[str]:
     ]
 
 
-def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
-    """What "complete" makes of the operation."""
+def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool) -> Ending:
+    """What "complete" makes of the operation. `undone` is the controller's word that it turned back."""
     if operation.kind in ASKING_KINDS:
         answered = operation.result is not None or operation.preview is not None
         return Ending("cancelled" if operation.status == "cancelling" and not answered else "succeeded", [])
     backs_out = operation.compensating or operation.status == "cancelling"
-    targets = [_ended(operation, target, members[target.member_id], backs_out) for target in operation.targets]
+    targets = [_ended(operation, target, members[target.member_id], undone=undone) for target in operation.targets]
     left = {target.member_id: members[target.member_id].status for target in targets if target.outcome == "pending"}
     if left:
         said = ", ".join(f"{member_id} is {status}" for member_id, status in left.items())
@@ -132,6 +132,13 @@ def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
         return Ending("cancelled", targets)
     failed = sum(target.outcome == "failed" for target in targets)
     return Ending("failed", targets, failure("targets_failed", f"{failed} of {len(targets)} failed.", "repairable"))
+
+
+def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
+    if operation.status != "cancelling" or status != "succeeded":
+        return operation
+    *before, cancel = operation.exits_taken
+    return replace(operation, exits_taken=[*before, replace(cancel, too_late=True)])
 
 
 def failure(code: str, message: str, failure_class: FailureClass, fix: str = "") -> OperationError:
@@ -201,10 +208,11 @@ def _noted(operation: Operation, target: Target, member: Member) -> Target:
     return replace(target, outcome="pending", error="") if target.outcome == "failed" else target
 
 
-def _ended(operation: Operation, target: Target, member: Member, backs_out: bool) -> Target:
+def _ended(operation: Operation, target: Target, member: Member, *, undone: bool) -> Target:
     """Still pending: neither done, failed nor undone."""
     gone = member.status in lifecycles.GONE_MEMBER
-    if _is_done(operation, target, member):
+    backs_out = operation.compensating or operation.status == "cancelling"
+    if _is_done(operation, target, member, undone=undone):
         return replace(target, outcome="succeeded", error="")
     if backs_out and (gone or member.status in UNDONE.get(operation.kind, ())):
         return replace(target, outcome="cancelled", error="")
@@ -215,14 +223,12 @@ def _ended(operation: Operation, target: Target, member: Member, backs_out: bool
     return replace(target, outcome="pending")
 
 
-def _is_done(operation: Operation, target: Target, member: Member) -> bool:
-    """At the goal. Where that looks like the way back, a cancelled operation has to show that it got there."""
+def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
+    """At the goal. Where a cancelled operation looks the same when it was undone, its controller says which it is."""
     if operation.compensating or not _at_goal(operation, target, member):
         return False
-    looks_undone = operation.status == "cancelling" and member.status in UNDONE.get(operation.kind, ())
-    if not looks_undone or operation.kind == "replace":
-        return True
-    return bool(operation.to_version) and member.observed_version == operation.to_version
+    looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
+    return not (undone and looks_undone and operation.status == "cancelling")
 
 
 def _at_goal(operation: Operation, target: Target, member: Member) -> bool:
