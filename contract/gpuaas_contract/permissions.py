@@ -240,8 +240,8 @@ _RULES = """
   creates an organisation becomes its `tenant_admin`.
 - `service_account` is the role of every service account in its own project. `break_glass` comes from
   `POST /api/v1/admin/break-glass`: at one project, for an hour at the most, with a reason on the organisation's audit
-  trail, and without anything that would outlive it. It holds the keys that apps gave to admins of the project, too; each
-  audit row of what is done with it carries the reason.
+  trail, and without anything that would outlive it. It also holds the keys that apps gave to admins of the project;
+  each audit row of what is done with it carries the reason.
 - The last `platform_admin`, and the last `tenant_admin` of an organisation, cannot be taken away.
 - What is taken away, disabled or expired counts from the next call on.
 """

@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -10,6 +10,8 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source, TrustKey
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+
+from gpuaas_platform.kit import clock
 
 TRUST_KEYS_MAX = 32
 """Live keys of one scope: each is tried on each signature."""
@@ -99,6 +101,23 @@ def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
 
 def revoked(artifact: Artifact, reason: str) -> Artifact:
     return msgspec.structs.replace(_trust_moved(artifact, "revoked"), reason=reason)
+
+
+def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
+    """From here on nothing is done with it; a second end changes nothing of that."""
+    return msgspec.structs.replace(artifact, ended_at=artifact.ended_at or now)
+
+
+def ended_at(artifact: Artifact) -> int:
+    """In microseconds; 0 while it needs its content. What ended before this was kept ended at some time."""
+    if artifact.trust != "revoked" and artifact.lifecycle != "retired":
+        return 0
+    return clock.micros(artifact.ended_at) if artifact.ended_at else 1
+
+
+def spent(unneeded_since: Mapping[str, int], before: int) -> list[str]:
+    """Digests whose content goes: needed by nobody for long enough. 0: needed."""
+    return [digest for digest, since in unneeded_since.items() if 0 < since <= before]
 
 
 def check_open(artifact: Artifact) -> None:
