@@ -176,7 +176,7 @@ class Model:
             return False
         if any(self.members[name].status not in MEMBER_START[kind] for name in names):
             return False
-        if kind == "remove" and len(names) >= len(hands):
+        if kind == "remove" and not self._leaves_one(names):
             return False
         if any(found.is_whole or set(names) & set(found.outcomes) for found in self.open_operations().values()):
             return False
@@ -295,8 +295,11 @@ class Model:
         return found | ({"force_complete"} if operation.status in OPEN else set())
 
     def may_leave(self, name: str, exit_name: str) -> bool:
-        """An exit that is offered is refused only where a machine it needs is taken by now."""
+        """An exit that is offered is refused only where a machine it needs is taken by now, or no hand would stay."""
         operation = self.operations[name]
+        again = [target for target in operation.outcomes if self._is_open(operation, target, undoing=False)]
+        if exit_name == "retry" and operation.kind == "remove" and not self._leaves_one(again):
+            return False
         wanted = [
             machine
             for target, machine in operation.machines.items()
@@ -338,6 +341,11 @@ class Model:
 
     def observe(self, target: str, status: str) -> None:
         self._set(self.members[target], status)
+
+    def _leaves_one(self, removed: Iterable[str]) -> bool:
+        """All removals together leave a hand."""
+        removals = [found for found in self.open_operations().values() if found.kind == "remove"]
+        return bool(set(self.live("hand")) - set(removed) - {name for found in removals for name in found.outcomes})
 
     def _are_free(self, machines: Iterable[str]) -> bool:
         """One hand per machine, those on their way there included."""

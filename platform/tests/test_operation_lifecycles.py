@@ -383,7 +383,8 @@ async def truth(
     assert instance is not None
     latest = list(model.operations)[-4:]
     found = [await store.OPERATIONS.get(reader, name) for name in latest]
-    return instance, await store.members_of(reader, instance_id), [one for one in found if one is not None]
+    members = await store.MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
+    return instance, members, [one for one in found if one is not None]
 
 
 async def walk_out(cluster: Cluster, left: dict[str, set[str]]) -> None:

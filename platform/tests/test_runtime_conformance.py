@@ -382,6 +382,16 @@ async def test_saying_the_same_again_changes_nothing(sides: tuple[Side, Side]) -
         assert (await observe(side, conditions=said)).instance == first.instance, side
 
 
+async def test_a_hold_placed_after_the_claim_still_keeps_the_member(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.operate("remove", member_id)
+        held = await side.controller.take()
+        await side.hold(member_id)
+        with pytest.raises(errors.MemberHeld):
+            await held.report(member_id, "removing", evidence=idle(held))
+
+
 async def test_a_claim_brings_the_holds_that_stand(sides: tuple[Side, Side]) -> None:
     for side in sides:
         held_back, other = await hands(side)

@@ -22,7 +22,6 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
-from gpuaas_platform.record import service as record
 
 
 @dataclass(frozen=True)
@@ -260,21 +259,14 @@ async def _tell(tx: db.Tx, call: Call, artifact: Artifact) -> None:
     call.details.update(digest=artifact.digest, lifecycle=artifact.lifecycle, trust=artifact.trust)
     if artifact.reason:
         call.details["reason"] = artifact.reason
-    project = call.project
-    await record.emit(
-        tx,
-        call.origin,
-        "artifacts.artifact.changed",
-        ArtifactChanged(
-            artifact_id=artifact.artifact_id,
-            name=artifact.name,
-            digest=artifact.digest,
-            lifecycle=artifact.lifecycle,
-            trust=artifact.trust,
-            channels=artifact.channels,
-            code=artifact.trust_code,
-            reason=artifact.reason,
-        ),
-        org_id=project.org_id if project else "",
-        project_id=project.project_id if project else "",
+    changed = ArtifactChanged(
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        digest=artifact.digest,
+        lifecycle=artifact.lifecycle,
+        trust=artifact.trust,
+        channels=artifact.channels,
+        code=artifact.trust_code,
+        reason=artifact.reason,
     )
+    await trust.tell(tx, call, "artifacts.artifact.changed", changed)

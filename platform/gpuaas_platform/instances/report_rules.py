@@ -70,8 +70,17 @@ def check_member_report(
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
-    """The step before anything is destroyed. Once a member is `removing`, somebody has answered for it."""
-    return member.was_ready and status in ("removing", "removed") and member.status not in ("removing", status)
+    """The step before work or what it left is destroyed."""
+    return member.was_ready and _begins_to_go(member, status)
+
+
+def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> bool:
+    """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
+    if operation.force:
+        return False
+    if operation.kind == "resume":
+        return status == "ready" and member.status in ("draining", "drained")
+    return _begins_to_go(member, status)
 
 
 def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> errors.EvidenceRequired | None:
@@ -263,6 +272,11 @@ def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, 
             )
         )
     return found
+
+
+def _begins_to_go(member: Member, status: MemberStatus) -> bool:
+    """Once a member is `removing`, somebody has answered for it."""
+    return status in ("removing", "removed") and member.status not in ("removing", status)
 
 
 def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:

@@ -4,7 +4,7 @@ Written again, not shared: the platform's own rules must not have to live in wha
 tests hold both to one behaviour."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpuaas_contract import lifecycles
@@ -15,9 +15,11 @@ from gpuaas_contract.errors import (
     EvidenceRequired,
     EvidenceStale,
     EvidenceUnknown,
+    MemberHeld,
 )
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Baseline, Condition, Instance, Member
-from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
+from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus, OperationStatus
 from gpuaas_contract.operations import (
     ASKING_KINDS,
     CLOCKS_APART_S,
@@ -77,6 +79,17 @@ def check_member_report(operation: Operation, member: Member, report: ReportMemb
         raise missing
     if report.status == "tombstoned":
         raise EvidenceMissing("A member that has run work is given up only by force, with a reason.")
+
+
+def check_holds(operation: Operation, member: Member, status: MemberStatus, standing: Iterable[Hold]) -> None:
+    """A hold counts at the step it forbids, also when it was placed after the request."""
+    goes = status in ("removing", "removed") and member.status not in ("removing", status)
+    comes = status == "ready" and member.status in ("draining", "drained")
+    removal = goes and operation.kind in ("remove", "replace", "decommission")
+    forbidden = "no_removal" if removal else "no_work" if comes and operation.kind == "resume" else ""
+    hold = next((one for one in standing if (one.member_id, one.kind) == (member.member_id, forbidden)), None)
+    if hold is not None and not operation.force:
+        raise MemberHeld(f"{hold.owner} holds {hold.member_id}: {hold.reason}", details={"hold_id": hold.hold_id})
 
 
 def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> EvidenceRequired | None:
