@@ -11,8 +11,6 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source, TrustKey
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 
-from gpuaas_platform.kit import clock
-
 TRUST_KEYS_MAX = 32
 """Live keys of one scope: each is tried on each signature."""
 
@@ -108,11 +106,11 @@ def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
     return msgspec.structs.replace(artifact, ended_at=artifact.ended_at or now)
 
 
-def ended_at(artifact: Artifact) -> int:
-    """In microseconds; 0 while it needs its content. What ended before this was kept ended at some time."""
+def ended_at(artifact: Artifact) -> datetime.datetime | None:
+    """None while it needs its content. What ended before the end was kept counts from its beginning."""
     if artifact.trust != "revoked" and artifact.lifecycle != "retired":
-        return 0
-    return clock.micros(artifact.ended_at) if artifact.ended_at else 1
+        return None
+    return artifact.ended_at or artifact.created_at
 
 
 def spent(unneeded_since: Mapping[str, int], before: int) -> list[str]:

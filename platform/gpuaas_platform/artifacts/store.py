@@ -19,7 +19,7 @@ ARTIFACTS = Table(
     digest=lambda artifact: artifact.digest,
     trust=lambda artifact: artifact.trust,
     size_bytes=lambda artifact: artifact.size_bytes,
-    ended_at=lambda artifact: rules.ended_at(artifact),
+    ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
 
