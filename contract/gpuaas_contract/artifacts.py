@@ -11,6 +11,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
 
 DELIVERY_TTL_MAX_S = 900
@@ -113,6 +114,17 @@ class Artifact(Wire):
     content_checked_at: datetime.datetime | None = None
     """When its content was last seen to be as published."""
     verified_at: datetime.datetime | None = None
+    ended_at: datetime.datetime | None = None
+    """When it was retired or revoked, whichever came first. Its content is deleted some time later."""
+
+
+class ArtifactStorage(Wire):
+    bytes_used: int
+    """Of artifacts that are published, and of those ended whose content is still kept."""
+    artifact_count: int
+    """As many artifacts are counted in it."""
+    limit: PolicyLimit | None
+    """The limit that holds here, and the layer that sets it; None: there is none."""
 
 
 class VerifyArtifact(Request):
@@ -264,7 +276,7 @@ PUBLISH, SHARED_PUBLISH = _both(
     Artifact,
     permission="artifacts.artifact.publish",
     status=201,
-    errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked),
+    errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
 )
 LIST, SHARED_LIST = _both(
@@ -278,6 +290,17 @@ LIST, SHARED_LIST = _both(
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
     query=(ProjectArtifactQuery, ArtifactQuery),
+)
+STORAGE_GET, SHARED_STORAGE_GET = _both(
+    "storage",
+    "get",
+    "GET",
+    "artifact-storage",
+    "How much room artifacts take, and how much there is",
+    NoBody,
+    ArtifactStorage,
+    permission="artifacts.artifact.read",
+    shared_permission="artifacts.shared.read",
 )
 GET, SHARED_GET = _both(
     "artifact",
@@ -306,6 +329,7 @@ CONTENT_PUT, SHARED_CONTENT_PUT = _both(
         errors.ArtifactTruncated,
         errors.ArtifactRetired,
         errors.ArtifactRevoked,
+        errors.PolicyDenied,
     ),
 )
 SIGNATURE_PUT, SHARED_SIGNATURE_PUT = _both(
@@ -334,6 +358,7 @@ VERIFY, SHARED_VERIFY = _both(
         errors.ArtifactSourceUnreachable,
         errors.ArtifactRetired,
         errors.ArtifactRevoked,
+        errors.PolicyDenied,
     ),
     example={},
 )
@@ -451,6 +476,7 @@ CONTENT_GET = Endpoint(
 _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (PUBLISH, SHARED_PUBLISH),
     (LIST, SHARED_LIST),
+    (STORAGE_GET, SHARED_STORAGE_GET),
     (GET, SHARED_GET),
     (CONTENT_PUT, SHARED_CONTENT_PUT),
     (SIGNATURE_PUT, SHARED_SIGNATURE_PUT),

@@ -37,6 +37,8 @@ class Binding(Wire):
     """`platform`, an org id or a project id."""
     expires_at: datetime.datetime | None = None
     """None: until it is taken away."""
+    reason: str = ""
+    """Why, for access that is taken in an emergency."""
 
 
 class Me(Wire):

@@ -202,6 +202,8 @@ class ExitTaken(Wire):
     taken_by: str
     reason: str
     taken_at: datetime.datetime
+    too_late: bool = False
+    """`cancel`: the work was done before the controller turned back."""
 
 
 class Progress(Wire):

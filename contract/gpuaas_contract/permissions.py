@@ -101,6 +101,9 @@ KEYS: dict[str, str] = {
     "record.audit.read_all": "read the audit trail of every organisation and of the platform",
 }
 
+BREAK_GLASS = "break_glass"
+"""The role of an admin of the platform who takes access to a project in an emergency."""
+
 _PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read", "artifacts.shared.read", "custody.seal.read"}
 _ADMIN_READ = {"identity.binding.read", "identity.service_account_key.read"}
 _READ = frozenset(key for key in KEYS if key.endswith(".read")) - _PLATFORM_ONLY_READ - _ADMIN_READ
@@ -191,7 +194,7 @@ ROLES: dict[str, frozenset[str]] = {
     "project_member": _MEMBER,
     "viewer": _READ - {"record.audit.read"},
     "service_account": (_MEMBER | _CONTROLLER) - {"record.audit.read"},
-    "break_glass": _PROJECT_ADMIN - _LASTING,
+    BREAK_GLASS: _PROJECT_ADMIN - _LASTING,
 }
 """Role -> keys. A role is bound at the platform, an organisation or a project, and reaches everything below it."""
 
@@ -237,7 +240,8 @@ _RULES = """
   creates an organisation becomes its `tenant_admin`.
 - `service_account` is the role of every service account in its own project. `break_glass` comes from
   `POST /api/v1/admin/break-glass`: at one project, for an hour at the most, with a reason on the organisation's audit
-  trail, and without anything that would outlive it.
+  trail, and without anything that would outlive it. It also holds the keys that apps gave to admins of the project;
+  each audit row of what is done with it carries the reason.
 - The last `platform_admin`, and the last `tenant_admin` of an organisation, cannot be taken away.
 - What is taken away, disabled or expired counts from the next call on.
 """

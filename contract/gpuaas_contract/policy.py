@@ -11,7 +11,7 @@ from gpuaas_contract.wire import NoBody, Request, Wire
 
 Layer = Literal["global", "org", "project"]
 Subject = Literal["region", "sku", "artifact_source", "app"]
-Limit = Literal["allocations_max", "instances_max", "members_per_instance_max"]
+Limit = Literal["allocations_max", "instances_max", "members_per_instance_max", "artifact_bytes_max"]
 
 SUBJECTS: dict[Subject, str] = {
     "region": "regions",
@@ -20,7 +20,7 @@ SUBJECTS: dict[Subject, str] = {
     "app": "apps",
 }
 """What is asked about -> the field of an overlay that decides it."""
-LIMITS: tuple[Limit, ...] = ("allocations_max", "instances_max", "members_per_instance_max")
+LIMITS: tuple[Limit, ...] = ("allocations_max", "instances_max", "members_per_instance_max", "artifact_bytes_max")
 
 ENTRIES_MAX = 1000
 ENTRY_LENGTH_MAX = 200
@@ -43,11 +43,13 @@ class Overlay(Request):
     apps: Choice = Choice()
     """By slug."""
     allocations_max: int | None = None
-    """Allocations of one project that are not released; None sets no limit. The same for the next two."""
+    """Allocations of one project that are not released; None sets no limit. The same for the next three."""
     instances_max: int | None = None
     """App instances of one project that are not deleted."""
     members_per_instance_max: int | None = None
     """Live members of one app instance, all roles together."""
+    artifact_bytes_max: int | None = None
+    """Bytes of one project's artifacts, those published and not yet uploaded included."""
     reason: str = ""
     """Why it is so, for whoever is refused."""
 

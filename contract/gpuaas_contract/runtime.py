@@ -15,15 +15,18 @@ from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
+ShortText = Annotated[str, msgspec.Meta(max_length=200)]
+"""A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
+
 
 class ClaimOperation(Request):
     app_slug: str
-    holder: str
-    claim_id: str
+    holder: ShortText
+    claim_id: ShortText
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
     lease_s: int = 15
     wait_s: WaitSeconds = 0
-    controller_version: str = ""
+    controller_version: ShortText = ""
     """Of the caller's own program, for people."""
 
 
@@ -46,7 +49,7 @@ class Heartbeat(Request):
 
 class ReportStep(Request):
     epoch: int
-    name: str
+    name: ShortText
     state: StepState
     member_id: str = ""
     message: str = ""
@@ -58,7 +61,7 @@ class ReportMember(Request):
     status: MemberStatus
     status_reason: str = ""
     adapter_detail: dict[str, Any] | None = None
-    observed_version: str | None = None
+    observed_version: ShortText | None = None
     evidence: Evidence | None = None
 
 
@@ -70,11 +73,14 @@ class CompleteOperation(Request):
     """`action`: what it brought."""
     preview: Preview | None = None
     """`preview`: what would be hit."""
+    undone: bool = False
+    """The work was taken back, as a cancel asked. Members that are `ready` before and after an operation cannot show
+    which it was; without this word it was done, and the cancel came too late."""
 
 
 class FailOperation(Request):
     epoch: int
-    code: str
+    code: ShortText
     message: str
     failure_class: FailureClass
     fix: str = ""
@@ -102,7 +108,7 @@ class ObservedMember(Request):
     status: MemberStatus
     status_reason: str = ""
     adapter_detail: dict[str, Any] | None = None
-    observed_version: str | None = None
+    observed_version: ShortText | None = None
 
 
 class ReportRuntime(Request):
@@ -188,7 +194,7 @@ MEMBER_REPORT = Endpoint(
     response=Member,
     audited=False,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired),
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld),
 )
 ACCESS_PUBLISH = Endpoint(
     "runtime.access",

@@ -90,7 +90,7 @@ async def work_on(platform: Platform, claim: Any, *, back: bool) -> None:
         said["preview"] = {"answered": True, "source": "tiny", "observed_at": now(), "running_work": running}
     elif operation["kind"] == "deploy" and not back:
         await platform.say(claim, "access-bundle", notes=["The action list-work says what runs."])
-    await platform.say(claim, "complete", **said)
+    await platform.say(claim, "complete", undone=back, **said)
 
 
 async def move(platform: Platform, claim: Any, member_id: str, *, back: bool) -> None:

@@ -64,6 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         log_level=options.log_level,
         otlp_endpoint=options.otlp_endpoint,
         artifact_internal_hosts=tuple(options.artifact_internal_host or ()),
+        artifact_kept_s=options.artifact_kept_s,
         rate_limit_per_s=options.rate_limit_per_s,
         rate_limit_burst=max(1, int(options.rate_limit_per_s * 2)),
     )
@@ -194,6 +195,12 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         action="append",
         help="host on a private or loopback address that artifacts may be fetched from, repeatable; default none",
     )
+    command.add_argument(
+        "--artifact-kept-s",
+        type=_seconds,
+        default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
+        help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
+    )
 
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:
@@ -245,6 +252,12 @@ def _rate(text: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
     return rate
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("a whole number of seconds, 0 or more")
+    return int(text)
 
 
 if __name__ == "__main__":

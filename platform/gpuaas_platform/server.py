@@ -175,10 +175,15 @@ async def loops(site: Site) -> AsyncIterator[None]:
         )
         for topic, sweep in sweeps.items()
     ]
-    signer = heads_signer(site)
-    head_interval_s = site.settings.audit_head_interval_s
-    signing = loop.run(site.hub, record_heads.TOPIC, head_interval_s, signer.sweep)
-    tasks.append(asyncio.create_task(signing, name=record_heads.TOPIC))
+    signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
+    seldom = {
+        record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
+        artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
+    }
+    tasks += [
+        asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
+        for topic, (interval_s, sweep) in seldom.items()
+    ]
     try:
         yield
     finally:

@@ -114,6 +114,7 @@ async def cast(world: World) -> Cast:
     only = {place: frozenset({place}) for place in PLACES}
     people = {
         "platform_admin": await _person(world, "padmin", "platform_admin", "platform", places),
+        "break_glass": await _in_an_emergency(world, places["own"]),
         "platform_ops": await _person(world, "pops", "platform_ops", "platform", places),
         "tenant_admin": await _person(world, "tadmin", "tenant_admin", "org", places),
         "project_admin": await _person(world, "jadmin", "project_admin", "project", places),
@@ -124,6 +125,7 @@ async def cast(world: World) -> Cast:
     }
     reaches = {
         "platform_admin": everywhere,
+        "break_glass": everywhere,
         "platform_ops": everywhere,
         "tenant_admin": frozenset({"own", "sibling"}),
         "stranger": frozenset[str](),
@@ -189,6 +191,7 @@ def leaks(found: Cast, asked: Sequence[Cell]) -> Iterator[str]:
 
 COLUMNS = {
     "platform_admin": "padm",
+    "break_glass": "glas",
     "platform_ops": "pops",
     "tenant_admin": "tadm",
     "project_admin": "jadm",
@@ -477,6 +480,14 @@ async def _person(world: World, name: str, role: str, level: str, places: dict[s
         params: dict[str, Any] = {key: places["own"].params[key] for key in ("org_id", "project_id")}
         answer = await world.send(endpoint, {"user_id": person.user_id, "role": role}, **params)
         assert answer.status_code == 201, answer.text
+    return person.token
+
+
+async def _in_an_emergency(world: World, place: Place) -> str:
+    """An admin of the platform who has taken access to one project."""
+    person = await world.person("gadmin", "platform_admin", "platform")
+    body = {"project_id": place.params["project_id"], "reason": "testing the glass", "minutes": 60}
+    await world.call(bindings.BREAK_GLASS_CREATE, body, token=person.token)
     return person.token
 
 

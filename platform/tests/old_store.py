@@ -1,4 +1,4 @@
-"""A store as the first release left it, for tests of what migrations carry over."""
+"""A store as an older release left it, for tests of what migrations carry over."""
 
 import sqlite3
 from pathlib import Path
@@ -9,9 +9,16 @@ from gpuaas_platform.kit import migrate
 
 async def first_schema(path: Path, database_url: str, *rows: str) -> None:
     """`rows` are statements that fill it."""
-    engine = "postgres" if database_url else "sqlite"
-    statements = next(found for number, found in migrate._files(engine) if number == 1)
-    script = [migrate._LEDGER, *statements, "INSERT INTO migrations (number) VALUES (1)", *rows]
+    await schema_before(2, path, database_url, *rows)
+
+
+async def schema_before(number: int, path: Path, database_url: str, *rows: str) -> None:
+    """As it was before the migration of this number."""
+    script = [migrate._LEDGER]
+    for found, statements in migrate._files("postgres" if database_url else "sqlite"):
+        if found < number:
+            script += [*statements, f"INSERT INTO migrations (number) VALUES ({found})"]
+    script += rows
     if database_url:
         connection = await asyncpg.connect(database_url)
         await connection.execute(";\n".join(script))

@@ -176,7 +176,7 @@ class Model:
             return False
         if any(self.members[name].status not in MEMBER_START[kind] for name in names):
             return False
-        if kind == "remove" and len(names) >= len(hands):
+        if kind == "remove" and not self._leaves_one(names):
             return False
         if any(found.is_whole or set(names) & set(found.outcomes) for found in self.open_operations().values()):
             return False
@@ -245,19 +245,19 @@ class Model:
         elif operation.outcomes[target] == "failed":
             operation.outcomes[target] = "pending"
 
-    def completed(self, name: str) -> str:
+    def completed(self, name: str, *, undone: bool) -> str:
         """What an operation ends as when its holder completes it now; empty when that is refused."""
         operation = self.operations[name]
-        outcomes = {target: self._outcome(operation, target) for target in operation.outcomes}
+        outcomes = self._outcomes(operation, undone)
         if "" in outcomes.values():
             return ""
         if operation.compensating or (operation.backs_out and set(outcomes.values()) - {"succeeded"}):
             return "cancelled"
         return "failed" if set(outcomes.values()) - {"succeeded"} else "succeeded"
 
-    def complete(self, name: str) -> None:
-        operation, status = self.operations[name], self.completed(name)
-        operation.outcomes = {target: self._outcome(operation, target) for target in operation.outcomes}
+    def complete(self, name: str, *, undone: bool) -> None:
+        operation, status = self.operations[name], self.completed(name, undone=undone)
+        operation.outcomes = self._outcomes(operation, undone)
         self.end(name, status)
 
     def end(self, name: str, status: str) -> None:
@@ -295,8 +295,11 @@ class Model:
         return found | ({"force_complete"} if operation.status in OPEN else set())
 
     def may_leave(self, name: str, exit_name: str) -> bool:
-        """An exit that is offered is refused only where a machine it needs is taken by now."""
+        """An exit that is offered is refused only where a machine it needs is taken by now, or no hand would stay."""
         operation = self.operations[name]
+        again = [target for target in operation.outcomes if self._is_open(operation, target, undoing=False)]
+        if exit_name == "retry" and operation.kind == "remove" and not self._leaves_one(again):
+            return False
         wanted = [
             machine
             for target, machine in operation.machines.items()
@@ -339,6 +342,11 @@ class Model:
     def observe(self, target: str, status: str) -> None:
         self._set(self.members[target], status)
 
+    def _leaves_one(self, removed: Iterable[str]) -> bool:
+        """All removals together leave a hand."""
+        removals = [found for found in self.open_operations().values() if found.kind == "remove"]
+        return bool(set(self.live("hand")) - set(removed) - {name for found in removals for name in found.outcomes})
+
     def _are_free(self, machines: Iterable[str]) -> bool:
         """One hand per machine, those on their way there included."""
         taken = {self.members[name].machine for name in self.live("hand")}
@@ -355,12 +363,16 @@ class Model:
         arrived = operation.kind != "replace" or self.members[target].machine == operation.machines[target]
         return arrived and self.members[target].status in GOAL[operation.kind]
 
-    def _outcome(self, operation: Operation, target: str) -> str:
+    def _outcomes(self, operation: Operation, undone: bool) -> dict[str, str]:
+        return {target: self._outcome(operation, target, says_undone=undone) for target in operation.outcomes}
+
+    def _outcome(self, operation: Operation, target: str, *, says_undone: bool) -> str:
         """Empty: neither done nor failed nor undone."""
         status, undone = self.members[target].status, UNDONE.get(operation.kind, frozenset())
-        # Ready before and ready after: when it was cancelled, nobody can say that it was done.
-        in_doubt = operation.status == "cancelling" and status in undone and operation.kind != "replace"
-        if self._is_at_goal(operation, target) and not operation.compensating and not in_doubt:
+        # Ready before and ready after: the holder says which it was.
+        turned_back = says_undone and operation.status == "cancelling" and status in undone
+        turned_back = turned_back and operation.kind != "replace"
+        if self._is_at_goal(operation, target) and not operation.compensating and not turned_back:
             return "succeeded"
         if operation.backs_out:
             return "cancelled" if status in undone | GONE else ""

@@ -1,14 +1,19 @@
 """Actions an app declares, and previews of what an operation would hit: both are asked of the app's controller."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import httpx
 import pytest
 from gpuaas_contract import actions, audit, errors, instances, operations
+from gpuaas_platform import server
+from gpuaas_platform.edge import http
+from gpuaas_platform.instances import actions as invoking
 from gpuaas_platform.instances import previews, reconcile
+from gpuaas_platform.instances.routes import routes
 from platform_world import World
-from scripted_controller import CHANGES, Cluster, exits, take_exit
+from scripted_controller import CHANGES, Cluster, exits, publish_version, take_exit
 
 DECLARED: dict[str, Any] = {
     "permissions": {
@@ -175,6 +180,30 @@ async def test_an_action_needs_a_running_instance(world: World) -> None:
     await cluster.controller.carry_out()
     with pytest.raises(errors.Conflict, match="flush needs it running"):
         await _invoke(cluster, "flush", FLUSH)
+
+
+async def test_an_action_is_not_run_by_another_version_than_the_one_that_declared_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The permission is checked before the transaction; an upgrade may end in between."""
+    cluster = await Cluster.running(world, **DECLARED)
+    await publish_version(world, "1.1.0", **DECLARED, upgrades_from=["1.0.0"])
+    authorise = invoking.authorise
+
+    async def upgraded_meanwhile(call: Any, body: Any) -> invoking.Invocation:
+        found = await authorise(call, body)
+        await cluster.change("upgrade", version="1.1.0")
+        await cluster.controller.carry_out()
+        return found
+
+    monkeypatch.setitem(routes.preparations, actions.ACTION_INVOKE.name, upgraded_meanwhile)
+    application = http.application(world.site, server.DOMAINS)
+    transport = httpx.ASGITransport(app=application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        later = dataclasses.replace(cluster, world=dataclasses.replace(world, http=client))
+        with pytest.raises(errors.Conflict, match="was upgraded"):
+            await _invoke(later, "flush", FLUSH)
+    await _invoke(cluster, "flush", FLUSH)
 
 
 async def test_a_dry_run_is_answered_with_what_the_controller_says_would_be_hit(world: World) -> None:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from gpuaas_contract import bindings, capacity, events, identity, registry, users
+from gpuaas_contract import actions, audit, bindings, capacity, events, identity, policy, registry, users
 from platform_world import Person, World
+from scripted_controller import Cluster
 
 REASON = "ticket 4711: the head node hangs and nobody answers"
 
@@ -119,6 +120,70 @@ async def test_it_is_for_platform_admins_only(world: World) -> None:
 async def test_an_unknown_project_is_not_found(world: World) -> None:
     body = {"project_id": "proj_absent", "reason": REASON}
     assert (await world.send(bindings.BREAK_GLASS_CREATE, body)).status_code == 404
+
+
+OF_PEOPLE = {"viewer": "look", "project_member": "flush", "project_admin": "open"}
+OF_OTHERS = {"tenant_admin": "close", "service_account": "count"}
+"""Role that an app gives an action's permission to -> the action."""
+
+
+def _shop() -> dict[str, Any]:
+    given = OF_PEOPLE | OF_OTHERS
+    return {
+        "permissions": {f"shop.till.{name}": {"meaning": name, "roles": [role]} for role, name in given.items()},
+        "actions": [
+            {"name": name, "title": name, "permission": f"shop.till.{name}", "input_schema": {"type": "object"}}
+            for name in given.values()
+        ],
+    }
+
+
+async def _invoked(world: World, cluster: Cluster, admin: Person, action: str) -> int:
+    answer = await world.send(
+        actions.ACTION_INVOKE, {}, token=admin.token, instance_id=cluster.instance_id, action=action
+    )
+    return answer.status_code
+
+
+async def test_it_holds_what_an_app_gave_to_admins_of_the_project_while_it_lasts(world: World, admin: Person) -> None:
+    cluster = await Cluster.running(world, hands=1, **_shop())
+    for action in OF_PEOPLE.values():
+        assert await _invoked(world, cluster, admin, action) == 403
+    await _break(world, admin)
+    for action in OF_PEOPLE.values():
+        assert await _invoked(world, cluster, admin, action) == 202
+    for action in OF_OTHERS.values():
+        assert await _invoked(world, cluster, admin, action) == 403
+    asked = {"permission": "shop.till.flush", "project_id": world.project_id}
+    answer = await world.call(policy.CAN_I, asked, token=admin.token)
+    assert answer.decided_by == policy.DecidedByBinding(role="break_glass", scope=world.project_id)
+    world.clock.forward(15 * 60)
+    assert await _invoked(world, cluster, admin, "flush") == 403
+
+
+async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reason(world: World, admin: Person) -> None:
+    cluster = await Cluster.running(world, hands=1, **_shop())
+    await world.send(capacity.ALLOCATION_CREATE, {}, token=admin.token)
+    await _break(world, admin)
+    await _invoked(world, cluster, admin, "flush")
+    await _invoked(world, cluster, admin, "count")
+    await cluster.operate("drain", (await cluster.hands())[0], token=admin.token)
+    trail = (await world.call(audit.AUDIT_LIST, query={"actor_id": admin.user_id})).items
+    said = [(row.action, row.result, row.details.get("break_glass")) for row in trail]
+    assert said == [
+        ("authz.deny", "failure", None),
+        ("identity.break_glass.granted", "success", None),
+        ("apps.action.invoke", "success", REASON),
+        ("authz.deny", "failure", REASON),
+        ("apps.member.operate", "success", REASON),
+    ]
+
+
+async def test_those_who_hold_their_roles_for_good_are_recorded_without_a_reason(world: World) -> None:
+    cluster = await Cluster.running(world, hands=1, **_shop())
+    await cluster.operate("drain", (await cluster.hands())[0])
+    trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.member.operate"})).items
+    assert [row.details.get("break_glass") for row in trail] == [None]
 
 
 async def test_losing_the_session_ends_the_access_too(world: World, admin: Person) -> None:

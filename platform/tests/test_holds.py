@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from gpuaas_contract import errors, holds, instances
 from platform_world import World
-from scripted_controller import Cluster
+from scripted_controller import Cluster, evidence, take_exit
 
 REASON: dict[str, Any] = {"force": True, "reason": "the room floods"}
 
@@ -110,6 +110,66 @@ async def test_a_claim_shows_the_holds_that_stand(world: World) -> None:
     world.clock.forward(61)
     await cluster.operate("drain", one)
     assert (await cluster.controller.take()).claim.holds == [hold]
+
+
+async def test_a_hold_placed_after_the_request_still_keeps_the_member(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, _ = await cluster.hands()
+    removing = await cluster.operate("remove", one)
+    held = await cluster.controller.take()
+    await held.report(one, "draining", "drained")
+    await cluster.hold(one, "no_removal", ttl_s=60)
+    with pytest.raises(errors.MemberHeld):
+        await held.report(one, "removing", evidence=evidence(world.clock()))
+    assert await cluster.statuses(one) == ["drained"]
+    await held.fail()
+    world.clock.forward(61)
+    await take_exit(world, removing, "retry")
+    assert (await cluster.controller.carry_out()).status == "succeeded"
+
+
+async def test_a_hold_placed_once_a_member_is_being_removed_comes_too_late(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, _ = await cluster.hands()
+    await cluster.operate("remove", one)
+    held = await cluster.controller.take()
+    await held.report(one, "removing", evidence=evidence(world.clock()))
+    await cluster.hold(one, "no_removal")
+    await held.report(one, "removed")
+    assert (await held.complete()).status == "succeeded"
+
+
+async def test_a_held_member_comes_back_when_its_removal_is_cancelled(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, _ = await cluster.hands()
+    removing = await cluster.operate("remove", one)
+    held = await cluster.controller.take()
+    await held.report(one, "draining", "drained")
+    await cluster.hold(one, "no_removal")
+    await take_exit(world, removing, "cancel")
+    await held.report(one, "ready")
+    assert (await held.complete()).status == "cancelled"
+
+
+async def test_a_hold_on_work_placed_after_the_request_keeps_the_member_drained(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, _ = await cluster.hands()
+    await cluster.operate("drain", one)
+    await cluster.controller.carry_out()
+    await cluster.operate("resume", one)
+    held = await cluster.controller.take()
+    await cluster.hold(one, "no_work")
+    with pytest.raises(errors.MemberHeld):
+        await held.report(one, "ready")
+    assert await cluster.statuses(one) == ["drained"]
+
+
+async def test_what_was_forced_passes_holds_that_come_later_too(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, _ = await cluster.hands()
+    await cluster.operate("remove", one, **REASON)
+    await cluster.hold(one, "no_removal")
+    assert (await cluster.controller.carry_out()).status == "succeeded"
 
 
 async def test_a_hold_needs_a_reason_a_bound_a_permission_and_a_member_that_is_there(world: World) -> None:

@@ -74,10 +74,27 @@ async def test_a_cancelled_change_leaves_the_instance_as_it_was(
     await held.report(held.member_ids[0], "ready" if verb == "start" else "draining")
     assert (await take_exit(world, operation, "cancel")).status == "cancelling"
     await held.report(held.member_ids[0], *undoing)
-    ended = await held.complete()
-    assert ended.status == "cancelled"
+    ended = await held.complete(undone=True)
+    assert (ended.status, ended.exits_taken[0].too_late) == ("cancelled", False)
     assert await cluster.status() == status
     assert await _last_operation(cluster) == ("true", "cancelled")
+
+
+@pytest.mark.parametrize("verb", ["upgrade", "rollback", "restart"])
+async def test_a_change_that_was_done_before_its_controller_saw_the_cancel_is_done(world: World, verb: str) -> None:
+    cluster = await _ready_for(world, verb)
+    operation = await _ask(cluster, verb)
+    held = await cluster.controller.take()
+    await take_exit(world, operation, "cancel")
+    await held.bring(held.member_ids)
+    ended = await held.complete()
+    assert (ended.status, {target.outcome for target in ended.targets}) == ("succeeded", {"succeeded"})
+    assert [(taken.name, taken.too_late) for taken in ended.exits_taken] == [("cancel", True)]
+    instance = await cluster.instance()
+    assert (instance.status, instance.app_version) == ("running", operation.to_version or instance.app_version)
+    assert await _last_operation(cluster) == ("true", "succeeded")
+    told = next(found for found in instance.conditions if found.type == "LastOperationSucceeded").message
+    assert told == f"{verb} succeeded; the cancel came too late"
 
 
 async def test_a_decommission_cancelled_before_anybody_began_leaves_the_instance_as_it_was(world: World) -> None:

@@ -216,6 +216,27 @@ async def test_a_role_keeps_its_least_and_its_most(world: World) -> None:
         await cluster.operate("remove", one, two)
 
 
+async def test_removals_that_overlap_together_leave_a_role_its_least(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3)
+    one, two, three = await cluster.hands()
+    removing = await cluster.operate("remove", one, two)
+    with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
+        await cluster.operate("remove", three)
+    await take_exit(world, removing, "cancel")
+    await cluster.operate("remove", two, three)
+
+
+async def test_a_removal_that_is_retried_leaves_a_role_its_least_too(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3)
+    one, two, three = await cluster.hands()
+    failed = await cluster.operate("remove", one, two)
+    await (await cluster.controller.take()).fail()
+    await cluster.operate("remove", three)
+    await cluster.controller.carry_out()
+    with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
+        await take_exit(world, failed, "retry")
+
+
 async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -> None:
     cluster = await Cluster.running(world)
     one, two = await cluster.hands()

@@ -1,10 +1,13 @@
 """What does not go on by itself ends in a typed state with ways out; each of them is taken here, over the API alone."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from gpuaas_contract import audit, errors, operations
-from gpuaas_platform.instances import reconcile
+from gpuaas_platform.instances import ending, reconcile
+from gpuaas_platform.kit import db
 from platform_world import World
 from scripted_controller import DEADLINE_S, Cluster, evidence, exits, publish_version, take_exit, with_hands
 
@@ -230,6 +233,35 @@ async def test_members_that_are_given_up_finish_a_removal(world: World) -> None:
     assert await cluster.statuses(one, two) == ["tombstoned", "ready"]
     assert (await take_exit(world, operation, "tombstone", member_ids=[two])).status == "succeeded"
     assert await cluster.bound() == await cluster.occupied()
+
+
+async def test_what_an_operation_concerns_is_read_without_the_members_that_are_long_gone(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3)
+    one, two, three = await cluster.hands()
+    await cluster.operate("remove", one, two)
+    await cluster.controller.carry_out()
+    reader = CountingReader(world.site.database.reader)
+    await ending.targets_of(reader, await cluster.operate("drain", three))
+    assert reader.rows == 1
+    await cluster.controller.carry_out()
+    await ending.concerned(reader, await cluster.change("stop"))
+    assert reader.rows == 1 + 2 + 2, "head and hand, as targets and as those who live"
+
+
+@dataclass
+class CountingReader:
+    """A reader that knows how many rows it has given out."""
+
+    reader: db.Reader
+    rows: int = 0
+
+    async def one(self, sql: str, *values: Any) -> db.Row | None:
+        return await self.reader.one(sql, *values)
+
+    async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
+        found = await self.reader.all(sql, *values)
+        self.rows += len(found)
+        return found
 
 
 async def test_only_members_of_the_operation_are_given_up_with_it(world: World) -> None:

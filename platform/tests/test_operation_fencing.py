@@ -34,6 +34,15 @@ async def test_a_holder_that_was_replaced_has_none_of_300_stale_writes_accepted(
     assert (await successor.carry_out()).status == "succeeded"
 
 
+async def test_claims_that_come_at_once_share_no_operation(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3)
+    asked = {(await cluster.operate("drain", hand)).operation_id for hand in await cluster.hands()}
+    controllers = [cluster.controller, await Controller.start(world, "second")]
+    claims = await asyncio.gather(*(controllers[number % 2].claim() for number in range(12)))
+    taken = [claim.operation.operation_id for claim in claims if claim.operation is not None]
+    assert (len(taken), set(taken)) == (3, asked)
+
+
 async def test_a_holder_is_refused_once_somebody_else_has_ended_the_operation(world: World) -> None:
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take()

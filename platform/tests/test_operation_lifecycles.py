@@ -215,7 +215,7 @@ class Storm(stateful.RuleBasedStateMachine):
             for step in left[:steps]:
                 self._report(held, name, step, idle=True)
         if steps == WHOLE_WAY:
-            self.complete(which)
+            self.complete(which, undone=False)
 
     @stateful.rule(verb=VERB, steps=st.integers(1, WHOLE_WAY))
     def work_on_instance(self, verb: str, steps: int) -> None:
@@ -255,14 +255,15 @@ class Storm(stateful.RuleBasedStateMachine):
         self._agree()
 
     @stateful.precondition(lambda self: self.held)
-    @stateful.rule(which=PICK)
-    def complete(self, which: int) -> None:
+    @stateful.rule(which=PICK, undone=st.booleans())
+    def complete(self, which: int, undone: bool) -> None:
         held = _pick(self.held, which)
         operation, epoch = self.model.operations[held.operation_id], held.claim.epoch
         is_repeat = operation.status in ENDED and epoch == operation.epoch
-        may = self.model.holds(held.operation_id, epoch) and bool(self.model.completed(held.operation_id))
-        if self._ask(held.complete(), may or is_repeat) is not None and may:
-            self.model.complete(held.operation_id)
+        may = self.model.holds(held.operation_id, epoch)
+        may = may and bool(self.model.completed(held.operation_id, undone=undone))
+        if self._ask(held.complete(undone=undone), may or is_repeat) is not None and may:
+            self.model.complete(held.operation_id, undone=undone)
         self._agree()
 
     @stateful.precondition(lambda self: self.held)
@@ -382,7 +383,8 @@ async def truth(
     assert instance is not None
     latest = list(model.operations)[-4:]
     found = [await store.OPERATIONS.get(reader, name) for name in latest]
-    return instance, await store.members_of(reader, instance_id), [one for one in found if one is not None]
+    members = await store.MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
+    return instance, members, [one for one in found if one is not None]
 
 
 async def walk_out(cluster: Cluster, left: dict[str, set[str]]) -> None:

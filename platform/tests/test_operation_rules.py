@@ -13,6 +13,8 @@ from gpuaas_contract.operations import (
     GOALS,
     UNDONE,
     Evidence,
+    ExitName,
+    ExitTaken,
     Lease,
     Operation,
     OperationError,
@@ -239,14 +241,36 @@ def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     assert [target.outcome for target in found.targets] == ["succeeded", "failed", "skipped"]
 
 
-def test_a_cancelled_operation_must_show_that_it_was_done_where_done_looks_like_undone() -> None:
+def test_where_done_looks_like_undone_the_holder_of_a_cancelled_operation_says_which_it_is() -> None:
     restart = operation("restart", "a", status="cancelling")
-    assert report_rules.ending(restart, named(member("a"))).status == "cancelled"
-    upgrade = operation("upgrade", "a", status="cancelling", to_version="2")
-    assert report_rules.ending(upgrade, named(member("a", observed_version="1"))).status == "cancelled"
-    assert report_rules.ending(upgrade, named(member("a", observed_version="2"))).status == "succeeded"
+    upgrade = operation("upgrade", "a", status="cancelling", from_version="1", to_version="2")
+    for version in ("", "1", "2"):
+        for cancelled in (restart, upgrade):
+            there = named(member("a", observed_version=version))
+            assert report_rules.ending(cancelled, there).status == "succeeded"
+            assert report_rules.ending(cancelled, there, undone=True).status == "cancelled"
+
+
+def test_where_they_look_different_no_word_of_the_holder_counts() -> None:
     drain = operation("drain", "a", status="cancelling")
-    assert report_rules.ending(drain, named(member("a", "drained"))).status == "succeeded"
+    replaced = operation("replace", Target(member_id="a", allocation_id="new"), status="cancelling")
+    for undone in (True, False):
+        assert report_rules.ending(drain, named(member("a", "drained")), undone=undone).status == "succeeded"
+        assert report_rules.ending(drain, named(member("a")), undone=undone).status == "cancelled"
+        there = named(member("a", allocation_id="new"))
+        assert report_rules.ending(replaced, there, undone=undone).status == "succeeded"
+    upgrade = operation("upgrade", "a", to_version="2")
+    assert report_rules.ending(upgrade, named(member("a")), undone=True).status == "succeeded"
+
+
+def test_a_cancel_that_came_too_late_is_marked_and_no_other_exit_is() -> None:
+    taken = [_exit("cancel"), _exit("retry"), _exit("cancel")]
+    cancelling = operation("upgrade", "a", status="cancelling", exits_taken=taken)
+    marked = report_rules.with_late_cancel(cancelling, "succeeded")
+    assert [found.too_late for found in marked.exits_taken] == [False, False, True]
+    assert report_rules.with_late_cancel(cancelling, "cancelled") == cancelling
+    running = operation("upgrade", "a", status="running", exits_taken=taken[:2])
+    assert report_rules.with_late_cancel(running, "succeeded") == running
 
 
 def test_the_status_of_an_instance_follows_one_rule() -> None:
@@ -362,3 +386,7 @@ def _condition(status: Any, **more: Any) -> Condition:
 
 def _error() -> OperationError:
     return OperationError(code="x", message="x", failure_class="lost", retryable=False)
+
+
+def _exit(name: ExitName) -> ExitTaken:
+    return ExitTaken(name=name, taken_by="user_1", reason="because", taken_at=NOW)

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 from gpuaas_contract import capacity, catalog, errors, events, instances, operations, runtime
+from gpuaas_platform import server
 from gpuaas_platform.instances import reconcile
 from platform_world import MANIFEST, World
 
@@ -123,6 +124,32 @@ async def test_what_passes_its_deadline_fails_as_expired(world: World) -> None:
     assert instance.status == "failed"
     with pytest.raises(errors.LeaseLost):
         await world.complete(token, claim)
+
+
+async def test_a_deadline_that_passes_while_the_platform_is_down_counts_when_it_is_up_again(world: World) -> None:
+    await world.entitled_app()
+    deployed = await world.deploy()
+    claim = await world.claim(await world.service_account())
+    world.clock.forward(599)
+    async with server.open_site(world.site.settings, world.clock) as restarted:
+        await reconcile.sweep(restarted)
+        assert (await world.operation(deployed.operation.operation_id)).status == "running"
+        world.clock.forward(1)
+        await reconcile.sweep(restarted)
+    ended = await world.operation(deployed.operation.operation_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error.code, ended.epoch) == ("failed", "controller_lost", claim.epoch + 1)
+
+
+async def test_an_operation_that_cannot_be_ended_keeps_no_other_from_expiring(world: World) -> None:
+    await world.entitled_app()
+    broken, sound = await world.deploy("one"), await world.deploy("two")
+    member_id = broken.members[0].member_id
+    await world.site.database.write(lambda tx: tx.run("DELETE FROM members WHERE member_id = $1", member_id))
+    world.clock.forward(601)
+    await reconcile.sweep(world.site)
+    assert (await world.operation(sound.operation.operation_id)).status == "failed"
+    assert (await world.operation(broken.operation.operation_id)).status == "accepted"
 
 
 async def test_an_operation_completes_only_when_its_members_are_where_they_should_be(world: World) -> None:

@@ -174,6 +174,18 @@ async def test_a_cancel_is_told_with_the_heartbeat_and_ends_when_all_is_undone(s
         assert (await side.instance()).status == "running"
 
 
+async def test_where_members_cannot_show_it_the_controller_says_whether_it_turned_back(
+    sides: tuple[Side, Side],
+) -> None:
+    for side in sides:
+        for undone, status in ((True, "cancelled"), (False, "succeeded")):
+            asked = await side.change("restart")
+            held = await side.controller.take()
+            await side.leave(asked, "cancel")
+            ended = await held.complete(undone=undone)
+            assert (ended.status, ended.exits_taken[0].too_late) == (status, not undone), side
+
+
 async def test_whoever_takes_a_cancelled_operation_over_is_told_at_once(sides: tuple[Side, Side]) -> None:
     for side in sides:
         asked = await side.add(1)
@@ -368,6 +380,16 @@ async def test_saying_the_same_again_changes_nothing(sides: tuple[Side, Side]) -
         said = [{"type": "HeadAnswers", "status": "true", "reason": "Pong"}]
         first = await observe(side, conditions=said)
         assert (await observe(side, conditions=said)).instance == first.instance, side
+
+
+async def test_a_hold_placed_after_the_claim_still_keeps_the_member(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.operate("remove", member_id)
+        held = await side.controller.take()
+        await side.hold(member_id)
+        with pytest.raises(errors.MemberHeld):
+            await held.report(member_id, "removing", evidence=idle(held))
 
 
 async def test_a_claim_brings_the_holds_that_stand(sides: tuple[Side, Side]) -> None:

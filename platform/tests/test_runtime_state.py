@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from gpuaas_contract import errors, instances, runtime
 from platform_world import World
-from scripted_controller import Cluster, Controller
+from scripted_controller import Cluster, Controller, evidence
 
 
 async def _report(cluster: Cluster, controller: Controller | None = None, **body: Any) -> runtime.RuntimeReported:
@@ -115,6 +115,39 @@ async def test_adapter_detail_is_bounded(world: World) -> None:
     assert refused.value.details == {"field": "adapter_detail"}
     reported = await _report(cluster, members=[_seen(hand, "ready", adapter_detail={"slots": 8})])
     assert reported.members[0].adapter_detail == {"slots": 8}
+
+
+async def test_texts_a_controller_says_are_bounded_wherever_they_are_kept(world: World) -> None:
+    cluster = await Cluster.running(world)
+    one, two = [await cluster.member(member_id) for member_id in await cluster.hands()]
+    long = "x" * 100_000
+    reported = await _report(cluster, members=[_seen(two, "degraded", status_reason=long)])
+    assert len(reported.members[0].status_reason) == 2_000
+    await cluster.operate("drain", one.member_id)
+    held = await cluster.controller.take()
+    seen = evidence(world.clock(), detail=long)
+    drained = await held.report(one.member_id, "draining", status_reason=long, evidence=seen)
+    noted = (await world.operation(held.operation_id)).targets[0].evidence
+    assert noted is not None
+    assert (len(drained.status_reason), len(noted.detail)) == (2_000, 2_000)
+    for field, said in {
+        "name": held.step(long),
+        "observed_version": held.report(one.member_id, "draining", observed_version=long),
+        "code": held.fail(code=long),
+    }.items():
+        with pytest.raises(errors.ValidationFailed) as refused:
+            await said
+        assert refused.value.details["field"] == field
+
+
+async def test_an_instance_has_a_bounded_number_of_conditions(world: World) -> None:
+    cluster = await Cluster.running(world)
+    for first in range(0, 64, 32):
+        said = [{"type": f"Fact{first + at}", "status": "true"} for at in range(32)]
+        await _report(cluster, conditions=said)
+    with pytest.raises(errors.ValidationFailed, match="at most 64 conditions"):
+        await _report(cluster, conditions=[{"type": "OneMore", "status": "true"}])
+    await _report(cluster, conditions=[{"type": "Fact0", "status": "false"}])
 
 
 async def test_only_a_service_account_of_the_project_reports(world: World) -> None:

@@ -166,7 +166,8 @@ def test_a_data_folder_that_holds_something_else_is_said_in_one_line(tmp_path: P
 
 
 def test_a_wrong_option_shows_how_it_is_meant(tmp_path: Path) -> None:
-    for options in (["--listen", "nowhere"], ["--rate-limit-per-s", "nan"], ["--log-level", "loud"]):
+    wrong = {"--listen": "nowhere", "--rate-limit-per-s": "nan", "--artifact-kept-s": "1h", "--log-level": "loud"}
+    for options in wrong.items():
         ended = _run("server", "--data", str(tmp_path / "cloud"), *options)
         assert ended.returncode != 0
         assert options[0] in ended.stderr

@@ -130,6 +130,25 @@ async def test_a_handler_that_ends_well_in_spite_of_a_cancel_has_succeeded(
     assert (ended.status, platform.members(instance)[0].status) == ("succeeded", "ready")
 
 
+async def test_the_kit_says_that_it_turned_back_where_members_look_the_same_either_way(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("upgrade")
+    async def upgrade(op: Operation) -> None:
+        await op.step("install", for_ever)
+
+    @app.undo("upgrade")
+    async def undo(op: Operation) -> None:
+        await op.step("leave it as it was", nothing)
+
+    operation = platform.request(platform.add_instance({"worker": ["n1"]}, ready=True), "upgrade")
+    async with working(lease_s=1):
+        await platform.until(operation.operation_id, installing)
+        platform.cancel(operation.operation_id)
+        ended = await platform.ended(operation.operation_id)
+    assert (ended.status, ended.exits_taken[0].too_late) == ("cancelled", False)
+
+
 async def test_a_cancelled_operation_whose_controller_died_is_undone_by_the_next_one(
     app: App, platform: FakePlatform, working: Working
 ) -> None:

@@ -26,6 +26,7 @@ class Blobs:
     def __init__(self, data_dir: Path) -> None:
         self._folder = data_dir / "blobs" / "sha256"
         self._drafts = data_dir / "blobs" / "drafts"
+        self._aside = data_dir / "blobs" / "aside"
 
     def path(self, digest: str) -> Path:
         value = digest.removeprefix("sha256:")
@@ -61,6 +62,22 @@ class Blobs:
             with contextlib.suppress(FileNotFoundError):
                 if draft.stat().st_mtime < before:
                     draft.unlink()
+
+    def digests(self) -> list[str]:
+        """Of everything that is stored."""
+        return [f"sha256:{found.name}" for found in self._folder.glob("??/*")]
+
+    def set_aside(self, digest: str) -> None:
+        """Out of its place in one step, and quickly; whoever is reading it reads on. `drop_aside` deletes it."""
+        self._aside.mkdir(mode=0o700, exist_ok=True)
+        place = self.path(digest)
+        with contextlib.suppress(FileNotFoundError):
+            place.rename(self._aside / place.name)
+
+    def drop_aside(self) -> None:
+        """What was set aside, also by a process that was killed before it got here."""
+        for found in self._aside.glob("*"):
+            found.unlink(missing_ok=True)
 
     def _check_file(self, digest: str, size_bytes: int, whole: bool) -> None:
         with self._open(digest) as file:

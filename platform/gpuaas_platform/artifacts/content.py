@@ -1,5 +1,6 @@
 """Have an artifact's content in the store and look at it: uploaded, already there, or fetched from its source."""
 
+import datetime
 from collections.abc import AsyncIterator
 
 from gpuaas_contract.artifacts import Artifact
@@ -7,11 +8,17 @@ from gpuaas_contract.artifacts import Artifact
 from gpuaas_platform.artifacts import fetching, rules
 from gpuaas_platform.artifacts.blobs import Blobs
 from gpuaas_platform.call import Call, Site
+from gpuaas_platform.kit import clock
 from gpuaas_platform.policy import rules as policy_rules
 
 
 def blobs(site: Site) -> Blobs:
     return Blobs(site.settings.data_dir)
+
+
+def kept_since(site: Site, now: datetime.datetime) -> int:
+    """In microseconds: the content of what ended before is not kept any longer."""
+    return clock.micros(now) - site.settings.artifact_kept_s * 1_000_000
 
 
 async def upload(call: Call, artifact: Artifact, chunks: AsyncIterator[bytes]) -> None:

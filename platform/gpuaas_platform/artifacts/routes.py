@@ -29,6 +29,12 @@ async def list_artifacts(call: Call, reader: db.Reader) -> Page[artifacts.Artifa
     return await call.page(reader, store.ARTIFACTS, where, *values)
 
 
+@routes.read(artifacts.STORAGE_GET)
+@routes.read(artifacts.SHARED_STORAGE_GET)
+async def get_storage(call: Call, reader: db.Reader) -> artifacts.ArtifactStorage:
+    return await service.storage(reader, call)
+
+
 @routes.read(artifacts.GET)
 @routes.read(artifacts.SHARED_GET)
 async def get(call: Call, reader: db.Reader) -> artifacts.Artifact:

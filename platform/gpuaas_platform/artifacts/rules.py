@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -99,6 +99,23 @@ def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
 
 def revoked(artifact: Artifact, reason: str) -> Artifact:
     return msgspec.structs.replace(_trust_moved(artifact, "revoked"), reason=reason)
+
+
+def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
+    """From here on nothing is done with it; a second end changes nothing of that."""
+    return msgspec.structs.replace(artifact, ended_at=artifact.ended_at or now)
+
+
+def ended_at(artifact: Artifact) -> datetime.datetime | None:
+    """None while it needs its content. What ended before the end was kept counts from its beginning."""
+    if artifact.trust != "revoked" and artifact.lifecycle != "retired":
+        return None
+    return artifact.ended_at or artifact.created_at
+
+
+def spent(unneeded_since: Mapping[str, int], before: int) -> list[str]:
+    """Digests whose content goes: needed by nobody for long enough. 0: needed."""
+    return [digest for digest, since in unneeded_since.items() if 0 < since <= before]
 
 
 def check_open(artifact: Artifact) -> None:

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import SHARED, Artifact, Envelope, PromoteArtifact, PublishArtifact, VerifyArtifact
+from gpuaas_contract.artifacts import (
+    SHARED,
+    Artifact,
+    ArtifactStorage,
+    Envelope,
+    PromoteArtifact,
+    PublishArtifact,
+    VerifyArtifact,
+)
 from gpuaas_contract.event_types import ArtifactChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import ArtifactLifecycle
@@ -14,7 +22,6 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
-from gpuaas_platform.record import service as record
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,9 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
     scope, bytes_max = trust.scope_of(call), call.site.settings.artifact_bytes_max
     if body.size_bytes > bytes_max:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
-    check_source(body, await _layers(tx, call.project))
+    layers = await _layers(tx, call.project)
+    check_source(body, layers)
+    await _check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
     present = await store.named(tx, scope, body.name, body.digest)
     if present is not None:
@@ -85,6 +94,7 @@ async def open_for_upload(reader: db.Reader, call: Call) -> Artifact:
         raise errors.Conflict(
             f"{artifact.name} comes from {rules.canonical(artifact.source)}; nothing is uploaded for it."
         )
+    await _check_still_room(reader, call, artifact, await _layers(reader, call.project))
     return artifact
 
 
@@ -110,6 +120,7 @@ async def examine(call: Call, body: VerifyArtifact) -> Examined:
     rules.check_open(artifact)
     layers = await _layers(reader, call.project)
     check_source(artifact, layers)
+    await _check_still_room(reader, call, artifact, layers)
     try:
         await content.examine(call, artifact, layers, body.source_token)
     except errors.ArtifactRefused as refusal:
@@ -152,12 +163,13 @@ async def promote(tx: db.Tx, call: Call, body: PromoteArtifact) -> Artifact:
 async def end(tx: db.Tx, call: Call, lifecycle: ArtifactLifecycle, reason: str) -> Artifact:
     """Deprecate or retire."""
     artifact = await own(tx, call)
-    return await _changed(tx, call, msgspec.structs.replace(rules.moved(artifact, lifecycle), reason=reason))
+    moved = msgspec.structs.replace(rules.moved(artifact, lifecycle), reason=reason)
+    return await _changed(tx, call, rules.ended(moved, call.now) if lifecycle == "retired" else moved)
 
 
 async def revoke(tx: db.Tx, call: Call, reason: str) -> Artifact:
     artifact = await own(tx, call)
-    return await _changed(tx, call, rules.revoked(artifact, reason))
+    return await _changed(tx, call, rules.ended(rules.revoked(artifact, reason), call.now))
 
 
 async def deployable(reader: db.Reader, project: Project, name: str, digest: str) -> Artifact:
@@ -182,6 +194,33 @@ async def check_deliverable(reader: db.Reader, project: Project, artifact: Artif
     layers = await policy.of_project(reader, project)
     await _check_usable(reader, artifact, project.project_id, layers)
     rules.check_deliverable(artifact)
+
+
+async def storage(reader: db.Reader, call: Call) -> ArtifactStorage:
+    bytes_used, artifact_count = await _stored(reader, call)
+    limit = None
+    if call.project is not None:
+        limit = policy_rules.limit(await policy.of_project(reader, call.project), "artifact_bytes_max")
+    return ArtifactStorage(bytes_used=bytes_used, artifact_count=artifact_count, limit=limit)
+
+
+async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
+    return await store.storage(reader, trust.scope_of(call), content.kept_since(call.site, call.now))
+
+
+async def _check_room(reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int) -> None:
+    """Room is taken when something is published: so no two uploads can take the same. What is shared has no limit."""
+    if call.project is not None:
+        bytes_used, _ = await _stored(reader, call)
+        policy_rules.check_limit(layers, "artifact_bytes_max", present=bytes_used, asked=size_bytes)
+
+
+async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, layers: policy_rules.Layers) -> None:
+    """The limit may be lower than when it was published. What is here already stays."""
+    if call.project is not None and artifact.content_checked_at is None:
+        bytes_used, _ = await _stored(reader, call)
+        others, asked = bytes_used - artifact.size_bytes, artifact.size_bytes
+        policy_rules.check_limit(layers, "artifact_bytes_max", present=others, asked=asked)
 
 
 def check_source(artifact: Artifact | PublishArtifact, layers: policy_rules.Layers) -> None:
@@ -220,21 +259,14 @@ async def _tell(tx: db.Tx, call: Call, artifact: Artifact) -> None:
     call.details.update(digest=artifact.digest, lifecycle=artifact.lifecycle, trust=artifact.trust)
     if artifact.reason:
         call.details["reason"] = artifact.reason
-    project = call.project
-    await record.emit(
-        tx,
-        call.origin,
-        "artifacts.artifact.changed",
-        ArtifactChanged(
-            artifact_id=artifact.artifact_id,
-            name=artifact.name,
-            digest=artifact.digest,
-            lifecycle=artifact.lifecycle,
-            trust=artifact.trust,
-            channels=artifact.channels,
-            code=artifact.trust_code,
-            reason=artifact.reason,
-        ),
-        org_id=project.org_id if project else "",
-        project_id=project.project_id if project else "",
+    changed = ArtifactChanged(
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        digest=artifact.digest,
+        lifecycle=artifact.lifecycle,
+        trust=artifact.trust,
+        channels=artifact.channels,
+        code=artifact.trust_code,
+        reason=artifact.reason,
     )
+    await trust.tell(tx, call, "artifacts.artifact.changed", changed)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_contract.artifacts import Artifact, Envelope, TrustKey
 
+from gpuaas_platform.artifacts import rules
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
 
@@ -17,6 +18,8 @@ ARTIFACTS = Table(
     name=lambda artifact: artifact.name,
     digest=lambda artifact: artifact.digest,
     trust=lambda artifact: artifact.trust,
+    size_bytes=lambda artifact: artifact.size_bytes,
+    ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
 
@@ -31,6 +34,27 @@ async def revoked(reader: db.Reader, scopes: Sequence[str], digest: str) -> Arti
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
     found = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
     return found[0] if found else None
+
+
+async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
+    """When the last artifact with each digest ended; 0 while one has not. Digests of no artifact are left out."""
+    rows = await reader.all(
+        f"""SELECT digest, CASE WHEN MIN(ended_at) = 0 THEN 0 ELSE MAX(ended_at) END FROM artifacts
+            WHERE digest IN ({db.marks(len(digests))}) GROUP BY digest""",  # noqa: S608 - marks are ours
+        *digests,
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
+async def storage(reader: db.Reader, scope: str, ended_after: int) -> tuple[int, int]:
+    """How many bytes the scope's artifacts take, and how many they are; those ended before do not count."""
+    row = await reader.one(
+        """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
+           WHERE scope = $1 AND (ended_at = 0 OR ended_at > $2)""",
+        scope,
+        ended_after,
+    )
+    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
 
 
 async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:

@@ -4,7 +4,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import SHARED, TrustKey
 from gpuaas_contract.event_types import TrustKeyChanged
-from gpuaas_contract.wire import Label
+from gpuaas_contract.wire import Label, Wire
 
 from gpuaas_platform.artifacts import rules, signatures, store
 from gpuaas_platform.call import Call
@@ -15,6 +15,13 @@ from gpuaas_platform.record import service as record
 def scope_of(call: Call) -> str:
     """What the route is about: a project, or what the platform shares."""
     return call.project.project_id if call.project is not None else SHARED
+
+
+async def tell(tx: db.Tx, call: Call, kind: str, payload: Wire) -> None:
+    """An event of what the route is about; what the platform shares belongs to no organisation."""
+    project = call.project
+    org_id, project_id = (project.org_id, project.project_id) if project is not None else ("", "")
+    await record.emit(tx, call.origin, kind, payload, org_id=org_id, project_id=project_id)
 
 
 async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
@@ -78,12 +85,4 @@ async def _tell(tx: db.Tx, call: Call, key: TrustKey) -> None:
     payload = TrustKeyChanged(
         trust_key_id=key.trust_key_id, fingerprint=key.fingerprint, revoked=key.revoked_at is not None
     )
-    project = call.project
-    await record.emit(
-        tx,
-        call.origin,
-        "artifacts.trust_key.changed",
-        payload,
-        org_id=project.org_id if project else "",
-        project_id=project.project_id if project else "",
-    )
+    await tell(tx, call, "artifacts.trust_key.changed", payload)

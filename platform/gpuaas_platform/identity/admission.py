@@ -21,7 +21,8 @@ _PROJECT = msgspec.json.Decoder(Project)
 _ACCOUNT = msgspec.json.Decoder(ServiceAccount)
 _ADMISSION = """
     SELECT token.actor_type, token.actor_id, token.token_id, token.expires_at, person.name, person.state,
-           account.document, project.document, org.org_id, binding.role, binding.scope, binding.expires_at
+           account.document, project.document, org.org_id, binding.role, binding.scope, binding.expires_at,
+           binding.reason
     FROM tokens token
     LEFT JOIN users person ON person.user_id = token.actor_id
     LEFT JOIN service_accounts account ON account.service_account_id = token.actor_id
@@ -119,7 +120,7 @@ def _caller(rows: Sequence[db.Row]) -> Caller:
     if rows[0][5] != "active":
         raise errors.TokenInvalid
     bindings = tuple(
-        Binding(role=row[9], scope=row[10], expires_at=clock.moment_or_none(row[11]))
+        Binding(role=row[9], scope=row[10], expires_at=clock.moment_or_none(row[11]), reason=row[12])
         for row in rows
         if row[9] is not None
     )

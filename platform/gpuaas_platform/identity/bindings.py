@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpuaas_contract import errors
 from gpuaas_contract.bindings import REASON_LENGTH_MIN, BindRole, BreakGlass, RoleBinding
 from gpuaas_contract.event_types import BreakGlassGranted
-from gpuaas_contract.permissions import GRANTABLE
+from gpuaas_contract.permissions import BREAK_GLASS, GRANTABLE
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import rules, store
@@ -79,7 +79,7 @@ async def break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
     binding_id = await store.bind(
         tx,
         user_id,
-        "break_glass",
+        BREAK_GLASS,
         project.project_id,
         created_by=user_id,
         now=call.now,

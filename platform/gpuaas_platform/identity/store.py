@@ -140,11 +140,14 @@ async def unbind(tx: db.Tx, binding_id: str) -> None:
 
 async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> tuple[Binding, ...]:
     rows = await reader.all(
-        "SELECT role, scope, expires_at FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)",
+        """SELECT role, scope, expires_at, reason FROM bindings
+           WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)""",
         user_id,
         clock.micros(now),
     )
-    return tuple(Binding(role=row[0], scope=row[1], expires_at=clock.moment_or_none(row[2])) for row in rows)
+    return tuple(
+        Binding(role=row[0], scope=row[1], expires_at=clock.moment_or_none(row[2]), reason=row[3]) for row in rows
+    )
 
 
 async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.datetime) -> RoleBinding | None:

@@ -41,6 +41,8 @@ async def invoke(tx: db.Tx, call: Call, asked: Invocation) -> Operation:
     instance = await service.in_project(tx, call, asked.instance.instance_id)
     if instance.status not in ("running", "degraded"):
         raise errors.Conflict(f"The instance is {instance.status}; {asked.action.name} needs it running.")
+    if instance.app_version != asked.instance.app_version:
+        raise errors.Conflict(f"The instance was upgraded to {instance.app_version} meanwhile.", fix="Ask again.")
     active = await store.active_operations(tx, instance.instance_id)
     rules.check_free(active, "action", (), exclusive=asked.action.exclusive)
     return await accepting.accept(

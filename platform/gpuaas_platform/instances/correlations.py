@@ -44,8 +44,4 @@ async def _operations(reader: db.Reader, project_id: str, correlation_id: str) -
 async def _members(reader: db.Reader, operations: Sequence[Operation]) -> list[Member]:
     touched = dict.fromkeys(target.member_id for operation in operations for target in operation.targets)
     member_ids = list(touched)[: PART_MAX + 1]
-    if not member_ids:
-        return []
-    return await store.MEMBERS.find(
-        reader, f"member_id IN ({db.marks(len(member_ids))}) ORDER BY member_id", *member_ids
-    )
+    return await store.members_named(reader, member_ids)

@@ -87,21 +87,17 @@ async def set_member(tx: db.Tx, origin: Origin, member: Member, status: MemberSt
 
 
 async def targets_of(reader: db.Reader, operation: Operation) -> dict[str, Member]:
-    wanted = {target.member_id for target in operation.targets}
-    members = await store.members_of(reader, operation.instance_id) if wanted else []
-    return {member.member_id: member for member in members if member.member_id in wanted}
+    """Read by name: what the instance has had before is of no concern, and there may be much of it."""
+    members = await store.members_named(reader, [target.member_id for target in operation.targets])
+    return {member.member_id: member for member in members}
 
 
 async def concerned(reader: db.Reader, operation: Operation) -> dict[str, Member]:
     """Its targets; of an operation on the whole instance also those who came later, whom it has not reached."""
-    targets = {target.member_id for target in operation.targets}
-    whole = operation.kind in INSTANCE_KINDS
-    found = await store.members_of(reader, operation.instance_id)
-    return {
-        member.member_id: member
-        for member in found
-        if member.member_id in targets or (whole and member.status not in lifecycles.GONE_MEMBER)
-    }
+    found = await targets_of(reader, operation)
+    if operation.kind in INSTANCE_KINDS:
+        found |= {member.member_id: member for member in await store.live_members(reader, operation.instance_id)}
+    return found
 
 
 async def instance_of(reader: db.Reader, operation: Operation) -> Instance:

@@ -112,6 +112,7 @@ async def _reopen(tx: db.Tx, call: Call, name: ExitName, reason: str) -> Operati
     if name == "retry" and not operation.force:
         await _check_still_safe(tx, call, instance, manifest, again)
     if name == "retry":
+        await _check_least(tx, instance, manifest, again)
         await _bind_again(tx, instance, manifest, again)
     saved = await changes.save_operation(tx, _note(call, again, name, reason))
     if saved.kind in INSTANCE_KINDS:
@@ -148,6 +149,16 @@ async def _check_still_safe(
         members = await store.live_members(tx, instance.instance_id)
         active = await store.active_operations(tx, instance.instance_id)
         rules.check_budget(role, operation.kind, members, active, again)
+
+
+async def _check_least(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:
+    """`remove`: others may have gone since it failed."""
+    if operation.kind == "remove":
+        again = [target.member_id for target in operation.targets if target.outcome == "pending"]
+        role = breakers.role_of(manifest, operation.component_key)
+        members = await store.live_members(tx, instance.instance_id)
+        active = await store.active_operations(tx, instance.instance_id)
+        rules.check_least(role, instance, members, active, again)
 
 
 async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:

@@ -1,5 +1,6 @@
 """What a controller says between operations: that it is there, and how its instances and members are."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,9 @@ from gpuaas_platform.instances import changes, report_rules, rules, store
 from gpuaas_platform.kit import db
 
 _DETAIL_MAX_BYTES = 16_384
+_TEXT_CHARS_MAX = 2_000
+_CONDITIONS_MAX = 64
+"""Types a controller may speak of; each is kept until the instance is gone."""
 
 
 async def seen(tx: db.Tx, call: Call, app_slug: str, holder: str, version: str = "") -> None:
@@ -54,7 +58,9 @@ async def report(tx: db.Tx, call: Call, instance: Instance, body: ReportRuntime)
         for target in operation.targets
     }
     found = [await _observe(tx, call, instance, observed, busy) for observed in body.members]
-    settled = await changes.settle_instance(tx, call.origin, instance, None, _conditions(call, body))
+    conditions = _conditions(call, body)
+    _check_count(instance, conditions)
+    settled = await changes.settle_instance(tx, call.origin, instance, None, conditions)
     await seen(tx, call, instance.app_slug, body.holder)
     return RuntimeReported(
         instance=settled,
@@ -66,6 +72,19 @@ async def report(tx: db.Tx, call: Call, instance: Instance, body: ReportRuntime)
 def check_size(detail: dict[str, Any] | None, bytes_max: int = _DETAIL_MAX_BYTES, name: str = "adapter_detail") -> None:
     if detail is not None and len(msgspec.json.encode(detail)) > bytes_max:
         raise errors.ValidationFailed(f"{name} holds at most {bytes_max} bytes of JSON.", details={"field": name})
+
+
+def clipped(text: str) -> str:
+    """What is said for people is shortened, not refused: the report matters more than its words."""
+    return text[:_TEXT_CHARS_MAX]
+
+
+def _check_count(instance: Instance, reported: Sequence[Condition]) -> None:
+    types = {condition.type for condition in (*instance.conditions, *reported)} - {report_rules.LAST_OPERATION}
+    if len(types) > _CONDITIONS_MAX:
+        raise errors.ValidationFailed(
+            f"An instance has at most {_CONDITIONS_MAX} conditions.", details={"field": "conditions"}
+        )
 
 
 async def _observe(
@@ -86,7 +105,7 @@ async def _observe(
     changed = msgspec.structs.replace(
         member,
         status=observed.status,
-        status_reason=observed.status_reason,
+        status_reason=clipped(observed.status_reason),
         adapter_detail=member.adapter_detail if observed.adapter_detail is None else observed.adapter_detail,
         observed_version=member.observed_version if observed.observed_version is None else observed.observed_version,
     )

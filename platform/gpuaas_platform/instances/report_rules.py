@@ -70,8 +70,17 @@ def check_member_report(
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
-    """The step before anything is destroyed. Once a member is `removing`, somebody has answered for it."""
-    return member.was_ready and status in ("removing", "removed") and member.status not in ("removing", status)
+    """The step before work or what it left is destroyed."""
+    return member.was_ready and _begins_to_go(member, status)
+
+
+def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> bool:
+    """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
+    if operation.force:
+        return False
+    if operation.kind == "resume":
+        return status == "ready" and member.status in ("draining", "drained")
+    return _begins_to_go(member, status)
 
 
 def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> errors.EvidenceRequired | None:
@@ -128,21 +137,23 @@ class Ending(NamedTuple):
     error: OperationError | None = None
 
 
-def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
-    """What "complete" makes of an operation. While a target is neither done, failed nor undone it is refused."""
+def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool = False) -> Ending:
+    """What "complete" makes of an operation. While a target is neither done, failed nor undone it is refused.
+
+    `undone` is the holder's word that it turned back; it counts where the members cannot show it."""
     if operation.kind in ASKING_KINDS:
         answered = operation.result is not None or operation.preview is not None
         backed_out = operation.status == "cancelling" and not answered
         return Ending("cancelled" if backed_out else "succeeded", operation.targets)
-    goal, undone = GOALS[operation.kind], UNDONE.get(operation.kind, frozenset())
+    goal, way_back = GOALS[operation.kind], UNDONE.get(operation.kind, frozenset())
     backing_out = operation.compensating or operation.status == "cancelling"
     targets, open_ones = [], {}
     for target in operation.targets:
         member = members[target.member_id]
         status = member.status
-        if _is_done(operation, target, member):
+        if _is_done(operation, target, member, undone=undone):
             target = replace(target, outcome="succeeded", error="")
-        elif backing_out and status in undone | lifecycles.GONE_MEMBER:
+        elif backing_out and status in way_back | lifecycles.GONE_MEMBER:
             target = replace(target, outcome="cancelled", error="")
         elif target.outcome == "skipped":
             pass
@@ -152,7 +163,7 @@ def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
             open_ones[target.member_id] = status
         targets.append(target)
     if open_ones:
-        wanted = " or ".join(sorted(undone if operation.compensating else goal))
+        wanted = " or ".join(sorted(way_back if operation.compensating else goal))
         where = " on its new machine" if operation.kind == "replace" and not operation.compensating else ""
         said = ", ".join(f"{member_id} is {status}" for member_id, status in open_ones.items())
         raise errors.Conflict(
@@ -163,6 +174,14 @@ def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
     if not left and not operation.compensating:
         return Ending("succeeded", targets)
     return Ending("cancelled", targets) if backing_out else Ending("failed", targets, _partial(targets))
+
+
+def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
+    """Whoever cancelled reads on the record that it was done all the same."""
+    if operation.status != "cancelling" or status != "succeeded":
+        return operation
+    *before, cancel = operation.exits_taken
+    return replace(operation, exits_taken=[*before, replace(cancel, too_late=True)])
 
 
 def instance_status(
@@ -212,11 +231,13 @@ def moved_to(instance: Instance, operation: Operation, manifest: Manifest) -> In
 def last_operation(operation: Operation, revision: int, now: datetime.datetime) -> Condition:
     error = operation.error
     failed = error is not None or (operation.status == "cancelled" and operation.kind == "deploy")
+    late = any(taken.too_late for taken in operation.exits_taken[-1:])
+    said = f"{operation.kind} {operation.status}" + ("; the cancel came too late" if late else "")
     return Condition(
         type=LAST_OPERATION,
         status="false" if failed else "true",
         reason=error.code if error else operation.status,
-        message=error.message if error else f"{operation.kind} {operation.status}",
+        message=error.message if error else said,
         observed_revision=revision,
         changed_at=now,
     )
@@ -253,15 +274,17 @@ def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, 
     return found
 
 
-def _is_done(operation: Operation, target: Target, member: Member) -> bool:
-    """At the goal. Where that looks like the way back, a cancelled operation has to show that it got there."""
+def _begins_to_go(member: Member, status: MemberStatus) -> bool:
+    """Once a member is `removing`, somebody has answered for it."""
+    return status in ("removing", "removed") and member.status not in ("removing", status)
+
+
+def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
+    """At the goal. Where a cancelled operation looks the same when it was undone, its holder says which it is."""
     if operation.compensating or not at_goal(operation, target, member):
         return False
-    if operation.status != "cancelling" or member.status not in UNDONE.get(operation.kind, ()):
-        return True
-    if operation.kind == "replace":
-        return True
-    return bool(operation.to_version) and member.observed_version == operation.to_version
+    looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
+    return not (undone and looks_undone and operation.status == "cancelling")
 
 
 def _partial(targets: Sequence[Target]) -> OperationError:

@@ -131,11 +131,20 @@ def check_member_request(
         _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
     else:
         _check_members(live, request)
-    if request.kind == "remove" and len(live) - len(request.member_ids) < role.min:
-        raise errors.Conflict(
-            f"At least {role.min} {component_key} must stay.", fix=f"gpuaas decommission {instance.name}"
-        )
     return role
+
+
+def check_least(
+    role: RoleSpec, instance: Instance, members: Sequence[Member], active: Sequence[Operation], removed: Iterable[str]
+) -> None:
+    """All removals together leave a role its least, those that are still under way included."""
+    going = {target.member_id for other in active if other.kind == "remove" for target in other.targets}
+    going |= set(removed)
+    staying = [found for found in live_members(members) if found.member_id not in going]
+    if sum(found.component_key == role.component_key for found in staying) < role.min:
+        raise errors.Conflict(
+            f"At least {role.min} {role.component_key} must stay.", fix=f"gpuaas decommission {instance.name}"
+        )
 
 
 def check_machines(

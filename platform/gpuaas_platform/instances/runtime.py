@@ -77,12 +77,14 @@ async def report_member(tx: db.Tx, call: Call, member_id: str, body: runtime.Rep
         raise errors.NotFound
     observing.check_size(body.adapter_detail)
     report_rules.check_member_report(operation, member, body.status, body.evidence, call.now)
+    if report_rules.meets_holds(operation, member, body.status):
+        rules.check_holds(operation.kind, [member_id], await store.standing_holds(tx, member.instance_id, call.now))
     if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
         operation, member = await _move_over(tx, operation, member)
     changed = replace(
         member,
         status=body.status,
-        status_reason=body.status_reason,
+        status_reason=observing.clipped(body.status_reason),
         adapter_detail=member.adapter_detail if body.adapter_detail is None else body.adapter_detail,
         observed_version=member.observed_version if body.observed_version is None else body.observed_version,
     )
@@ -112,8 +114,8 @@ async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Op
     if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
         raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
     said = replace(operation, result=body.result, preview=body.preview)
-    found = report_rules.ending(said, await ending.targets_of(tx, operation))
-    return await ending.end(tx, call.origin, said, found)
+    found = report_rules.ending(said, await ending.targets_of(tx, operation), undone=body.undone)
+    return await ending.end(tx, call.origin, report_rules.with_late_cancel(said, found.status), found)
 
 
 async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:
@@ -209,7 +211,8 @@ async def _note_outcome(
 ) -> None:
     target = next(found for found in operation.targets if found.member_id == member.member_id)
     outcome, error = report_rules.outcome(operation, target, member)
-    noted = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
+    seen = replace(body.evidence, detail=observing.clipped(body.evidence.detail)) if body.evidence else target.evidence
+    noted = replace(target, outcome=outcome, error=error, evidence=seen)
     changed = replace(operation, targets=_with_target(operation.targets, noted))
     if outcome == "failed" and target.outcome != "failed" and operation.kind in ("add", "replace"):
         await breakers.count_failure(tx, call.origin, operation, instance, member)
@@ -240,7 +243,7 @@ def _moved_step(present: Step | None, body: runtime.ReportStep, now: datetime.da
         name=body.name,
         member_id=body.member_id,
         state=body.state,
-        message=body.message[:2_000],
+        message=observing.clipped(body.message),
         attempt=(present.attempt + again) if present else 1,
         started_at=present.started_at if present else now,
         ended_at=None if body.state == "running" else now,

@@ -119,6 +119,8 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
     role = rules.check_member_request(manifest, instance, members, body)
     active = await store.active_operations(tx, instance.instance_id)
     rules.check_free(active, body.kind, body.member_ids)
+    if body.kind == "remove":
+        rules.check_least(role, instance, members, active, body.member_ids)
     if not body.force:
         rules.check_holds(body.kind, body.member_ids, await store.standing_holds(tx, instance.instance_id, call.now))
         rules.check_budget(role, body.kind, members, active, body.member_ids)

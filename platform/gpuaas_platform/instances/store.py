@@ -1,6 +1,7 @@
 """Instances, members, operations, holds, failed joins and controllers, as they lie in the database."""
 
 import datetime
+from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.holds import Hold
@@ -58,8 +59,11 @@ _OPEN = "status IN ('accepted', 'running', 'cancelling')"
 """Written out in every query that wants it, so that both engines find the partial indexes."""
 
 
-async def members_of(reader: db.Reader, instance_id: str) -> list[Member]:
-    return await MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
+async def members_named(reader: db.Reader, member_ids: Sequence[str]) -> list[Member]:
+    """Gone ones included."""
+    if not member_ids:
+        return []
+    return await MEMBERS.find(reader, f"member_id IN ({db.marks(len(member_ids))}) ORDER BY member_id", *member_ids)
 
 
 async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:

@@ -13,10 +13,15 @@ import asyncpg
 from gpuaas_platform.kit import postgres, sqlite
 
 _DIALECT = {
-    "sqlite": {"{{cursor}}": "INTEGER PRIMARY KEY AUTOINCREMENT", "{{random}}": "lower(hex(randomblob(16)))"},
+    "sqlite": {
+        "{{cursor}}": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "{{random}}": "lower(hex(randomblob(16)))",
+        "{{document.size_bytes}}": "json_extract(document, '$.size_bytes')",
+    },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "{{random}}": "replace(gen_random_uuid()::text, '-', '')",
+        "{{document.size_bytes}}": "(document::json ->> 'size_bytes')::bigint",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

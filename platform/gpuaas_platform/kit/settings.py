@@ -71,6 +71,10 @@ class Settings:
     """A source that has not given everything by then counts as out of reach."""
     artifact_internal_hosts: tuple[str, ...] = ()
     """Hosts on private or loopback addresses that artifacts may be fetched from; all others there are refused."""
+    artifact_kept_s: int = 3600
+    """How long content is kept that no artifact needs any more."""
+    artifact_sweep_interval_s: float = 60.0
+    """How often the stored content is looked through for such."""
     log_level: str = "info"
     """debug, info, warning or error."""
     otlp_endpoint: str = ""

@@ -83,17 +83,10 @@ def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> Non
 
 def merged(layers: Layers) -> Overlay:
     """One overlay that decides as all of them do."""
+    choices = {field: merged_choice(layers, field) for field in SUBJECTS.values()}
     limits = {name: limit(layers, name) for name in LIMITS}
     numbers = {name: found.max if found else None for name, found in limits.items()}
-    return Overlay(
-        regions=merged_choice(layers, "regions"),
-        skus=merged_choice(layers, "skus"),
-        artifact_sources=merged_choice(layers, "artifact_sources"),
-        apps=merged_choice(layers, "apps"),
-        allocations_max=numbers["allocations_max"],
-        instances_max=numbers["instances_max"],
-        members_per_instance_max=numbers["members_per_instance_max"],
-    )
+    return msgspec.structs.replace(Overlay(), **choices, **numbers)
 
 
 def merged_choice(layers: Layers, field: str) -> Choice:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from gpuaas_contract import event_types, events
 from gpuaas_contract.audit import AuditEntry
+from gpuaas_contract.permissions import BREAK_GLASS
 from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
@@ -72,9 +73,15 @@ async def audit(
         project_id=project_id,
         peer=origin.peer,
         route=origin.route,
-        details=details or {},
+        details={**(details or {}), **_emergency(origin)},
     )
     await trail.append(tx, entry)
+
+
+def _emergency(origin: Origin) -> dict[str, str]:
+    """Whoever acts with access taken in an emergency is on the record with the reason for it, whatever they do."""
+    taken = next((found for found in origin.caller.bindings if found.role == BREAK_GLASS), None)
+    return {BREAK_GLASS: taken.reason} if taken else {}
 
 
 def _readable(text: str) -> str:

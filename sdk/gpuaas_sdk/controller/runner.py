@@ -197,9 +197,10 @@ class Runner:
         try:
             said = await self._do_or_undo(operation, lease)
             ending.set()
-            ended = await lease.report(
-                COMPLETE, CompleteOperation(epoch=lease.epoch, result=said.result, preview=said.preview)
+            done = CompleteOperation(
+                epoch=lease.epoch, result=said.result, preview=said.preview, undone=operation.backs_out
             )
+            ended = await lease.report(COMPLETE, done)
             log.info("completed", kind=operation.kind, status=ended.status)
         except (LeaseLost, NoAnswer):
             raise

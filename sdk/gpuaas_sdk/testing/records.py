@@ -114,16 +114,11 @@ class Records:
         if not mine and not free:
             return Claim()
         operation = mine[0] if mine else self._lease_out(free[0], request)
-        now = self.clock()
         return Claim(
             operation=operation,
             instance=self.instances[operation.instance_id],
             members=self.live_members(operation.instance_id),
-            holds=[
-                hold
-                for hold in self.holds.values()
-                if hold.instance_id == operation.instance_id and hold.expires_at > now
-            ],
+            holds=self._standing_holds(operation.instance_id),
             epoch=operation.epoch,
         )
 
@@ -166,6 +161,7 @@ class Records:
         if member is None or member.instance_id != operation.instance_id:
             raise NotFound()
         rules.check_member_report(operation, member, report, self.clock())
+        rules.check_holds(operation, member, report.status, self._standing_holds(member.instance_id))
         if operation.kind == "replace" and (member.status, report.status) == ("removing", "provisioning"):
             operation, member = self._move_over(operation, member)
         given: dict[str, Any] = {"adapter_detail": report.adapter_detail, "observed_version": report.observed_version}
@@ -197,7 +193,8 @@ class Records:
         if operation.kind == "preview" and request.preview is None and operation.status != "cancelling":
             raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
         said = replace(operation, result=request.result, preview=request.preview)
-        return self._end(said, rules.ending(said, self.members))
+        found = rules.ending(said, self.members, undone=request.undone)
+        return self._end(rules.with_late_cancel(said, found.status), found)
 
     def fail(self, operation_id: str, request: FailOperation) -> Operation:
         operation = self.operation(operation_id)
@@ -318,6 +315,10 @@ class Records:
             raise ExitUnavailable(f"{operation.kind} is {operation.status}; there is no {name} from here.")
         taken = ExitTaken(name=name, taken_by="test", reason=reason, taken_at=self.clock())
         return self._change(operation, exits_taken=[*operation.exits_taken, taken])
+
+    def _standing_holds(self, instance_id: str) -> list[Hold]:
+        now = self.clock()
+        return [hold for hold in self.holds.values() if hold.instance_id == instance_id and hold.expires_at > now]
 
     def _end_expired(self) -> None:
         for operation in list(self.operations.values()):

@@ -4,7 +4,7 @@ Written again, not shared: the platform's own rules must not have to live in wha
 tests hold both to one behaviour."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpuaas_contract import lifecycles
@@ -15,9 +15,11 @@ from gpuaas_contract.errors import (
     EvidenceRequired,
     EvidenceStale,
     EvidenceUnknown,
+    MemberHeld,
 )
+from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Baseline, Condition, Instance, Member
-from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
+from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus, OperationStatus
 from gpuaas_contract.operations import (
     ASKING_KINDS,
     CLOCKS_APART_S,
@@ -79,6 +81,17 @@ def check_member_report(operation: Operation, member: Member, report: ReportMemb
         raise EvidenceMissing("A member that has run work is given up only by force, with a reason.")
 
 
+def check_holds(operation: Operation, member: Member, status: MemberStatus, standing: Iterable[Hold]) -> None:
+    """A hold counts at the step it forbids, also when it was placed after the request."""
+    goes = status in ("removing", "removed") and member.status not in ("removing", status)
+    comes = status == "ready" and member.status in ("draining", "drained")
+    removal = goes and operation.kind in ("remove", "replace", "decommission")
+    forbidden = "no_removal" if removal else "no_work" if comes and operation.kind == "resume" else ""
+    hold = next((one for one in standing if (one.member_id, one.kind) == (member.member_id, forbidden)), None)
+    if hold is not None and not operation.force:
+        raise MemberHeld(f"{hold.owner} holds {hold.member_id}: {hold.reason}", details={"hold_id": hold.hold_id})
+
+
 def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> EvidenceRequired | None:
     if evidence is None:
         return EvidenceMissing()
@@ -114,13 +127,13 @@ def to_skip(operation: Operation, members: Mapping[str, Member]) -> list[str]:
     ]
 
 
-def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
-    """What "complete" makes of the operation."""
+def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool) -> Ending:
+    """What "complete" makes of the operation. `undone` is the controller's word that it turned back."""
     if operation.kind in ASKING_KINDS:
         answered = operation.result is not None or operation.preview is not None
         return Ending("cancelled" if operation.status == "cancelling" and not answered else "succeeded", [])
     backs_out = operation.compensating or operation.status == "cancelling"
-    targets = [_ended(operation, target, members[target.member_id], backs_out) for target in operation.targets]
+    targets = [_ended(operation, target, members[target.member_id], undone=undone) for target in operation.targets]
     left = {target.member_id: members[target.member_id].status for target in targets if target.outcome == "pending"}
     if left:
         said = ", ".join(f"{member_id} is {status}" for member_id, status in left.items())
@@ -132,6 +145,13 @@ def ending(operation: Operation, members: Mapping[str, Member]) -> Ending:
         return Ending("cancelled", targets)
     failed = sum(target.outcome == "failed" for target in targets)
     return Ending("failed", targets, failure("targets_failed", f"{failed} of {len(targets)} failed.", "repairable"))
+
+
+def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
+    if operation.status != "cancelling" or status != "succeeded":
+        return operation
+    *before, cancel = operation.exits_taken
+    return replace(operation, exits_taken=[*before, replace(cancel, too_late=True)])
 
 
 def failure(code: str, message: str, failure_class: FailureClass, fix: str = "") -> OperationError:
@@ -201,10 +221,11 @@ def _noted(operation: Operation, target: Target, member: Member) -> Target:
     return replace(target, outcome="pending", error="") if target.outcome == "failed" else target
 
 
-def _ended(operation: Operation, target: Target, member: Member, backs_out: bool) -> Target:
+def _ended(operation: Operation, target: Target, member: Member, *, undone: bool) -> Target:
     """Still pending: neither done, failed nor undone."""
     gone = member.status in lifecycles.GONE_MEMBER
-    if _is_done(operation, target, member):
+    backs_out = operation.compensating or operation.status == "cancelling"
+    if _is_done(operation, target, member, undone=undone):
         return replace(target, outcome="succeeded", error="")
     if backs_out and (gone or member.status in UNDONE.get(operation.kind, ())):
         return replace(target, outcome="cancelled", error="")
@@ -215,14 +236,12 @@ def _ended(operation: Operation, target: Target, member: Member, backs_out: bool
     return replace(target, outcome="pending")
 
 
-def _is_done(operation: Operation, target: Target, member: Member) -> bool:
-    """At the goal. Where that looks like the way back, a cancelled operation has to show that it got there."""
+def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
+    """At the goal. Where a cancelled operation looks the same when it was undone, its controller says which it is."""
     if operation.compensating or not _at_goal(operation, target, member):
         return False
-    looks_undone = operation.status == "cancelling" and member.status in UNDONE.get(operation.kind, ())
-    if not looks_undone or operation.kind == "replace":
-        return True
-    return bool(operation.to_version) and member.observed_version == operation.to_version
+    looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
+    return not (undone and looks_undone and operation.status == "cancelling")
 
 
 def _at_goal(operation: Operation, target: Target, member: Member) -> bool:

@@ -1,0 +1,356 @@
+"""Content that no artifact needs is deleted, never what one needs; a project takes as much room as policy leaves it."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from artifact_world import (
+    CONTENT,
+    code_of,
+    delivery,
+    digest_of,
+    fetch,
+    intent,
+    promoted,
+    published,
+    shared,
+    trusted,
+    upload,
+    verified,
+)
+from gpuaas_contract import artifacts, errors, identity, policy
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_platform import server
+from gpuaas_platform.artifacts import content, store
+from gpuaas_platform.artifacts.reconcile import ContentSweep
+from gpuaas_platform.call import Site
+from gpuaas_platform.edge import http
+from gpuaas_platform.kit import db
+from gpuaas_platform.kit.settings import Settings
+from loopback_source import LoopbackSource, loopback_source, says
+from old_store import schema_before
+from platform_world import FakeClock, World
+
+KEPT_S = 600
+WHY = {"reason": "no longer needed"}
+ENDS = {"retire": artifacts.RETIRE, "revoke": artifacts.REVOKE}
+MORE = b"x" * 100
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return dataclasses.replace(settings, artifact_kept_s=KEPT_S, artifact_internal_hosts=("127.0.0.1",))
+
+
+@pytest.fixture
+def sweeper(site: Site) -> ContentSweep:
+    return ContentSweep(site)
+
+
+async def _end(world: World, artifact: Artifact, how: str = "retire") -> Artifact:
+    return await world.call(ENDS[how], WHY, artifact_id=artifact.artifact_id)
+
+
+async def _later(world: World, sweeper: ContentSweep, seconds: float = KEPT_S) -> None:
+    world.clock.forward(seconds)
+    await sweeper.sweep()
+
+
+def _is_stored(world: World, content_: bytes = CONTENT) -> bool:
+    return content.blobs(world.site).path(digest_of(content_)).exists()
+
+
+def _files(world: World) -> list[Path]:
+    return [found for found in (world.site.settings.data_dir / "blobs").rglob("*") if found.is_file()]
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_content_goes_when_its_artifact_has_ended_for_long_enough(
+    world: World, sweeper: ContentSweep, how: str
+) -> None:
+    artifact = await published(world)
+    await _later(world, sweeper)
+    assert (await _end(world, artifact, how)).ended_at == world.clock()
+    await _later(world, sweeper, KEPT_S - 1)
+    assert _is_stored(world)
+    await _later(world, sweeper, 1)
+    assert _files(world) == []
+
+
+async def test_content_stays_while_any_artifact_of_any_scope_needs_it(world: World, sweeper: ContentSweep) -> None:
+    signer = await trusted(world)
+    own, other_name = await promoted(world, signer), await published(world, name="other")
+    for_all = await shared(world, signer)
+    for ended in (own, other_name):
+        await _end(world, ended)
+        await _later(world, sweeper, 2 * KEPT_S)
+        assert _is_stored(world)
+    assert (await fetch(world, await delivery(world, for_all))).content == CONTENT
+    await world.call(artifacts.SHARED_DEPRECATE, WHY, artifact_id=for_all.artifact_id)
+    await _later(world, sweeper, 2 * KEPT_S)
+    assert (await fetch(world, await delivery(world, for_all))).content == CONTENT
+    await world.call(artifacts.SHARED_RETIRE, WHY, artifact_id=for_all.artifact_id)
+    await _later(world, sweeper)
+    assert not _is_stored(world)
+
+
+async def test_the_second_end_of_an_artifact_does_not_prolong_its_content(world: World, sweeper: ContentSweep) -> None:
+    artifact = await published(world)
+    ended = await _end(world, artifact)
+    world.clock.forward(KEPT_S - 1)
+    assert (await _end(world, artifact, "revoke")).ended_at == ended.ended_at
+    await _later(world, sweeper, 1)
+    assert not _is_stored(world)
+
+
+async def test_a_digest_that_is_published_again_in_time_keeps_its_content_and_later_gets_it_anew(
+    world: World, sweeper: ContentSweep
+) -> None:
+    first = await published(world)
+    await _end(world, first)
+    world.clock.forward(KEPT_S)
+    second = await world.call(artifacts.PUBLISH, intent(name="again"))
+    await sweeper.sweep()
+    assert (await verified(world, second)).trust_code == "artifact_unsigned", "the content is there"
+    await _end(world, second)
+    await _later(world, sweeper)
+    third = await world.call(artifacts.PUBLISH, intent(name="once-more"))
+    assert (await verified(world, third)).trust_code == "artifact_content_missing"
+    assert (await upload(world, third, CONTENT)).status_code == 200
+    await _later(world, sweeper)
+    assert _is_stored(world)
+
+
+async def test_content_without_any_artifact_is_kept_as_long_as_any_other_from_when_it_is_noticed(
+    world: World, sweeper: ContentSweep
+) -> None:
+    await content.blobs(world.site).take(_chunks(MORE), digest_of(MORE), len(MORE))
+    await _later(world, sweeper)
+    await _later(world, sweeper, KEPT_S - 1)
+    await _later(world, ContentSweep(world.site), 1)
+    assert _is_stored(world, MORE), "a new process does not know since when"
+    await sweeper.sweep()
+    assert _files(world) == []
+
+
+async def test_a_digest_published_while_the_sweep_looks_keeps_its_content(
+    world: World, sweeper: ContentSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _end(world, await published(world))
+    looked = store.ended_at
+
+    async def look(reader: db.Reader, digests: Any) -> dict[str, int]:
+        found = await looked(reader, digests)
+        if reader is world.site.database.reader:
+            await world.call(artifacts.PUBLISH, intent(name="again"))
+        return found
+
+    monkeypatch.setattr(store, "ended_at", look)
+    await _later(world, sweeper)
+    assert _is_stored(world)
+
+
+async def test_a_download_under_way_ends_whole_although_its_content_is_deleted(
+    world: World, sweeper: ContentSweep
+) -> None:
+    big = bytes(3 << 18)
+    artifact = await promoted(world, await trusted(world), big)
+    reading = await content.blobs(world.site).read(artifact.digest, len(big))
+    taken = await reading.next()
+    await _end(world, artifact)
+    await _later(world, sweeper)
+    assert _files(world) == []
+    while chunk := await reading.next():
+        taken += chunk
+    reading.close()
+    assert taken == big
+
+
+async def test_what_a_killed_process_had_set_aside_is_deleted_by_the_next(world: World, sweeper: ContentSweep) -> None:
+    artifact = await published(world)
+    content.blobs(world.site).set_aside(artifact.digest)
+    assert len(_files(world)) == 1
+    await sweeper.sweep()
+    assert _files(world) == []
+
+
+async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_registered_has_its_content(
+    world: World, settings: Settings
+) -> None:
+    """Each round retires the content's only artifact and races its next life against two sweeps."""
+    async with _second_process(settings, world) as other:
+        sweepers = [ContentSweep(found.site) for found in (world, other)]
+        for number in range(10):
+            artifact = await published(other if number % 2 else world, name=f"round-{number}")
+            assert _is_stored(world)
+            assert (await verified(world, artifact)).trust_code == "artifact_unsigned"
+            await _end(world, artifact)
+            world.clock.forward(KEPT_S)
+            next_life = published(world if number % 2 else other, name=f"next-{number}")
+            async with asyncio.TaskGroup() as racing:
+                following = racing.create_task(next_life)
+                for found in sweepers:
+                    racing.create_task(found.sweep())
+            assert _is_stored(world)
+            await _end(world, following.result())
+
+
+@contextlib.asynccontextmanager
+async def _second_process(settings: Settings, world: World) -> AsyncIterator[World]:
+    """Another platform over the same store and folder; SQLite is for one process, so there it is the same one."""
+    if not settings.database_url:
+        yield world
+        return
+    async with server.open_site(settings, world.clock) as site:
+        transport = httpx.ASGITransport(app=http.application(site, server.DOMAINS), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://second") as client:
+            yield World(site, world.clock, client, token=world.token, project_id=world.project_id)
+
+
+async def _chunks(content_: bytes) -> AsyncIterator[bytes]:
+    yield content_
+
+
+async def _limited(world: World, layer: str, bytes_max: int) -> None:
+    endpoint = {"global": policy.GLOBAL_SET, "org": policy.ORG_SET, "project": policy.PROJECT_SET}[layer]
+    overlay = policy.Overlay(artifact_bytes_max=bytes_max, reason="disks are dear")
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    await world.call(endpoint, overlay, org_id=org_id)
+
+
+async def _storage(world: World) -> artifacts.ArtifactStorage:
+    return await world.call(artifacts.STORAGE_GET)
+
+
+async def test_publishing_takes_room_and_what_does_not_fit_is_refused_by_the_layer_that_says_so(world: World) -> None:
+    await _limited(world, "project", 1000)
+    await _limited(world, "org", len(CONTENT) + 99)
+    await world.call(artifacts.PUBLISH, intent())
+    with pytest.raises(errors.PolicyDenied, match="Policy of org sets artifact_bytes_max") as refused:
+        await world.call(artifacts.PUBLISH, intent(MORE, name="more"))
+    assert refused.value.details == {
+        "layer": "org",
+        "rule": f"policy of org sets artifact_bytes_max to {len(CONTENT) + 99} (disks are dear)",
+        "limit": "artifact_bytes_max",
+        "max": len(CONTENT) + 99,
+        "present": len(CONTENT),
+        "asked": 100,
+    }
+    await _limited(world, "org", len(CONTENT) + 100)
+    await world.call(artifacts.PUBLISH, intent(MORE, name="more"))
+
+
+async def test_a_limit_counts_within_one_project_and_not_for_what_is_shared(world: World) -> None:
+    await _limited(world, "global", len(CONTENT))
+    await published(world)
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org_id)
+    await world.call(artifacts.PUBLISH, intent(), project_id=sibling.project_id)
+    await world.call(artifacts.SHARED_PUBLISH, intent())
+    await world.call(artifacts.SHARED_PUBLISH, intent(name="second"))
+    found = await world.call(artifacts.SHARED_STORAGE_GET)
+    assert (found.bytes_used, found.artifact_count, found.limit) == (2 * len(CONTENT), 2, None)
+
+
+async def test_explain_names_the_layer_and_storage_says_how_much_of_it_is_used(world: World) -> None:
+    assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=0, artifact_count=0, limit=None)
+    await _limited(world, "global", 500)
+    await _limited(world, "project", 800)
+    await published(world)
+    explained = await world.call(policy.EXPLAIN, {})
+    [limit] = explained.limits
+    assert (limit.limit, limit.max, limit.layer) == ("artifact_bytes_max", 500, "global")
+    assert (explained.effective.artifact_bytes_max, explained.ineffective[0].field) == (500, "artifact_bytes_max")
+    assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=len(CONTENT), artifact_count=1, limit=limit)
+
+
+async def test_what_has_ended_gives_its_room_back_when_its_content_goes(world: World) -> None:
+    await _limited(world, "project", len(CONTENT))
+    await _end(world, await published(world))
+    world.clock.forward(KEPT_S - 1)
+    with pytest.raises(errors.PolicyDenied):
+        await world.call(artifacts.PUBLISH, intent(name="next"))
+    world.clock.forward(1)
+    assert (await _storage(world)).bytes_used == 0
+    await world.call(artifacts.PUBLISH, intent(name="next"))
+
+
+async def test_an_upload_that_no_longer_fits_is_refused_before_it_is_read(world: World) -> None:
+    artifact = await world.call(artifacts.PUBLISH, intent())
+    await _limited(world, "project", len(CONTENT) - 1)
+
+    taken: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        taken.append(CONTENT)
+        yield CONTENT
+
+    assert code_of(await upload(world, artifact, body())) == "policy_denied"
+    assert (taken, _files(world)) == ([], [])
+
+
+async def test_an_upload_that_no_longer_fits_when_it_is_whole_is_refused_too(world: World) -> None:
+    artifact = await world.call(artifacts.PUBLISH, intent())
+
+    async def narrowed_meanwhile() -> AsyncIterator[bytes]:
+        yield CONTENT[:5]
+        await _limited(world, "project", len(CONTENT) - 1)
+        yield CONTENT[5:]
+
+    assert code_of(await upload(world, artifact, narrowed_meanwhile())) == "policy_denied"
+    assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).content_checked_at is None
+    assert (await _storage(world)).bytes_used == len(CONTENT), "until it is retired, it counts"
+
+
+async def test_what_is_here_stays_usable_when_the_limit_becomes_lower(world: World) -> None:
+    artifact = await published(world, signer=await trusted(world))
+    await _limited(world, "project", 0)
+    assert (await upload(world, artifact, CONTENT)).status_code == 200
+    assert (await verified(world, artifact)).trust == "verified"
+    promoted_ = await world.call(artifacts.PROMOTE, {"channel": "stable"}, artifact_id=artifact.artifact_id)
+    assert (await fetch(world, await delivery(world, promoted_))).content == CONTENT
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[LoopbackSource]:
+    async with loopback_source() as found:
+        yield found
+
+
+async def test_content_that_no_longer_fits_is_not_fetched_either(world: World, source: LoopbackSource) -> None:
+    source.replies["/tool"] = says(CONTENT)
+    artifact = await published(world, source={"kind": "http", "url": source.url("/tool")})
+    await _limited(world, "project", 0)
+    with pytest.raises(errors.PolicyDenied):
+        await verified(world, artifact)
+    assert (source.asked, _files(world)) == ([], [])
+
+
+async def test_artifacts_of_an_older_store_are_counted_and_those_that_ended_give_their_content_back(
+    settings: Settings, clock: FakeClock
+) -> None:
+    path = settings.data_dir / "gpuaas.sqlite"
+    path.parent.mkdir()
+    kept = [_row("art_1", CONTENT), _row("art_2", MORE, lifecycle="retired"), _row("art_3", b"bad", trust="revoked")]
+    await schema_before(16, path, settings.database_url, *kept)
+    async with server.open_site(settings, clock) as site:
+        blobs = content.blobs(site)
+        for found in (CONTENT, MORE, b"bad"):
+            await blobs.take(_chunks(found), digest_of(found), len(found))
+        assert await store.storage(site.database.reader, "proj_1", 1) == (len(CONTENT), 1)
+        await ContentSweep(site).sweep()
+        assert blobs.digests() == [digest_of(CONTENT)]
+
+
+def _row(artifact_id: str, content_: bytes, lifecycle: str = "published", trust: str = "unverified") -> str:
+    """As it was kept before its size and end had columns."""
+    facts = {"artifact_id": artifact_id, "digest": digest_of(content_), "size_bytes": len(content_)}
+    document = msgspec.json.encode({**facts, "lifecycle": lifecycle, "trust": trust}).decode()
+    values = (artifact_id, "proj_1", artifact_id, facts["digest"], trust, document)
+    return f"INSERT INTO artifacts (artifact_id, scope, name, digest, trust, document) VALUES {values}"
