@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import math
 import os
 import signal
 import socket
@@ -256,6 +257,8 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
             proxy_headers=False,
             ssl_keyfile=key_path,
             ssl_certfile=certificate_path,
+            # A node that still counts as there keeps its connections from one beat to the next.
+            timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
             timeout_graceful_shutdown=2,
         )
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import http.server
 import json
 import secrets
+import socket
 import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +72,15 @@ class Platform:
         """By the digest they are asked for, which an attacker may not hold them to."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
+        self.keeps_connections = True
+        self.connections_made = 0
         self._directory = directory
         self._tls = tls
         self._address = address
         self._port = 0
         self._queue: list[dict[str, str]] = []
         self._changed = threading.Condition()
+        self._open: set[socket.socket] = set()
         self._server: http.server.ThreadingHTTPServer | None = None
 
     @property
@@ -101,6 +106,19 @@ class Platform:
         if server is not None:
             server.shutdown()
             server.server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                # Not the TLS way, which would wait for the other side.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def serving(self, connection: socket.socket) -> Iterator[None]:
+        self.connections_made += 1
+        self._open.add(connection)
+        try:
+            yield
+        finally:
+            self._open.discard(connection)
 
     def until(self, condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Wait until the condition holds; checked whenever a request has been answered."""
@@ -218,6 +236,8 @@ class Platform:
 
 def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if platform.keeps_connections else "HTTP/1.0"
+
         def do_GET(self) -> None:
             self._respond()
 
@@ -232,7 +252,8 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
 
         def handle(self) -> None:
             try:
-                super().handle()
+                with platform.serving(self.connection):
+                    super().handle()
             except OSError:
                 # The client went away or did not believe the certificate; the test sees it from the client's side.
                 self.close_connection = True
@@ -253,6 +274,7 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
                 status = problem.status
                 content = json.dumps({"code": problem.code, "message": "said by the test"}).encode()
             self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
             platform.announce()
