@@ -17,7 +17,6 @@ from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.tables import Document
-from gpuaas_platform.kit.uptime import Uptime
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -42,8 +41,8 @@ class Site:
     """The identity provider people can sign in through, if one is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Failed sign-ins of late."""
-    uptime: Uptime = field(default_factory=Uptime)
-    """Since when this process can hear its nodes."""
+    opened_at: datetime.datetime = clock.EPOCH
+    """When this process began."""
 
 
 @dataclass(frozen=True)

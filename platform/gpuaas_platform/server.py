@@ -131,6 +131,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
             openid=_openid_provider(settings),
+            opened_at=now(),
         )
     finally:
         await tails.close()
