@@ -34,6 +34,8 @@ class Site:
     clock: clock.Clock
     tails: tail.Tails
     custody: custody.SecretStore
+    opened_at: datetime.datetime
+    """When this process began."""
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
@@ -41,8 +43,6 @@ class Site:
     """The identity provider people can sign in through, if one is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Failed sign-ins of late."""
-    opened_at: datetime.datetime = clock.EPOCH
-    """When this process began."""
 
 
 @dataclass(frozen=True)
