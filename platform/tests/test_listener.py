@@ -110,3 +110,8 @@ async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire() -> None
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert b"x-forged" not in await reader.read()
         writer.close()
+
+
+def test_the_server_keeps_a_connection_from_one_beat_of_a_node_to_the_next(site: Site) -> None:
+    made = server._server(http.application(site, server.DOMAINS), site, server.Listen("127.0.0.1", 0, encrypted=False))
+    assert made.config.timeout_keep_alive > site.settings.heartbeat_interval_s

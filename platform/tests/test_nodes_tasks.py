@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gpuaas_agent import handlers
 from gpuaas_contract import agents, capacity, errors, node
 from gpuaas_platform.call import system_origin
 from gpuaas_platform.capacity import nodes, reconcile
@@ -168,3 +169,7 @@ async def test_the_wait_of_a_busy_node_is_over_when_its_task_has_ended(world: Wo
         assert await waiting is None
         assert await handed_out(world, found, busy_with=first, wait_s=30) is None
     assert await handed_out(world, found) == (second, False)
+
+
+def test_every_urgent_task_is_one_that_agents_know() -> None:
+    assert set(handlers.HANDLERS) >= node.URGENT_TASKS

@@ -109,7 +109,8 @@ def _principals() -> list[str]:
 
 def _require_effective(user: str) -> None:
     files.make_directory(Path("/run/sshd"), 0o755)
-    somebody = f"user={user},host=localhost,addr=127.0.0.1"
+    # Complete, for sshd refuses to guess what a Match elsewhere in its configuration asks for.
+    somebody = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport={facts.SSH_PORT}"
     ignored = ignored_settings(commands.run(["sshd", "-T", "-C", somebody]).decode())
     if ignored:
         message = f"sshd ignores {', '.join(ignored)} in {DROP_IN}: set elsewhere first, or the folder is not included"
