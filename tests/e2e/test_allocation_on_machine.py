@@ -82,7 +82,7 @@ class Owner:
 
     async def until_installed(self, *fingerprints: str) -> None:
         async for event in self._client.events(self._project_id):
-            if event.type == "capacity.allocation.keys_installed" and event.payload["installed"] == [*fingerprints]:
+            if event.type == "capacity.allocation.keys_installed" and {*event.payload["installed"]} == {*fingerprints}:
                 return
 
 
