@@ -1,4 +1,4 @@
-"""Where the agent starts: arguments, configuration, trust, enrolment, then two loops until SIGTERM or a successor."""
+"""Where the agent starts: arguments, configuration, trust, enrolment, then its loops until SIGTERM or a successor."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from gpuaas_agent import (
     identity,
     journal,
     log,
+    polling,
     tasks,
     trust,
 )
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     archive = own_archive(flags)
     try:
-        worker = prepare(config.load(flags.config), flags.state, archive, stop)
+        poller = prepare(config.load(flags.config), flags.state, archive, stop)
     except config.CannotStart as error:
         log.event("the agent cannot start", level="error", error=str(error))
         return EXIT_CONFIGURATION
@@ -50,8 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     me = {"agent_sha256": archive.sha256()}
     if flags.trial:
-        return prove(worker, {**me, "trial": True})
-    status = serve(worker, me)
+        return prove(poller, {**me, "trial": True})
+    status = serve(poller, me)
     if archive.sha256() != me["agent_sha256"]:
         os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the successor keeps our process id
     return status
@@ -62,19 +63,20 @@ def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
     return upgrade.Archive(Path(sys.argv[0]).resolve(), arguments)
 
 
-def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> tasks.Worker:
+def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> polling.Poller:
     """Everything that must hold before the first task: a believed platform, a known node id, a journal."""
     files.make_directory(state, 0o700)
     server = trust.establish(settings, state, stop)
     node_id = identity.enrol(server, settings, state, _description, stop)
     session = identity.Session(server, node_id, state / "key.pem")
     record = journal.Journal(state / "tasks")
-    return tasks.Worker(session, record, state / "task.pem", handlers.known_to(session, archive), stop)
+    worker = tasks.Worker(session, record, state / "task.pem", handlers.known_to(session, archive), stop)
+    return polling.Poller(worker)
 
 
-def prove(worker: tasks.Worker, me: dict[str, Any]) -> int:
-    """On trial: run as ever, touch no task, and end well as soon as the platform has answered both loops."""
-    worker.on_trial = True
+def prove(poller: polling.Poller, me: dict[str, Any]) -> int:
+    """On trial: run as ever, touch no task, and end well as soon as the platform has heard a beat and a poll."""
+    poller.on_trial = True
     beaten, polled, ended = threading.Event(), threading.Event(), threading.Event()
 
     def note(loop: threading.Event) -> None:
@@ -82,31 +84,33 @@ def prove(worker: tasks.Worker, me: dict[str, Any]) -> int:
         if beaten.is_set() and polled.is_set():
             ended.set()
 
-    worker.heard = lambda: note(polled)
-    serve(worker, me, heard=lambda: note(beaten), ended=ended)
+    poller.heard = lambda: note(polled)
+    serve(poller, me, heard=lambda: note(beaten), ended=ended)
     return 0 if beaten.is_set() and polled.is_set() else 1
 
 
 def serve(
-    worker: tasks.Worker,
+    poller: polling.Poller,
     me: dict[str, Any],
     heard: Callable[[], None] = lambda: None,
     ended: threading.Event | None = None,
 ) -> int:
-    """Run both loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
+    """Run the loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
     ended = ended or threading.Event()
+    worker = poller.worker
     session, stop = worker.session, worker.stop
     threading.excepthook = _log_broken_loop
     _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
-    _start("tasks", worker.run, ended)
+    _start("tasks", poller.run, ended)
+    _start("work", poller.work, ended)
     log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
     try:
         ended.wait()
         return 1
     finally:
         stop.set()
-        # The threads may sit in a long poll and are left behind; only a running handler is waited for.
-        if not worker.working.acquire(timeout=GRACE_S):
+        # The threads may sit in a long poll and are left behind; only running handlers are waited for.
+        if not worker.running.all_ended(GRACE_S):
             log.event("a task still runs, ending without it", level="warning", grace_s=GRACE_S)
         log.event("the agent ends")
 

@@ -1,23 +1,44 @@
-"""The task loop: pull, verify, decide, run, record, post. Runs in its own thread, started by main."""
+"""One task from its delivery to its posted result: verify, decide, run, record, post. `polling` brings them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import commands, identity, journal, keys, log, rules, wire
 from gpuaas_agent.handlers import spec
 
-POLL_WAIT_S = 25
-POLL_TIMEOUT_S = POLL_WAIT_S + 20
-EMPTY_POLL_PAUSE_S = 0.5
-CLEANING_INTERVAL_S = 3600.0
+
+class Running:
+    """Counts the handlers that run. Once the worker stops none begins, and main waits here for those that have."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        self._add(1)
+        try:
+            yield
+        finally:
+            self._add(-1)
+
+    def all_ended(self, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, timeout_s)
+
+    def _add(self, number: int) -> None:
+        with self._changed:
+            self._count += number
+            self._changed.notify_all()
 
 
 @dataclasses.dataclass
@@ -27,65 +48,16 @@ class Worker:
     task_public_key: Path
     handlers: Mapping[str, spec.Handler]
     stop: threading.Event
-    on_trial: bool = False
-    """A worker on trial looks at the queue and leaves every task where it is."""
-    heard: Callable[[], None] = lambda: None
-    """Called whenever the platform has answered a look at the queue."""
-    working: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    """Held while a handler runs and its result is recorded; main takes it before the process ends."""
+    running: Running = dataclasses.field(default_factory=Running)
+    """Handlers whose result is not recorded yet."""
 
-    def run(self) -> None:
-        if not self.on_trial:
-            for entry in self.history.unposted():
-                self._post_entry(entry)
-        poll_backoff = wire.Backoff(self.stop)
-        clean_at_s = 0.0
-        while not self.stop.is_set():
-            if time.monotonic() >= clean_at_s:
-                self.history.forget_old(time.time())
-                clean_at_s = time.monotonic() + CLEANING_INTERVAL_S
-            if self._turn():
-                poll_backoff.reset()
-            else:
-                poll_backoff.wait()
+    def post_unposted(self) -> None:
+        """Results that were recorded before the agent's last end."""
+        for entry in self.history.unposted():
+            self._post_entry(entry)
 
-    def handle(self, envelope: Mapping[str, Any]) -> bool:
-        """Deal with one delivered task; False if nothing came of it: it cannot be trusted, or not be done yet."""
-        task = self._open(envelope)
-        if task is None:
-            return False
-        if task.node_id != self.session.node_id:
-            log.event("task refused", level="error", task_id=task.task_id, code="task_other_node")
-            error = rules.problem("task_other_node", f"this node is {self.session.node_id}")
-            self._post(task.task_id, task.correlation_id, rules.outcome("refused", error=error))
-            return True
-        entry = self.history.find(task.task_id)
-        if entry is not None:
-            log.event("task was done before, posting its result again", **_named(task))
-        else:
-            entry = self._perform(task)
-        if entry is None:
-            return False
-        self._post_entry(entry)
-        return True
-
-    def _turn(self) -> bool:
-        started_s = time.monotonic()
-        wait_s = 0 if self.on_trial else POLL_WAIT_S
-        try:
-            answer = self.session.call("GET", f"/node/v1/tasks?wait_s={wait_s}", timeout_s=POLL_TIMEOUT_S)
-        except wire.WireError as error:
-            log.event("no tasks to be had, trying again", level="warning", error=str(error))
-            return False
-        self.heard()
-        envelope = answer.get("task")
-        if envelope is not None and not self.on_trial:
-            return isinstance(envelope, dict) and self.handle(envelope)
-        if time.monotonic() - started_s < EMPTY_POLL_PAUSE_S:
-            self.stop.wait(EMPTY_POLL_PAUSE_S)
-        return True
-
-    def _open(self, envelope: Mapping[str, Any]) -> rules.Task | None:
+    def opened(self, envelope: Mapping[str, Any]) -> rules.Task | None:
+        """What was delivered, if it can be trusted to come from the platform."""
         payload = envelope.get("payload")
         try:
             signature = base64.b64decode(str(envelope.get("signature")), validate=True)
@@ -101,8 +73,25 @@ class Worker:
             log.event("task dropped", level="error", code="task_malformed", error=str(error))
             return None
 
+    def handle(self, task: rules.Task) -> bool:
+        """Deal with one delivered task; False if nothing came of it, because it cannot be done yet."""
+        if task.node_id != self.session.node_id:
+            log.event("task refused", level="error", task_id=task.task_id, code="task_other_node")
+            error = rules.problem("task_other_node", f"this node is {self.session.node_id}")
+            self._post(task.task_id, task.correlation_id, rules.outcome("refused", error=error))
+            return True
+        entry = self.history.find(task.task_id)
+        if entry is not None:
+            log.event("task was done before, posting its result again", **_named(task))
+        else:
+            entry = self._perform(task)
+        if entry is None:
+            return False
+        self._post_entry(entry)
+        return True
+
     def _perform(self, task: rules.Task) -> journal.Entry | None:
-        with self.working:
+        with self.running.one():
             if self.stop.is_set():
                 return None
             try:

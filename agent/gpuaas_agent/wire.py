@@ -1,4 +1,7 @@
-"""JSON over HTTP to the platform: TLS against one CA, no redirects, two kinds of error. Used by trust and identity."""
+"""JSON over HTTP to the platform: TLS against one CA, no redirects, two kinds of error. Used by trust and identity.
+
+Each thread keeps one connection for as long as the platform does, so a beat or a poll costs no handshake.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import random
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Generator
+import weakref
+from collections.abc import Callable, Generator
 from typing import Any
 
 from gpuaas_agent import AGENT_VERSION
@@ -42,6 +46,7 @@ class Server:
     url: str
     tls: ssl.SSLContext | None
     """None only for plain http on loopback, which `config.load` has checked."""
+    _kept: threading.local = dataclasses.field(default_factory=threading.local, compare=False, repr=False)
 
     def call(
         self,
@@ -85,15 +90,33 @@ class Server:
     def _exchange(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
-        connection = self._connection(timeout_s)
-        try:
+        connection = self._kept_connection(timeout_s)
+
+        def ask() -> http.client.HTTPResponse:
             connection.request(method, urllib.parse.urlsplit(self.url).path + path, body=content, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.read(ANSWER_BYTES_MAX)
+            return connection.getresponse()
+
+        try:
+            response = _asked_again_if_cut(connection, ask)
+            answer = response.status, response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unreachable(f"{method} {self.url}{path}: {error or type(error).__name__}") from error
-        finally:
             connection.close()
+            raise Unreachable(f"{method} {self.url}{path}: {error or type(error).__name__}") from error
+        if not response.isclosed():
+            # What is left of the answer would be taken for the next one.
+            connection.close()
+        return answer
+
+    def _kept_connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """This thread's own; one that was closed opens again by itself."""
+        held: _Held | None = getattr(self._kept, "held", None)
+        if held is None:
+            held = self._kept.held = _Held(self._connection(timeout_s))
+        connection = held.connection
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        return connection
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         url = urllib.parse.urlsplit(self.url)
@@ -101,6 +124,14 @@ class Server:
         if self.tls is None:
             return http.client.HTTPConnection(host, url.port, timeout=timeout_s)
         return http.client.HTTPSConnection(host, url.port, timeout=timeout_s, context=self.tls)
+
+
+class _Held:
+    """A thread's connection; it ends with the thread or with the Server. At the process's end a poll may wait on it."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self.connection = connection
+        weakref.finalize(self, connection.close).atexit = False
 
 
 def verified(url: str, ca_pem: str) -> Server:
@@ -134,6 +165,24 @@ class Backoff:
 
     def reset(self) -> None:
         self._next_s = self._first_s
+
+
+def _asked_again_if_cut(
+    connection: http.client.HTTPConnection, ask: Callable[[], http.client.HTTPResponse]
+) -> http.client.HTTPResponse:
+    """A kept connection may have been closed by the other side at any time, which shows only when it is used.
+
+    Asking twice is harmless: beats and polls change nothing twice, results and enrolments carry their key, and a proof
+    that was used already is refused and made anew.
+    """
+    is_reused = connection.sock is not None
+    try:
+        return ask()
+    except (ConnectionError, ssl.SSLError):
+        connection.close()
+        if not is_reused:
+            raise
+    return ask()
 
 
 def _answer(status: int, content: bytes) -> dict[str, Any]:

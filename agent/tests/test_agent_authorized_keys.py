@@ -1,4 +1,4 @@
-"""The complete set of people's keys on a machine: written whole, into the user's home, through no link."""
+"""The complete set of people's keys on a machine: what sshd is told, and whose sessions end."""
 
 import os
 import stat
@@ -6,53 +6,45 @@ from pathlib import Path
 
 import pytest
 from gpuaas_agent import handlers
-from gpuaas_agent.handlers import authorized_keys, spec
+from gpuaas_agent.handlers import authorized_keys, spec, ssh_files, ssh_keys
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g ada"
-OTHER = KEY.replace("ada", "bea")
+OTHER = KEY.replace("AAAAIAEC", "AAAAIAED").replace("ada", "bea")
 
 
-def put(home: Path, *keys: str) -> None:
-    authorized_keys.put(home, os.getuid(), os.getgid(), list(keys))
+@pytest.fixture(autouse=True)
+def keys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(ssh_files, "KEYS", tmp_path)
+    return tmp_path
 
 
-def test_the_file_holds_exactly_the_set_and_sshd_will_read_it(tmp_path: Path) -> None:
-    put(tmp_path, KEY, OTHER)
-    put(tmp_path, OTHER)
-    file = tmp_path / ".ssh/authorized_keys"
-    assert file.read_text().splitlines()[1:] == [OTHER]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    assert stat.S_IMODE((tmp_path / ".ssh").stat().st_mode) == 0o700
-    assert [path.name for path in (tmp_path / ".ssh").iterdir()] == ["authorized_keys"]
+def test_the_file_holds_exactly_the_set_and_only_root_changes_it(keys_folder: Path) -> None:
+    ssh_keys.put("alice", [KEY, OTHER])
+    ssh_keys.put("alice", [OTHER])
+    file = keys_folder / "alice"
+    assert file.read_text() == OTHER + "\n"
+    assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_uid) == (0o644, os.getuid())
 
 
-def test_an_empty_set_leaves_no_file(tmp_path: Path) -> None:
-    put(tmp_path, KEY)
-    put(tmp_path)
-    put(tmp_path)
-    assert list((tmp_path / ".ssh").iterdir()) == []
+def test_an_empty_set_leaves_no_file(keys_folder: Path) -> None:
+    ssh_keys.put("alice", [KEY])
+    ssh_keys.put("alice", [])
+    ssh_keys.put("alice", [])
+    assert list(keys_folder.iterdir()) == []
 
 
-def test_a_draft_of_a_crash_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh/.authorized_keys.new").write_text("half")
-    put(tmp_path, KEY)
-    assert KEY in (tmp_path / ".ssh/authorized_keys").read_text()
-
-
-def test_no_link_leads_out_of_the_home(tmp_path: Path) -> None:
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    home.mkdir()
-    elsewhere.mkdir()
-    (home / ".ssh").symlink_to(elsewhere)
-    with pytest.raises(OSError, match=r"directory|links"):
-        put(home, KEY)
-    assert list(elsewhere.iterdir()) == []
-    (home / ".ssh").unlink()
-    (home / ".ssh").mkdir()
-    (home / ".ssh/authorized_keys").symlink_to(elsewhere / "victim")
-    put(home, KEY)
-    assert list(elsewhere.iterdir()) == []
+@pytest.mark.parametrize(
+    ("opener", "ends"),
+    [
+        ("alice/" + KEY.split()[1], False),
+        ("alice/" + OTHER.split()[1], True),
+        ("bob/" + OTHER.split()[1], False),
+        ("4711", False),
+    ],
+    ids=["a key of the set", "a key that went", "another user's", "a certificate's serial"],
+)
+def test_sessions_end_with_the_key_that_opened_them(opener: str, ends: bool) -> None:
+    assert ssh_keys.is_over(opener, "alice", [KEY]) == ends
 
 
 def test_a_set_has_public_keys_only_and_may_be_empty() -> None:

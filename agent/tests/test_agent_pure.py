@@ -51,13 +51,17 @@ def test_parameters_too_many_or_too_few_are_named() -> None:
     )
 
 
-def test_the_sshd_drop_in_names_authority_and_principals() -> None:
-    assert sshd.drop_in_text().splitlines()[1:] == [
+def test_the_sshd_drop_in_names_authority_principals_and_whose_keys_it_knows() -> None:
+    assert sshd.drop_in_text(["bob", "alice"]).splitlines()[1:] == [
         "TrustedUserCAKeys /etc/gpuaas/ssh/user_ca.pub",
         "AuthorizedPrincipalsFile none",
         "AuthorizedPrincipalsCommand /etc/gpuaas/ssh/principals-of %u %s",
         "AuthorizedPrincipalsCommandUser root",
         "RevokedKeys /etc/gpuaas/ssh/revoked_keys",
+        "Match User alice,bob",
+        "    AuthorizedKeysFile none",
+        "    AuthorizedKeysCommand /etc/gpuaas/ssh/keys-of %u %k",
+        "    AuthorizedKeysCommandUser root",
     ]
 
 
@@ -66,9 +70,11 @@ def test_the_sudo_right_is_one_line() -> None:
 
 
 def test_a_setting_that_another_file_took_first_is_found() -> None:
-    good = "port 22\n" + "".join(line.lower() + "\n" for line in sshd.drop_in_text().splitlines()[1:])
+    good = "port 22\n" + "".join(line.strip().lower() + "\n" for line in sshd.drop_in_text(["a"]).splitlines())
     assert sshd.ignored_settings(good) == []
-    another = good.replace("revoked_keys", "other_keys").replace("file none", "file /etc/ssh/principals")
+    another = good.replace("revoked_keys", "other_keys").replace(
+        "principalsfile none", "principalsfile /etc/ssh/principals"
+    )
     assert sshd.ignored_settings(another) == ["authorizedprincipalsfile", "revokedkeys"]
     assert "trustedusercakeys" in sshd.ignored_settings("")
 

@@ -58,10 +58,11 @@ def test_another_file_system_is_left_alone(disk: Path) -> None:
 
 def test_what_went_is_told_by_what_it_was() -> None:
     principal, authority = str(ssh_files.PRINCIPALS / "alice"), str(ssh_files.USER_CA)
-    told = allocation.sorted_out([principal, authority, "/home/alice/.ssh/authorized_keys", "/etc/sudoers.d/x"])
+    keys = [authority, str(ssh_files.KEYS / "alice"), "/home/alice/.ssh/authorized_keys"]
+    told = allocation.sorted_out([principal, *keys, "/etc/sudoers.d/x"])
     assert told == {
         "principals": [principal],
-        "keys": [authority, "/home/alice/.ssh/authorized_keys"],
+        "keys": keys,
         "files": ["/etc/sudoers.d/x"],
     }
     assert len(allocation.sorted_out([f"/tmp/{number}" for number in range(500)])["files"]) == 100

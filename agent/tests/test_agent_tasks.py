@@ -1,4 +1,4 @@
-"""The task loop with a handler that counts: what runs, what is refused, what is reported, and how often."""
+"""One task with a handler that counts: what runs, what is refused, what is reported, and how often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, identity, journal, keys, tasks, wire
+from gpuaas_agent import config, identity, journal, keys, polling, tasks, wire
 from gpuaas_agent.handlers import spec
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
@@ -41,6 +41,12 @@ class Bench:
         }
         record = journal.Journal(self.state / "tasks")
         return tasks.Worker(self.session, record, self.state / "task.pem", handlers, self.stop)
+
+    def handle(self, envelope: dict[str, Any], worker: tasks.Worker | None = None) -> bool:
+        """As the loop does it; False if nothing came of it."""
+        worker = worker or self.worker
+        task = worker.opened(envelope)
+        return task is not None and worker.handle(task)
 
     def _count(self, params: dict[str, Any]) -> dict[str, Any]:
         self.executed.append(params)
@@ -77,7 +83,7 @@ def error_code(platform: testing_platform.Platform) -> tuple[str, str]:
 
 
 def test_a_good_task_runs_once_and_is_reported(platform: testing_platform.Platform, bench: Bench) -> None:
-    assert bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert bench.executed == [{"word": "go"}]
     assert platform.results[0][1] == {"status": "succeeded", "result": {"times": 1}, "error": None}
 
@@ -85,7 +91,7 @@ def test_a_good_task_runs_once_and_is_reported(platform: testing_platform.Platfo
 def test_a_changed_payload_has_no_effect_and_is_not_reported(platform: testing_platform.Platform, bench: Bench) -> None:
     envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
     envelope["payload"] = envelope["payload"].replace('"go"', '"gone"')
-    assert not bench.worker.handle(envelope)
+    assert not bench.handle(envelope)
     assert (bench.executed, platform.results, platform.seen("POST", "/result")) == ([], [], [])
 
 
@@ -94,7 +100,7 @@ def test_a_task_without_a_usable_signature_has_no_effect(
     platform: testing_platform.Platform, bench: Bench, signature: Any
 ) -> None:
     envelope: dict[str, Any] = dict(platform.task(bench.node_id, "test.count", {"word": "go"}), signature=signature)
-    assert not bench.worker.handle(envelope)
+    assert not bench.handle(envelope)
     assert (bench.executed, platform.results) == ([], [])
 
 
@@ -102,7 +108,7 @@ def test_a_task_signed_with_another_key_has_no_effect(
     platform: testing_platform.Platform, bench: Bench, tmp_path: Path
 ) -> None:
     platform.task_key = openssl.make_key(tmp_path / "forged.key")
-    assert not bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert not bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert (bench.executed, platform.results) == ([], [])
 
 
@@ -110,22 +116,22 @@ def test_a_task_signed_with_another_key_has_no_effect(
 def test_a_task_id_that_could_leave_the_journal_is_dropped(
     platform: testing_platform.Platform, bench: Bench, task_id: Any
 ) -> None:
-    assert not bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, task_id=task_id))
+    assert not bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, task_id=task_id))
     assert (bench.executed, platform.results) == ([], [])
 
 
 def test_an_expired_task_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
-    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, expires_at_s=int(time.time()) - 1))
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}, expires_at_s=int(time.time()) - 1))
     assert (error_code(platform), bench.executed) == (("refused", "task_expired"), [])
 
 
 def test_another_nodes_task_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
-    bench.worker.handle(platform.task("node_other", "test.count", {"word": "go"}))
+    bench.handle(platform.task("node_other", "test.count", {"word": "go"}))
     assert (error_code(platform), bench.executed) == (("refused", "task_other_node"), [])
 
 
 def test_an_unknown_type_is_refused(platform: testing_platform.Platform, bench: Bench) -> None:
-    bench.worker.handle(platform.task(bench.node_id, "shell.run", {"command": "id"}))
+    bench.handle(platform.task(bench.node_id, "shell.run", {"command": "id"}))
     assert error_code(platform) == ("refused", "task_type_unknown")
 
 
@@ -133,19 +139,19 @@ def test_an_unknown_type_is_refused(platform: testing_platform.Platform, bench: 
 def test_parameters_that_do_not_match_are_refused(
     platform: testing_platform.Platform, bench: Bench, params: dict[str, Any]
 ) -> None:
-    bench.worker.handle(platform.task(bench.node_id, "test.count", params))
+    bench.handle(platform.task(bench.node_id, "test.count", params))
     assert (error_code(platform), bench.executed) == (("refused", "task_params_invalid"), [])
 
 
 def test_a_failing_handler_is_reported_with_its_code(platform: testing_platform.Platform, bench: Bench) -> None:
-    bench.worker.handle(platform.task(bench.node_id, "test.fail"))
+    bench.handle(platform.task(bench.node_id, "test.fail"))
     assert error_code(platform) == ("failed", "disk_full")
 
 
 def test_a_handler_that_crashes_fails_its_task_and_not_the_agent(
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
-    assert bench.worker.handle(platform.task(bench.node_id, "test.crash"))
+    assert bench.handle(platform.task(bench.node_id, "test.crash"))
     assert error_code(platform) == ("failed", "handler_crashed")
 
 
@@ -153,9 +159,9 @@ def test_a_task_that_cannot_be_done_yet_is_neither_recorded_nor_reported_until_i
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
     envelope = platform.task(bench.node_id, "test.later")
-    assert not bench.worker.handle(envelope)
+    assert not bench.handle(envelope)
     assert platform.results == []
-    assert bench.worker.handle(envelope)
+    assert bench.handle(envelope)
     assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"]
 
 
@@ -163,8 +169,8 @@ def test_a_task_delivered_again_is_not_run_again_but_reported_again(
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
     envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
-    bench.worker.handle(envelope)
-    bench.new_worker().handle(envelope)
+    bench.handle(envelope)
+    bench.handle(envelope, bench.new_worker())
     assert len(bench.executed) == 1
     assert [outcome["result"] for _, outcome in platform.results] == [{"times": 1}, {"times": 1}]
 
@@ -174,7 +180,7 @@ def test_a_recorded_result_that_was_never_posted_is_posted_at_the_next_start(
 ) -> None:
     entry = journal.Entry("task_9", "corr-9", time.time() + 60, {"status": "succeeded"}, posted=False)
     bench.worker.history.record(entry)
-    thread = threading.Thread(target=bench.new_worker().run, daemon=True)
+    thread = threading.Thread(target=polling.Poller(bench.new_worker()).run, daemon=True)
     thread.start()
     platform.until(lambda: bool(platform.results) and bool(platform.seen("GET", "/tasks")))
     assert platform.results == [("task_9", {"status": "succeeded"})]
@@ -186,7 +192,7 @@ def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.
     bench.session.call("PUT", "/node/v1/status", {})
     platform.stop()
     platform.forget_access_tokens()
-    thread = threading.Thread(target=bench.worker.handle, args=(envelope,), daemon=True)
+    thread = threading.Thread(target=bench.handle, args=(envelope,), daemon=True)
     thread.start()
     testing_platform.poll(lambda: bool(bench.worker.history.unposted()))
     platform.start()
@@ -198,7 +204,7 @@ def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_a_result_is_posted_until_it_is_taken(platform: testing_platform.Platform, bench: Bench, status: int) -> None:
     platform.refuse_result = lambda: status if len(platform.seen("POST", "/result")) < 2 else None
-    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert len(platform.results) == 1
 
 
@@ -207,7 +213,7 @@ def test_a_result_the_platform_does_not_want_is_dropped(
     platform: testing_platform.Platform, bench: Bench, status: int
 ) -> None:
     platform.refuse_result = lambda: status
-    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert len(platform.seen("POST", "/result")) == 1
     assert bench.worker.history.unposted() == []
 
@@ -250,5 +256,5 @@ def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> Non
 
 def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, bench: Bench) -> None:
     bench.stop.set()
-    bench.worker.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert (bench.executed, platform.results) == ([], [])

@@ -51,8 +51,14 @@ class HeartbeatAnswer(Wire):
     heartbeat_interval_s: float
 
 
+URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys"})
+"""They take access away: a node does them beside whatever else it is at, however long that takes."""
+
+
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
+    busy_with: str = ""
+    """The task the node is at. Only urgent ones are handed out then, and the wait is over when this one has ended."""
 
 
 class SignedTask(Wire):
@@ -63,6 +69,7 @@ class SignedTask(Wire):
 
 class NextTask(Wire):
     task: SignedTask | None
+    is_urgent: bool = False
 
 
 class TaskError(Request):

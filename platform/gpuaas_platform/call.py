@@ -18,7 +18,6 @@ from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.tables import Document
-from gpuaas_platform.kit.uptime import Uptime
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -36,6 +35,8 @@ class Site:
     clock: clock.Clock
     tails: tail.Tails
     custody: custody.SecretStore
+    opened_at: datetime.datetime
+    """When this process began."""
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
@@ -43,8 +44,6 @@ class Site:
     """The identity provider people can sign in through, if one is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Failed sign-ins of late."""
-    uptime: Uptime = field(default_factory=Uptime)
-    """Since when this process can hear its nodes."""
 
 
 @dataclass(frozen=True)

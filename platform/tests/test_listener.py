@@ -164,3 +164,8 @@ async def test_a_connection_that_is_gone_leaves_no_timer_behind() -> None:
         protocol.shutdown()
         assert await connection.reader.read() == b""
         assert timer.cancelled()
+
+
+def test_the_server_keeps_a_connection_from_one_beat_of_a_node_to_the_next(site: Site) -> None:
+    made = server._server(http.application(site, server.DOMAINS), site, server.Listen("127.0.0.1", 0, encrypted=False))
+    assert made.config.timeout_keep_alive > site.settings.heartbeat_interval_s

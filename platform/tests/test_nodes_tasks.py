@@ -7,11 +7,17 @@ import io
 import zipfile
 from typing import Any
 
+import msgspec
 import pytest
+from gpuaas_agent import handlers
 from gpuaas_contract import agents, capacity, errors, node
-from gpuaas_platform.capacity import reconcile
+from gpuaas_platform.call import system_origin
+from gpuaas_platform.capacity import nodes, reconcile
+from gpuaas_platform.kit import db
 from platform_world import Node, World
+from server_process import until
 
+DEADLINE_S = 20
 UPGRADE_REASON = "the fix for slow heartbeats"
 
 
@@ -116,3 +122,54 @@ async def test_a_retired_node_takes_no_tasks(world: World) -> None:
     await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=found.node_id)
     with pytest.raises(errors.Conflict, match="retired"):
         await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)
+
+
+async def queued(world: World, node_id: str, kind: str, subject_id: str = "") -> str:
+    async def use_case(tx: db.Tx) -> str:
+        return await nodes.queue_task(tx, world.site, system_origin(world.clock()), node_id, kind, subject_id, {})
+
+    return await world.site.database.write(use_case)
+
+
+async def handed_out(world: World, found: Node, **query: Any) -> tuple[str, bool] | None:
+    answer = await world.call(node.TASK_NEXT, token=found.token, query=query)
+    return (msgspec.json.decode(answer.task.payload)["task_id"], answer.is_urgent) if answer.task else None
+
+
+async def test_urgent_tasks_come_first_and_are_all_that_a_busy_node_gets(world: World) -> None:
+    found = await world.node("n1")
+    ordinary = [await queued(world, found.node_id, "host.facts", subject) for subject in ("", "alloc_1")]
+    assert await handed_out(world, found) == (ordinary[0], False)
+    assert await handed_out(world, found, busy_with=ordinary[0]) is None
+    urgent = await queued(world, found.node_id, "ssh.trust", found.node_id)
+    assert await handed_out(world, found, busy_with=ordinary[0]) == (urgent, True)
+    assert await handed_out(world, found) == (urgent, True)
+    await world.finish_task(found)
+    assert await handed_out(world, found) == (ordinary[0], False)
+
+
+async def test_an_urgent_task_never_overtakes_one_of_the_same_allocation(world: World) -> None:
+    found = await world.node("n1")
+    provision = await queued(world, found.node_id, "allocation.provision", "alloc_1")
+    keys = await queued(world, found.node_id, "allocation.install_authorized_keys", "alloc_1")
+    assert await handed_out(world, found, busy_with=provision) is None
+    assert await handed_out(world, found) == (provision, False)
+    await world.finish_task(found)
+    assert await handed_out(world, found) == (keys, True)
+
+
+async def test_the_wait_of_a_busy_node_is_over_when_its_task_has_ended(world: World) -> None:
+    """The poll looks once at its start and then only when it is woken, so without a wake-up it would take 30 s."""
+    found = await world.node("n1")
+    first, second = [await queued(world, found.node_id, "host.facts") for _ in range(2)]
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(handed_out(world, found, busy_with=first, wait_s=30))
+        await until(lambda: world.site.hub.waiting == 1)
+        await report(world, found, status="succeeded")
+        assert await waiting is None
+        assert await handed_out(world, found, busy_with=first, wait_s=30) is None
+    assert await handed_out(world, found) == (second, False)
+
+
+def test_every_urgent_task_is_one_that_agents_know() -> None:
+    assert set(handlers.HANDLERS) >= node.URGENT_TASKS

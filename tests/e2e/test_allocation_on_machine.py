@@ -2,9 +2,10 @@
 
 Then given back with the machine cut off: the release fails, and heals as soon as the machine is heard again."""
 
+import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from local_cloud import LAB, PORT, LocalCloud
 pytestmark = pytest.mark.machines
 
 MACHINE = "gpu-3"
+SESSION_ENDS_WITHIN_S = 5
+"""What the platform promises, from the moment the key is withdrawn."""
 MESS = """
 set -eu
 mkdir -p ~/.ssh ~/work && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id && cp ~/.ssh/id.pub ~/.ssh/authorized_keys
@@ -79,7 +82,7 @@ class Owner:
 
     async def until_installed(self, *fingerprints: str) -> None:
         async for event in self._client.events(self._project_id):
-            if event.type == "capacity.allocation.keys_installed" and event.payload["installed"] == [*fingerprints]:
+            if event.type == "capacity.allocation.keys_installed" and {*event.payload["installed"]} == {*fingerprints}:
                 return
 
 
@@ -91,16 +94,31 @@ async def owner(cloud: LocalCloud) -> AsyncIterator[Owner]:
 
 
 async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registered(owner: Owner, tmp_path: Path) -> None:
-    key_file = _new_key(tmp_path)
+    key_file, other_file = _new_key(tmp_path, "id"), _new_key(tmp_path, "other")
     allocation = await owner.allocation()
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     assert _ssh(allocation, key_file) == (255, "")
-    key = await owner.register(key_file.with_suffix(".pub").read_text())
+    key, other = [await owner.register(file.with_suffix(".pub").read_text()) for file in (key_file, other_file)]
     await owner.choose_me()
-    await owner.until_installed(key.fingerprint)
+    await owner.until_installed(key.fingerprint, other.fingerprint)
     assert _ssh(allocation, key_file) == (0, allocation.username_on_node)
-    await owner.withdraw(key)
-    await owner.until_installed()
+    with _session(allocation, key_file) as session, _session(allocation, other_file) as other_session:
+        await owner.withdraw(key)
+        assert session.wait(SESSION_ENDS_WITHIN_S) == 255
+        assert _ssh(allocation, key_file) == (255, "")
+        assert (_ssh(allocation, other_file), other_session.poll()) == ((0, allocation.username_on_node), None)
+        await owner.withdraw(other)
+        await owner.until_installed()
+
+
+async def test_a_key_that_somebody_put_into_the_home_opens_nothing(
+    cloud: LocalCloud, owner: Owner, tmp_path: Path
+) -> None:
+    key_file, allocation = _new_key(tmp_path, "id"), await owner.allocation()
+    (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
+    public_key = key_file.with_suffix(".pub").read_text().strip()
+    command = f"umask 077 && mkdir -p ~/.ssh && echo '{public_key}' >~/.ssh/authorized_keys"
+    cloud.gpuaas("ssh", MACHINE, "--", "sh", "-c", command)
     assert _ssh(allocation, key_file) == (255, "")
 
 
@@ -136,18 +154,35 @@ async def test_the_machine_can_be_claimed_again(owner: Owner) -> None:
     assert (await owner.claim()).status == "active"
 
 
-def _new_key(folder: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "id"], check=True)
-    return folder / "id"
+def _new_key(folder: Path, name: str) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    return folder / name
 
 
 def _ssh(allocation: capacity.Allocation, key_file: Path) -> tuple[int, str]:
-    """Exit code and user name there, by OpenSSH's own client with nothing but this key."""
+    """Exit code and user name there."""
+    done = subprocess.run(_ssh_command(allocation, key_file, "id", "-un"), capture_output=True, text=True)
+    return done.returncode, done.stdout.strip()
+
+
+@contextlib.contextmanager
+def _session(allocation: capacity.Allocation, key_file: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that is open and would stay so for long."""
+    command = _ssh_command(allocation, key_file, "echo", "here", "&&", "sleep", "4711")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as session:
+        try:
+            assert session.stdout is not None
+            assert session.stdout.readline() == "here\n"
+            yield session
+        finally:
+            session.kill()
+
+
+def _ssh_command(allocation: capacity.Allocation, key_file: Path, *words: str) -> list[str]:
+    """OpenSSH's own client with nothing but this key."""
     options = ["-F", "none", "-i", str(key_file), "-o", f"UserKnownHostsFile={key_file.with_name('known')}"]
     options += ["-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
-    target = f"{allocation.username_on_node}@{allocation.address}"
-    done = subprocess.run(["ssh", *options, target, "id", "-un"], capture_output=True, text=True)
-    return done.returncode, done.stdout.strip()
+    return ["ssh", *options, f"{allocation.username_on_node}@{allocation.address}", *words]
 
 
 def _nobodys_files(cloud: LocalCloud) -> str:

@@ -50,6 +50,10 @@ def release(params: dict[str, Any]) -> dict[str, Any]:
 def sorted_out(removed: list[str]) -> dict[str, list[str]]:
     """What was removed, by what it was: whose certificates were let in, whose keys, and the rest."""
     principals = [path for path in removed if Path(path).parent == ssh_files.PRINCIPALS]
-    keys = [path for path in removed if Path(path).name in (ssh_files.USER_CA.name, "authorized_keys")]
+    keys = [path for path in removed if _is_of_keys(Path(path))]
     rest = [path for path in removed if path not in principals and path not in keys]
     return {"principals": principals, "keys": keys, "files": rest[:PATHS_NAMED_MAX]}
+
+
+def _is_of_keys(path: Path) -> bool:
+    return path.parent == ssh_files.KEYS or path.name in (ssh_files.USER_CA.name, "authorized_keys")

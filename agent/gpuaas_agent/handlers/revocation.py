@@ -1,9 +1,4 @@
-"""`ssh.trust`: which certificates sshd refuses, and the end of the sessions they have opened.
-
-sshd asks a small program of ours for the principals of whoever logs in. The program first notes which process serves
-which serial and then looks whether the serial is revoked; `apply` first writes the revoked serials and then looks at
-the notes. Whichever comes first, one of the two sees the other: no session slips through in between.
-"""
+"""`ssh.trust`: which certificates sshd refuses, and the end of the sessions they have opened."""
 
 from __future__ import annotations
 
@@ -18,16 +13,9 @@ from gpuaas_agent.handlers import sessions, ssh_files
 
 PROGRAM_TEXT = f"""#!/bin/sh
 # Made by the GPUaaS node agent. sshd runs it for every certificate: $1 is the user, $2 the certificate's serial.
-# Its parent is the sshd process that serves the connection for as long as it lasts.
 set -eu
-user=$1 serial=$2
-umask 077
-mkdir -p {ssh_files.SESSIONS}
-stat=$(cat "/proc/$PPID/stat")
-set -- ${{stat##*) }}
-echo "$serial ${{20}}" >"{ssh_files.SESSIONS}/.$PPID"
-mv "{ssh_files.SESSIONS}/.$PPID" "{ssh_files.SESSIONS}/$PPID"
-searched=0
+user=$1 serial=$2 opener=$2
+{sessions.NOTING}searched=0
 grep -qx "$serial" {ssh_files.REVOKED_SERIALS} || searched=$?
 [ "$searched" = 1 ] || exit 1
 exec cat "{ssh_files.PRINCIPALS}/$user"
@@ -64,10 +52,12 @@ def remove() -> list[str]:
 def apply(params: dict[str, Any]) -> dict[str, Any]:
     """Refuse exactly these serials from now on, and end what they have opened. Without allocations nothing is left."""
     serials = set(params["revoked_serials"])
-    if ssh_files.PRINCIPALS_PROGRAM.exists():
-        files.put(ssh_files.USER_CA, "".join(key + "\n" for key in params["user_ca_public_keys"]).encode(), 0o644)
-        _write(serials)
-    return {"revoked": len(serials), "sessions_ended": sessions.end(serials)}
+    with ssh_files.changing:
+        if ssh_files.PRINCIPALS_PROGRAM.exists():
+            files.put(ssh_files.USER_CA, "".join(key + "\n" for key in params["user_ca_public_keys"]).encode(), 0o644)
+            _write(serials)
+        ended = sessions.end({str(serial) for serial in serials}.__contains__)
+    return {"revoked": len(serials), "sessions_ended": ended}
 
 
 def _write(serials: set[int]) -> None:

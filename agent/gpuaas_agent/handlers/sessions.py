@@ -1,10 +1,16 @@
-"""SSH sessions by certificate serial, from the notes that the principals program leaves. Called by revocation."""
+"""SSH sessions by what opened them, from the notes that sshd's programs leave. Called by revocation, authorized_keys.
+
+sshd asks small programs of ours for the principals or the keys of a user. Each first notes which process serves whom
+and then reads what is allowed; the agent first writes what is allowed and then looks at the notes. Whichever comes
+first, one of the two sees the other: no session slips through in between.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuaas_agent import files, log
@@ -12,11 +18,19 @@ from gpuaas_agent.handlers import spec, ssh_files
 
 END_TIMEOUT_S = 4.0
 SCAN_INTERVAL_S = 0.02
+NOTING = f"""umask 077
+mkdir -p {ssh_files.SESSIONS}
+stat=$(cat "/proc/$PPID/stat")
+set -- ${{stat##*) }}
+echo "$opener ${{20}}" >"{ssh_files.SESSIONS}/.$PPID"
+mv "{ssh_files.SESSIONS}/.$PPID" "{ssh_files.SESSIONS}/$PPID"
+"""
+"""Shell: note $opener for the parent, the sshd process that serves the connection for as long as it lasts."""
 
 
-def end(serials: set[int]) -> int:
-    """End every session of these serials, what runs in it included; answers how many there were."""
-    found = [pid for pid, serial in noted().items() if serial in serials]
+def end(is_over: Callable[[str], bool]) -> int:
+    """End every session whose opener's time is over, what runs in it included; answers how many there were."""
+    found = [pid for pid, opener in noted().items() if is_over(opener)]
     for pid in found:
         _end_tree(pid)
         files.remove(ssh_files.SESSIONS / str(pid))
@@ -24,13 +38,13 @@ def end(serials: set[int]) -> int:
     return len(found)
 
 
-def noted() -> dict[int, int]:
-    """Living sshd processes and the serial each serves; notes of processes that are gone are removed."""
-    living: dict[int, int] = {}
+def noted() -> dict[int, str]:
+    """Living sshd processes and what opened each session; notes of processes that are gone are removed."""
+    living: dict[int, str] = {}
     for path in _notes():
-        serial, started = (files.read(path) or b"0 -").decode().split()
+        opener, started = (files.read(path) or b"- -").decode().split()
         if started == start_of(int(path.name)):
-            living[int(path.name)] = int(serial)
+            living[int(path.name)] = opener
         else:
             files.remove(path)
     return living

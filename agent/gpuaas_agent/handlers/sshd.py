@@ -1,25 +1,31 @@
-"""Makes sshd believe the platform's SSH authority, for users with a principal file only. Called by allocation."""
+"""Makes sshd believe the platform's SSH authority and people's keys, for users of allocations. Called by allocation."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from pathlib import Path
 
 from gpuaas_agent import commands, facts, files
-from gpuaas_agent.handlers import revocation, spec
-from gpuaas_agent.handlers.ssh_files import PRINCIPALS, TRUST, USER_CA
+from gpuaas_agent.handlers import revocation, spec, ssh_files, ssh_keys
+from gpuaas_agent.handlers.ssh_files import KEYS, KEYS_PROGRAM, PRINCIPALS, TRUST, USER_CA
 
 DROP_IN = Path("/etc/ssh/sshd_config.d/50-gpuaas.conf")
 RELOAD_DUE = TRUST / "reload-due"
 """There while the drop-in may differ from what sshd has loaded, so a crash in between costs no reload."""
 RELOAD_TIMEOUT_S = 15.0
+_configuring = threading.Lock()
+"""Apart from `ssh_files.changing`: a revocation does not wait for sshd to reload."""
 
 
-def drop_in_text() -> str:
-    lines = "".join(f"{name} {value}\n" for name, value in _settings().items())
-    return f"# Made by the GPUaaS node agent; removed with the node's last allocation.\n{lines}"
+def drop_in_text(users: list[str]) -> str:
+    lines = [f"{name} {value}" for name, value in _settings().items()]
+    # Last: a Match reaches to the end of its file, and no further.
+    lines += [f"Match User {','.join(sorted(users))}"]
+    lines += [f"    {name} {value}" for name, value in ssh_keys.settings().items()]
+    return "# Made by the GPUaaS node agent; removed with the node's last allocation.\n" + "\n".join([*lines, ""])
 
 
 def _settings() -> dict[str, str]:
@@ -31,49 +37,60 @@ def trust(user: str, principal: str, ca_public_keys: list[str]) -> None:
     """Admit certificates of this authority with this principal as this user; sshd reloads only if something changed."""
     if not DROP_IN.parent.is_dir():
         raise spec.HandlerError("sshd_missing", f"{DROP_IN.parent} is not there; is openssh-server installed?")
-    files.make_directory(PRINCIPALS, 0o755)
-    files.put(PRINCIPALS / user, principal.encode() + b"\n", 0o644)
-    revocation.prepare()
+    with ssh_files.changing:
+        files.make_directory(PRINCIPALS, 0o755)
+        files.put(PRINCIPALS / user, principal.encode() + b"\n", 0o644)
+        revocation.prepare()
+        ssh_keys.prepare()
+        files.put(USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
     # These files are read by sshd at every login, so only the drop-in needs a reload.
-    files.put(USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
-    if files.read(DROP_IN) == drop_in_text().encode() and files.read(RELOAD_DUE) is None:
-        return
-    files.write_atomic(RELOAD_DUE, b"", 0o600)
-    files.put(DROP_IN, drop_in_text().encode(), 0o644)
-    try:
-        _require_effective()
-        _reload()
-    except (spec.HandlerError, commands.CommandFailed):
-        # Taken back, so that no later restart of sshd meets a configuration it cannot use.
-        files.remove(DROP_IN)
-        raise
-    files.remove(RELOAD_DUE)
+    configure(user)
+
+
+def configure(user: str) -> None:
+    """Have sshd use what is there for the users of allocations, this one among them."""
+    with _configuring:
+        wanted = drop_in_text(_principals()).encode()
+        if files.read(DROP_IN) == wanted and files.read(RELOAD_DUE) is None:
+            return
+        files.write_atomic(RELOAD_DUE, b"", 0o600)
+        files.put(DROP_IN, wanted, 0o644)
+        try:
+            _require_effective(user)
+            _reload()
+        except (spec.HandlerError, commands.CommandFailed):
+            # Taken back, so that no later restart of sshd meets a configuration it cannot use.
+            files.remove(DROP_IN)
+            raise
+        files.remove(RELOAD_DUE)
 
 
 def distrust(user: str) -> list[str]:
-    """Take the user's principal away, and with the last one everything else; answers the paths that went."""
-    removed = [str(PRINCIPALS / user)] if files.remove(PRINCIPALS / user) else []
+    """Take the user's principal and keys away, and with the last user everything else; answers the paths that went."""
+    with ssh_files.changing:
+        removed = [str(path) for path in (PRINCIPALS / user, KEYS / user) if files.remove(path)]
     if _principals():
         return removed
-    if files.read(DROP_IN) is not None:
-        files.write_atomic(RELOAD_DUE, b"", 0o600)
-        files.remove(DROP_IN)
-        removed.append(str(DROP_IN))
-    if files.read(RELOAD_DUE) is not None:
-        _reload()
-        files.remove(RELOAD_DUE)
-    if files.remove(USER_CA):
-        removed.append(str(USER_CA))
-    removed += revocation.remove()
-    for directory in (PRINCIPALS, TRUST):
-        with contextlib.suppress(OSError):
-            directory.rmdir()
+    with _configuring:
+        if files.read(DROP_IN) is not None:
+            files.write_atomic(RELOAD_DUE, b"", 0o600)
+            files.remove(DROP_IN)
+            removed.append(str(DROP_IN))
+        if files.read(RELOAD_DUE) is not None:
+            _reload()
+            files.remove(RELOAD_DUE)
+    with ssh_files.changing:
+        removed += [str(path) for path in (USER_CA, KEYS_PROGRAM) if files.remove(path)]
+        removed += revocation.remove()
+        for directory in (PRINCIPALS, KEYS, TRUST):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
     return removed
 
 
 def ignored_settings(effective: str) -> list[str]:
     """Which of our settings sshd does not use, given the output of `sshd -T`; the first file that sets one wins."""
-    wanted = {name.lower(): value for name, value in _settings().items()}
+    wanted = {name.lower(): value for name, value in {**_settings(), **ssh_keys.settings()}.items()}
     pairs = [line.split(" ", 1) for line in effective.splitlines() if " " in line]
     used = {pair[0].lower(): pair[1].strip() for pair in pairs}
     return sorted(name for name, value in wanted.items() if used.get(name) != value)
@@ -90,9 +107,11 @@ def _principals() -> list[str]:
     return [path.name for path in PRINCIPALS.iterdir() if not path.name.startswith(".")]
 
 
-def _require_effective() -> None:
+def _require_effective(user: str) -> None:
     files.make_directory(Path("/run/sshd"), 0o755)
-    ignored = ignored_settings(commands.run(["sshd", "-T"]).decode())
+    # Complete, for sshd refuses to guess what a Match elsewhere in its configuration asks for.
+    somebody = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport={facts.SSH_PORT}"
+    ignored = ignored_settings(commands.run(["sshd", "-T", "-C", somebody]).decode())
     if ignored:
         message = f"sshd ignores {', '.join(ignored)} in {DROP_IN}: set elsewhere first, or the folder is not included"
         raise spec.HandlerError("sshd_ignores_drop_in", message)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import http.server
 import json
 import secrets
+import socket
 import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,13 @@ class Request:
     path: str
     headers: Mapping[str, str]
     body: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Queued:
+    task_id: str
+    envelope: dict[str, str]
+    is_urgent: bool
 
 
 class Problem(Exception):
@@ -70,12 +79,15 @@ class Platform:
         """By the digest they are asked for, which an attacker may not hold them to."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
+        self.keeps_connections = True
+        self.connections_made = 0
         self._directory = directory
         self._tls = tls
         self._address = address
         self._port = 0
-        self._queue: list[dict[str, str]] = []
+        self._queue: list[Queued] = []
         self._changed = threading.Condition()
+        self._open: set[socket.socket] = set()
         self._server: http.server.ThreadingHTTPServer | None = None
 
     @property
@@ -101,6 +113,19 @@ class Platform:
         if server is not None:
             server.shutdown()
             server.server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                # Not the TLS way, which would wait for the other side.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def serving(self, connection: socket.socket) -> Iterator[None]:
+        self.connections_made += 1
+        self._open.add(connection)
+        try:
+            yield
+        finally:
+            self._open.discard(connection)
 
     def until(self, condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Wait until the condition holds; checked whenever a request has been answered."""
@@ -127,9 +152,9 @@ class Platform:
         payload.update(changes)
         return self.sign(json.dumps(payload))
 
-    def deliver(self, envelope: dict[str, str]) -> None:
+    def deliver(self, envelope: dict[str, str], *, is_urgent: bool = False) -> None:
         with self._changed:
-            self._queue.append(envelope)
+            self._queue.append(Queued(json.loads(envelope["payload"])["task_id"], envelope, is_urgent))
             self._changed.notify_all()
 
     def forget_access_tokens(self) -> None:
@@ -157,7 +182,7 @@ class Platform:
         if path == "/node/v1/status":
             return {"heartbeat_interval_s": self.heartbeat_interval_s}
         if path == "/node/v1/tasks":
-            return {"task": self._next_task(request)}
+            return self._next_task(request)
         if path.startswith("/node/v1/agent-releases/"):
             return self._agent_release(path.split("/")[-1])
         return self._result(path.split("/")[-2], request)
@@ -199,25 +224,36 @@ class Platform:
             raise Problem(404, "not_found")
         return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
 
-    def _next_task(self, request: Request) -> dict[str, str] | None:
-        """The first of the queue; it stays there until its result is in."""
+    def _next_task(self, request: Request) -> dict[str, Any]:
+        """The first of the queue, or the first urgent one for a node that is busy; it stays until its result is in."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
+        busy_with = query.get("busy_with", [""])[0]
+
+        def found() -> list[Queued]:
+            return [task for task in self._queue if task.is_urgent or not busy_with] if self._server else []
+
+        def is_over() -> bool:
+            return self._server is None or bool(busy_with and all(task.task_id != busy_with for task in self._queue))
+
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._queue) or self._server is None, float(query["wait_s"][0]))
-            return self._queue[0] if self._queue and self._server is not None else None
+            self._changed.wait_for(lambda: bool(found()) or is_over(), float(query["wait_s"][0]))
+            return next(({"task": task.envelope, "is_urgent": task.is_urgent} for task in found()), {"task": None})
 
     def _result(self, task_id: str, request: Request) -> dict[str, Any]:
         status = self.refuse_result()
         if status is not None:
             raise Problem(status, "refused_by_the_test")
         with self._changed:
-            self._queue = [task for task in self._queue if json.loads(task["payload"])["task_id"] != task_id]
+            self._queue = [task for task in self._queue if task.task_id != task_id]
+            self._changed.notify_all()
         self.results.append((task_id, request.body))
         return {"task_id": task_id}
 
 
 def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if platform.keeps_connections else "HTTP/1.0"
+
         def do_GET(self) -> None:
             self._respond()
 
@@ -232,7 +268,8 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
 
         def handle(self) -> None:
             try:
-                super().handle()
+                with platform.serving(self.connection):
+                    super().handle()
             except OSError:
                 # The client went away or did not believe the certificate; the test sees it from the client's side.
                 self.close_connection = True
@@ -253,6 +290,7 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
                 status = problem.status
                 content = json.dumps({"code": problem.code, "message": "said by the test"}).encode()
             self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
             platform.announce()

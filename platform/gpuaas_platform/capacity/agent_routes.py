@@ -32,20 +32,28 @@ async def heartbeat(call: Call, tx: db.Tx, body: node.NodeStatusReport) -> node.
 
 @routes.flow(node.TASK_NEXT)
 async def next_task(call: Call, _: NoBody) -> node.NextTask:
-    node_id = call.caller.actor_id
+    node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
 
-    async def look() -> db.Row | None:
-        return await store.next_task(call.site.database.reader, node_id, clock.micros(call.site.clock()))
+    async def look() -> tuple[db.Row | None, bool]:
+        """The task, and whether it is enough to answer: the end of what the node was busy with is, too."""
+        now = clock.micros(call.site.clock())
+        found = await store.next_task(reader, node_id, now, urgent_only=bool(busy_with))
+        if found is None and busy_with:
+            return None, not await store.is_queued(reader, node_id, busy_with)
+        return found, found is not None
 
-    row = await call.site.hub.poll(nodes.tasks_topic(node_id), call.query.wait_s, look, lambda found: found is not None)
+    topic = nodes.tasks_topic(node_id)
+    row, _is_enough = await call.site.hub.poll(topic, call.query.wait_s, look, lambda found: found[1])
     if row is None:
         return node.NextTask(task=None)
-    return node.NextTask(task=node.SignedTask(payload=row["payload"], signature=row["signature"]))
+    signed = node.SignedTask(payload=row["payload"], signature=row["signature"])
+    return node.NextTask(task=signed, is_urgent=bool(row["is_urgent"]))
 
 
 @routes.write(node.TASK_RESULT)
 async def task_result(call: Call, tx: db.Tx, body: node.TaskResult) -> node.TaskReceipt:
     await allocation_tasks.task_ended(tx, call, call.params["task_id"], body)
+    tx.wake(nodes.tasks_topic(call.caller.actor_id))
     return node.TaskReceipt(task_id=call.params["task_id"])
 
 

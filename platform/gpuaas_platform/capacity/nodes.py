@@ -13,7 +13,7 @@ from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
 from gpuaas_contract.event_types import NodeChanged
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.capacity import node_rules, node_store, store
+from gpuaas_platform.capacity import node_hearing, node_rules, node_store, store
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import token_store
 from gpuaas_platform.kit import clock, db, ids
@@ -88,11 +88,10 @@ async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, Any]) -> None
 
 
 async def mark_lost(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Age is measured from our receipt: a node's own clock can be wrong. Nobody is lost before this process could
-    have heard them for long enough: after a start or a pause of our own, every node was silent."""
+    """Age is measured from our receipt: a node's own clock can be wrong. Nobody is lost before the platform could have
+    heard them for long enough."""
     settings = site.settings
-    pause_s_max = settings.heartbeat_interval_s + 2 * settings.sweep_interval_s
-    if site.uptime.note(origin.now, pause_s_max) < settings.node_lost_after_s:
+    if await node_hearing.note(tx, site, origin.now) < settings.node_lost_after_s:
         return
     silent_since = clock.micros(origin.now - datetime.timedelta(seconds=settings.node_lost_after_s))
     silent = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"

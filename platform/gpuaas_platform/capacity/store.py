@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_contract.capacity import Allocation, AllocationQuery, Node, NodeQuery
+from gpuaas_contract.node import URGENT_TASKS
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -32,6 +33,15 @@ ALLOCATIONS = Table(
     release_retry_at=lambda allocation: clock.micros(allocation.release_retry_at or clock.EPOCH),
 )
 _RETRIED_AT_ONCE = 100
+_IS_URGENT = f"type IN ({', '.join(repr(kind) for kind in sorted(URGENT_TASKS))})"
+_READY_TASKS = f"""
+    SELECT payload, signature, {_IS_URGENT} AS is_urgent FROM node_tasks task
+    WHERE node_id = $1 AND state = 'queued' AND expires_at > $2
+    AND NOT EXISTS (SELECT 1 FROM node_tasks earlier
+                    WHERE earlier.node_id = $1 AND earlier.state = 'queued' AND earlier.expires_at > $2
+                    AND earlier.subject_id = task.subject_id AND earlier.task_id < task.task_id)"""  # noqa: S608
+_NEXT_TASK = f"{_READY_TASKS} ORDER BY is_urgent DESC, task_id LIMIT 1"
+_NEXT_URGENT_TASK = f"{_READY_TASKS} AND {_IS_URGENT} ORDER BY task_id LIMIT 1"
 
 
 def node_filter(query: NodeQuery) -> tuple[str, list[Any]]:
@@ -135,13 +145,14 @@ async def add_task(
     )
 
 
-async def next_task(reader: db.Reader, node_id: str, now: int) -> db.Row | None:
-    return await reader.one(
-        """SELECT payload, signature FROM node_tasks
-           WHERE node_id = $1 AND state = 'queued' AND expires_at > $2 ORDER BY task_id LIMIT 1""",
-        node_id,
-        now,
-    )
+async def next_task(reader: db.Reader, node_id: str, now: int, *, urgent_only: bool) -> db.Row | None:
+    """The urgent ones first. What is about one subject keeps its order: nothing overtakes what it builds on."""
+    return await reader.one(_NEXT_URGENT_TASK if urgent_only else _NEXT_TASK, node_id, now)
+
+
+async def is_queued(reader: db.Reader, node_id: str, task_id: str) -> bool:
+    found = await task(reader, task_id)
+    return found is not None and found["node_id"] == node_id and found["state"] == "queued"
 
 
 async def task(reader: db.Reader, task_id: str) -> db.Row | None:

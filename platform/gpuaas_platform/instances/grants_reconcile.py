@@ -9,6 +9,7 @@ from gpuaas_contract.operations import Operation
 
 from gpuaas_platform.access import grants_store, revoking
 from gpuaas_platform.call import Origin, Site, system_origin
+from gpuaas_platform.capacity import node_hearing
 from gpuaas_platform.capacity import store as capacity_store
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity import store as identity_store
@@ -19,11 +20,11 @@ from gpuaas_platform.record import service as record
 
 TOPIC = "grants"
 _LEASES_COUNT_AFTER_S = 60.0
-"""The longest lease: a process that has been awake for less may have missed its heartbeat."""
+"""The longest lease: a platform that has listened for less may have missed its heartbeat."""
 
 
 async def sweep(site: Site) -> None:
-    looking = _look(site, site.database.reader)
+    looking = await _look(site, site.database.reader)
     over = [found for found in await grants_store.active(site.database.reader) if await looking.why_over(found)]
     if over:
         await site.database.write(functools.partial(_end_all, site, over))
@@ -32,7 +33,7 @@ async def sweep(site: Site) -> None:
 
 async def _end_all(site: Site, seen: Sequence[MachineGrant], tx: db.Tx) -> None:
     """Looks again: meanwhile one may have ended, or stand again."""
-    origin, looking = system_origin(site.clock()), _look(site, tx)
+    origin, looking = system_origin(site.clock()), await _look(site, tx)
     nodes = set[str]()
     for grant_id in [found.grant_id for found in seen]:
         present = await grants_store.GRANTS.get(tx, grant_id)
@@ -57,10 +58,9 @@ async def _end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> N
     )
 
 
-def _look(site: Site, reader: db.Reader) -> "_Look":
-    settings = site.settings
-    pause_s_max = settings.heartbeat_interval_s + 2 * settings.sweep_interval_s
-    return _Look(site, reader, site.uptime.note(site.clock(), pause_s_max) >= _LEASES_COUNT_AFTER_S)
+async def _look(site: Site, reader: db.Reader) -> "_Look":
+    heard_s = await node_hearing.so_far_s(reader, site, site.clock())
+    return _Look(site, reader, heard_s >= _LEASES_COUNT_AFTER_S)
 
 
 @dataclass

@@ -1,0 +1,121 @@
+"""Urgent tasks are done beside long ones: a real download that does not come to its end, and what happens meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuaas_agent import config, identity, journal, keys, polling, tasks, wire
+from gpuaas_agent.handlers import artifact, spec
+from gpuaas_agent.testing import platform as testing_platform
+
+CONTENT = b"x" * 1000
+FETCH = {"delivery_id": "dlv_1", "token": "secret", "size_bytes": len(CONTENT)}
+DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+
+
+class Node:
+    """An agent's poller with its two threads, a handler that downloads and one that counts."""
+
+    def __init__(self, directory: Path, platform: testing_platform.Platform) -> None:
+        self.platform, self.stop, state = platform, threading.Event(), directory / "state"
+        state.mkdir()
+        settings = config.Config(directory / "agent.json", platform.url, "", platform.enrolment_token, "gpu-1")
+        settings.path.write_text(json.dumps({"token": platform.enrolment_token}))
+        (state / "task.pem").write_text(keys.public_key_pem(platform.task_key))
+        server = wire.Server(platform.url, None)
+        self.node_id = identity.enrol(server, settings, state, dict, self.stop)
+        session = identity.Session(server, self.node_id, state / "key.pem")
+        self.counted = 0
+        handlers = {
+            "artifact.fetch": spec.Handler(
+                dict.fromkeys((*FETCH, "digest"), bool), lambda params: artifact.fetch(params, server, directory)
+            ),
+            "test.count": spec.Handler({}, self._count),
+        }
+        self.worker = tasks.Worker(session, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
+        poller = polling.Poller(self.worker)
+        for loop in (poller.run, poller.work):
+            threading.Thread(target=loop, daemon=True).start()
+
+    def tell(self, task_id: str, kind: str, params: dict[str, Any] | None = None, *, is_urgent: bool = False) -> None:
+        envelope = self.platform.task(self.node_id, kind, params, task_id=task_id)
+        self.platform.deliver(envelope, is_urgent=is_urgent)
+
+    def done(self) -> list[str]:
+        return [task_id for task_id, _ in self.platform.results]
+
+    def _count(self, _params: dict[str, Any]) -> dict[str, Any]:
+        self.counted += 1
+        return {}
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
+    started = testing_platform.Platform(tmp_path)
+    started.artifacts["dlv_1"] = ("secret", CONTENT)
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def let_through(platform: testing_platform.Platform) -> Iterator[threading.Event]:
+    """Until it is set, the platform has taken the request for the content and sends nothing."""
+    event = threading.Event()
+
+    def hold_back(request: testing_platform.Request) -> None:
+        if "/artifact-content/" in request.path:
+            event.wait()
+
+    platform.before_answer = hold_back
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def node(tmp_path: Path, platform: testing_platform.Platform, let_through: threading.Event) -> Iterator[Node]:
+    """Its first task is a download that hangs."""
+    made = Node(tmp_path, platform)
+    made.tell("task_long", "artifact.fetch", {**FETCH, "digest": DIGEST})
+    platform.until(lambda: bool(platform.seen("GET", "/artifact-content/")))
+    yield made
+    made.stop.set()
+    let_through.set()
+    assert made.worker.running.all_ended(testing_platform.CALL_TIMEOUT_S)
+
+
+def test_urgent_tasks_are_done_while_a_download_hangs_and_each_once(
+    platform: testing_platform.Platform, node: Node, let_through: threading.Event
+) -> None:
+    for number in range(3):
+        node.tell(f"task_{number}", "test.count", is_urgent=True)
+        platform.until(lambda wanted=number + 1: len(node.done()) == wanted)  # type: ignore[misc]
+    assert node.done() == ["task_0", "task_1", "task_2"]
+    let_through.set()
+    platform.until(lambda: "task_long" in node.done())
+    assert (len(node.done()), node.counted) == (4, 3)
+    assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"] * 4
+
+
+def test_the_next_ordinary_task_waits_for_the_long_one_and_begins_when_it_has_ended(
+    platform: testing_platform.Platform, node: Node, let_through: threading.Event
+) -> None:
+    node.tell("task_next", "test.count")
+    platform.until(lambda: bool(platform.seen("GET", "busy_with=task_long")))
+    node.tell("task_urgent", "test.count", is_urgent=True)
+    platform.until(lambda: bool(node.done()))
+    let_through.set()
+    platform.until(lambda: len(node.done()) == 3)
+    assert node.done() == ["task_urgent", "task_long", "task_next"]
+
+
+def test_an_agent_that_stops_waits_for_every_handler_that_runs(node: Node, let_through: threading.Event) -> None:
+    assert not node.worker.running.all_ended(0)
+    let_through.set()
+    assert node.worker.running.all_ended(testing_platform.CALL_TIMEOUT_S)

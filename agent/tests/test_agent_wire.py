@@ -1,0 +1,105 @@
+"""The agent's connections: kept while the platform keeps them, replaced without a word when it does not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuaas_agent import wire
+from gpuaas_agent.testing import openssl
+from gpuaas_agent.testing import platform as testing_platform
+
+CALLS = 5
+
+
+@pytest.fixture(params=["plain", "tls"])
+def platform(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[testing_platform.Platform]:
+    authority = openssl.make_authority(tmp_path, "authority")
+    tls = openssl.make_server_certificate(tmp_path, authority, "127.0.0.1") if request.param == "tls" else None
+    started = testing_platform.Platform(tmp_path, tls=tls, ca_pem=authority.pem)
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def server(platform: testing_platform.Platform) -> wire.Server:
+    plain = platform.url.startswith("http:")
+    return wire.Server(platform.url, None) if plain else wire.verified(platform.url, platform.ca_pem)
+
+
+def ask(server: wire.Server, times: int = 1) -> None:
+    for _ in range(times):
+        assert "task_public_key_pem" in server.call("GET", "/node/v1/trust")
+
+
+def test_many_calls_share_one_connection_refusals_included(
+    platform: testing_platform.Platform, server: wire.Server
+) -> None:
+    ask(server, CALLS)
+    with pytest.raises(wire.Rejected):
+        server.call("GET", "/node/v1/status")
+    ask(server, CALLS)
+    assert platform.connections_made == 1
+
+
+def test_a_platform_that_was_restarted_is_reached_again_without_an_error(
+    platform: testing_platform.Platform, server: wire.Server
+) -> None:
+    ask(server)
+    platform.stop()
+    platform.start()
+    ask(server, CALLS)
+    assert platform.connections_made == 2
+
+
+def test_a_platform_that_closes_after_every_answer_is_no_obstacle(
+    platform: testing_platform.Platform, server: wire.Server
+) -> None:
+    platform.stop()
+    platform.keeps_connections = False
+    platform.start()
+    ask(server, CALLS)
+    assert platform.connections_made == CALLS
+
+
+def test_every_thread_has_a_connection_of_its_own(platform: testing_platform.Platform, server: wire.Server) -> None:
+    loops = [threading.Thread(target=ask, args=(server, CALLS)) for _ in range(3)]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join()
+    assert len(platform.seen("GET", "/trust")) == 3 * CALLS
+    assert platform.connections_made == 3
+
+
+def test_what_is_left_of_an_answer_is_never_read_as_the_next_one(
+    platform: testing_platform.Platform, server: wire.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as limited:
+        limited.setattr(wire, "ANSWER_BYTES_MAX", 10)
+        with pytest.raises(wire.Unreachable):
+            server.call("GET", "/node/v1/trust")
+    ask(server)
+    assert platform.connections_made == 2
+
+
+def test_a_request_that_was_cut_off_on_a_new_connection_is_the_callers_to_repeat(
+    platform: testing_platform.Platform, server: wire.Server
+) -> None:
+    platform.before_answer = lambda request: platform.stop()
+    with pytest.raises(wire.Unreachable):
+        server.call("GET", "/node/v1/trust")
+    assert len(platform.seen("GET", "/trust")) == 1
+
+
+def test_a_download_has_a_connection_of_its_own_that_ends_with_it(
+    platform: testing_platform.Platform, server: wire.Server
+) -> None:
+    platform.artifacts["dlv_1"] = ("secret", b"x" * 10)
+    ask(server)
+    assert b"".join(server.download("/api/v1/artifact-content/dlv_1", "secret")) == b"x" * 10
+    ask(server)
+    assert platform.connections_made == 2

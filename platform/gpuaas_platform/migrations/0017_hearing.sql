@@ -1,0 +1,1 @@
+CREATE TABLE node_hearing (place INTEGER PRIMARY KEY, since BIGINT NOT NULL, noted_at BIGINT NOT NULL)
