@@ -1,14 +1,15 @@
-"""Where the agent starts: arguments, configuration, trust, enrolment, then two loops until SIGTERM or a successor."""
+"""Where the agent starts: arguments, configuration, trust, enrolment, then its loops until SIGTERM or a successor."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     me = {"agent_sha256": archive.sha256()}
     if flags.trial:
         return prove(worker, {**me, "trial": True})
-    status = serve(worker, me)
+    status = serve(worker, me, beside=[fetcher(worker, flags.state)])
     if archive.sha256() != me["agent_sha256"]:
         os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the successor keeps our process id
     return status
@@ -70,6 +71,12 @@ def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop
     session = identity.Session(server, node_id, state / "key.pem")
     record = journal.Journal(state / "tasks")
     return tasks.Worker(session, record, state / "task.pem", handlers.known_to(session, archive), stop)
+
+
+def fetcher(worker: tasks.Worker, state: Path) -> tasks.Worker:
+    """Beside the worker, with a journal of its own. Nobody waits for it at the end: it leaves nothing half done."""
+    record = journal.Journal(state / "content-tasks")
+    return dataclasses.replace(worker, history=record, lane="content", working=threading.Lock())
 
 
 def prove(worker: tasks.Worker, me: dict[str, Any]) -> int:
@@ -92,13 +99,15 @@ def serve(
     me: dict[str, Any],
     heard: Callable[[], None] = lambda: None,
     ended: threading.Event | None = None,
+    beside: Sequence[tasks.Worker] = (),
 ) -> int:
-    """Run both loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
+    """Run the loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
     ended = ended or threading.Event()
     session, stop = worker.session, worker.stop
     threading.excepthook = _log_broken_loop
     _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
-    _start("tasks", worker.run, ended)
+    for each in (worker, *beside):
+        _start(f"{each.lane} tasks", each.run, ended)
     log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
     try:
         ended.wait()

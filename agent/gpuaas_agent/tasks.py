@@ -1,4 +1,4 @@
-"""The task loop: pull, verify, decide, run, record, post. Runs in its own thread, started by main."""
+"""The task loop: pull, verify, decide, run, record, post. One per lane, each in its own thread, started by main."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Worker:
     task_public_key: Path
     handlers: Mapping[str, spec.Handler]
     stop: threading.Event
+    lane: str = "control"
+    """Which tasks it asks for: content is fetched beside the rest, so that nothing waits for a download."""
     on_trial: bool = False
     """A worker on trial looks at the queue and leaves every task where it is."""
     heard: Callable[[], None] = lambda: None
@@ -73,7 +75,8 @@ class Worker:
         started_s = time.monotonic()
         wait_s = 0 if self.on_trial else POLL_WAIT_S
         try:
-            answer = self.session.call("GET", f"/node/v1/tasks?wait_s={wait_s}", timeout_s=POLL_TIMEOUT_S)
+            path = f"/node/v1/tasks?lane={self.lane}&wait_s={wait_s}"
+            answer = self.session.call("GET", path, timeout_s=POLL_TIMEOUT_S)
         except wire.WireError as error:
             log.event("no tasks to be had, trying again", level="warning", error=str(error))
             return False

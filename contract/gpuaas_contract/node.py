@@ -51,8 +51,13 @@ class HeartbeatAnswer(Wire):
     heartbeat_interval_s: float
 
 
+TaskLane = Literal["all", "control", "content"]
+"""Fetching content takes minutes and goes beside everything else, which must not wait for it."""
+
+
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
+    lane: TaskLane = "all"
 
 
 class SignedTask(Wire):

@@ -64,8 +64,9 @@ class Platform:
         self.public_keys: dict[str, str] = {}
         self.access_tokens: dict[str, str] = {}
         self.results: list[tuple[str, dict[str, Any]]] = []
-        self.artifacts: dict[str, tuple[str, bytes]] = {}
-        """Token and content by delivery."""
+        self.artifacts: dict[str, bytes] = {}
+        """By placement."""
+        self.artifact_refusal: Problem | None = None
         self.agent_releases: dict[str, bytes] = {}
         """By the digest they are asked for, which an attacker may not hold them to."""
         self.before_answer: Callable[[Request], None] = lambda request: None
@@ -147,8 +148,6 @@ class Platform:
 
     def _route(self, request: Request) -> dict[str, Any] | bytes:
         path = urllib.parse.urlsplit(request.path).path
-        if path.startswith("/api/v1/artifact-content/"):
-            return self._artifact(path.split("/")[-1], request)
         public = {"/node/v1/trust": self._trust, "/node/v1/enrol": self._enrol, "/node/v1/token": self._token}
         if path in public:
             return public[path](request)
@@ -158,6 +157,8 @@ class Platform:
             return {"heartbeat_interval_s": self.heartbeat_interval_s}
         if path == "/node/v1/tasks":
             return {"task": self._next_task(request)}
+        if path.startswith("/node/v1/artifact-content/"):
+            return self._artifact(path.split("/")[-1])
         if path.startswith("/node/v1/agent-releases/"):
             return self._agent_release(path.split("/")[-1])
         return self._result(path.split("/")[-2], request)
@@ -188,11 +189,12 @@ class Platform:
     def _caller(self, request: Request) -> str | None:
         return self.access_tokens.get(request.headers.get("Authorization", "").replace("Bearer ", ""))
 
-    def _artifact(self, delivery_id: str, request: Request) -> bytes:
-        token, content = self.artifacts.get(delivery_id, ("", b""))
-        if not token or request.headers.get("Authorization") != f"Bearer {token}":
+    def _artifact(self, placement_id: str) -> bytes:
+        if self.artifact_refusal is not None:
+            raise self.artifact_refusal
+        if placement_id not in self.artifacts:
             raise Problem(404, "not_found")
-        return content
+        return self.artifacts[placement_id]
 
     def _agent_release(self, sha256: str) -> dict[str, Any]:
         if sha256 not in self.agent_releases:
@@ -200,11 +202,16 @@ class Platform:
         return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
 
     def _next_task(self, request: Request) -> dict[str, str] | None:
-        """The first of the queue; it stays there until its result is in."""
+        """The first of the lane's queue; it stays there until its result is in."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
+        is_content = query["lane"] == ["content"]
+
+        def waiting() -> list[dict[str, str]]:
+            return [task for task in self._queue if _is_fetch(task) == is_content]
+
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._queue) or self._server is None, float(query["wait_s"][0]))
-            return self._queue[0] if self._queue and self._server is not None else None
+            self._changed.wait_for(lambda: bool(waiting()) or self._server is None, float(query["wait_s"][0]))
+            return waiting()[0] if waiting() and self._server is not None else None
 
     def _result(self, task_id: str, request: Request) -> dict[str, Any]:
         status = self.refuse_result()
@@ -214,6 +221,14 @@ class Platform:
             self._queue = [task for task in self._queue if json.loads(task["payload"])["task_id"] != task_id]
         self.results.append((task_id, request.body))
         return {"task_id": task_id}
+
+
+def _is_fetch(envelope: dict[str, str]) -> bool:
+    """What no test can read is not content."""
+    try:
+        return bool(json.loads(envelope["payload"])["type"] == "artifact.fetch")
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:

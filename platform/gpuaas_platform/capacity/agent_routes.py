@@ -32,12 +32,12 @@ async def heartbeat(call: Call, tx: db.Tx, body: node.NodeStatusReport) -> node.
 
 @routes.flow(node.TASK_NEXT)
 async def next_task(call: Call, _: NoBody) -> node.NextTask:
-    node_id = call.caller.actor_id
+    node_id, site = call.caller.actor_id, call.site
 
     async def look() -> db.Row | None:
-        return await store.next_task(call.site.database.reader, node_id, clock.micros(call.site.clock()))
+        return await store.next_task(site.database.reader, node_id, call.query.lane, clock.micros(site.clock()))
 
-    row = await call.site.hub.poll(nodes.tasks_topic(node_id), call.query.wait_s, look, lambda found: found is not None)
+    row = await site.hub.poll(nodes.tasks_topic(node_id), call.query.wait_s, look, lambda found: found is not None)
     if row is None:
         return node.NextTask(task=None)
     return node.NextTask(task=node.SignedTask(payload=row["payload"], signature=row["signature"]))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_contract.capacity import Allocation, AllocationQuery, Node, NodeQuery
+from gpuaas_contract.node import TaskLane
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -135,12 +136,14 @@ async def add_task(
     )
 
 
-async def next_task(reader: db.Reader, node_id: str, now: int) -> db.Row | None:
+async def next_task(reader: db.Reader, node_id: str, lane: TaskLane, now: int) -> db.Row | None:
     return await reader.one(
         """SELECT payload, signature FROM node_tasks
-           WHERE node_id = $1 AND state = 'queued' AND expires_at > $2 ORDER BY task_id LIMIT 1""",
+           WHERE node_id = $1 AND state = 'queued' AND expires_at > $2
+           AND ($3 = 'all' OR (type = 'artifact.fetch') = ($3 = 'content')) ORDER BY task_id LIMIT 1""",
         node_id,
         now,
+        lane,
     )
 
 
@@ -153,6 +156,13 @@ async def task(reader: db.Reader, task_id: str) -> db.Row | None:
 async def end_task(tx: db.Tx, task_id: str, state: str, result: str) -> None:
     await tx.run("UPDATE node_tasks SET state = $2, result = $3 WHERE task_id = $1", task_id, state, result)
     tx.wake(task_topic(task_id))
+
+
+async def withdraw_task(tx: db.Tx, node_id: str, subject_id: str) -> None:
+    """Whatever this node was to do about it is not wanted any more."""
+    wanted = "SELECT task_id FROM node_tasks WHERE node_id = $1 AND state = 'queued' AND subject_id = $2"
+    for task in await tx.all(wanted, node_id, subject_id):
+        await end_task(tx, task["task_id"], "expired", "")
 
 
 def task_topic(task_id: str) -> str:
