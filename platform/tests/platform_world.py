@@ -75,6 +75,13 @@ class FakeClock:
         self.now += datetime.timedelta(seconds=seconds)
 
 
+class RealClock(FakeClock):
+    """Controllers and agents have the time of day."""
+
+    def __call__(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC)
+
+
 @dataclass
 class Node:
     node_id: str

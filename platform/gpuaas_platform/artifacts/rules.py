@@ -159,7 +159,8 @@ def arrived(placement: ArtifactPlacement, result: TaskResult, now: datetime.date
     path = result.result.get("path")
     if result.status == "succeeded" and isinstance(path, str):
         return msgspec.structs.replace(placement, state="placed", path=path, ended_at=now)
-    return missed(placement, result.error or TaskError(code=result.status, message="The node gave no reason."), now)
+    silence = TaskError(code="no_reason", message="The node said neither where it lies nor why it does not.")
+    return missed(placement, result.error or silence, now)
 
 
 def missed(placement: ArtifactPlacement, error: TaskError, now: datetime.datetime) -> ArtifactPlacement:
