@@ -43,7 +43,7 @@ _ONLY_BY_SECRET = {
     "node.enrol",
     "ssh_key.delete",
 }
-"""Whoever they let through brings a secret of their own, or names a session, hold, key or placement of their own; others
+"""Whoever they let through brings a secret of their own, or names a session, hold, key or placement of theirs; others
 do."""
 
 
