@@ -164,6 +164,17 @@ def test_a_release_takes_its_own_content_and_leaves_the_folders_as_they_were(hos
     assert list((host.folder / "lib").iterdir()) == []
 
 
+def test_a_release_follows_no_link_that_a_tenant_put_in_place_of_the_folder(host: Host) -> None:
+    elsewhere = host.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    artifact.ARTIFACTS.mkdir(parents=True)
+    (artifact.ARTIFACTS / "alloc_1").symlink_to(elsewhere)
+    assert artifact.remove("alloc_1") == []
+    assert (elsewhere / "kept").exists()
+    assert list((host.folder / "lib").iterdir()) == []
+
+
 def test_a_release_in_the_middle_of_a_download_leaves_nothing(host: Host) -> None:
     def release(request: testing_platform.Request) -> None:
         if "/artifact-content/" in request.path:

@@ -51,8 +51,9 @@ class HeartbeatAnswer(Wire):
     heartbeat_interval_s: float
 
 
+FETCH_TASK = "artifact.fetch"
 TaskLane = Literal["all", "control", "content"]
-"""Fetching content takes minutes and goes beside everything else, which must not wait for it."""
+"""Fetching content can take minutes and goes beside everything else, which must not wait for it."""
 
 
 class TaskQuery(Query):

@@ -4,12 +4,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import agents, capacity, errors, node, registry
+from gpuaas_contract import agents, artifacts, capacity, errors, node, registry
 from gpuaas_contract.endpoint import Endpoint
 from platform_world import Node, World
 
-NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (node.STATUS, node.TASK_NEXT, node.TASK_RESULT, node.AGENT_FILE)
-"""Whoever adds a route for nodes says here what it can reach."""
+NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (
+    node.STATUS,
+    node.TASK_NEXT,
+    node.TASK_RESULT,
+    node.AGENT_FILE,
+    artifacts.PLACED_CONTENT_GET,
+)
+"""Whoever adds a route for nodes says here what it can reach. Bytes placed for another: `test_artifact_placements`."""
 
 
 async def snapshot(world: World, found: Node) -> tuple[capacity.Node, list[agents.NodeTask], list[str]]:

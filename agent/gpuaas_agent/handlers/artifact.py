@@ -7,13 +7,12 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import files, identity, wire
-from gpuaas_agent.handlers import owners, spec
+from gpuaas_agent.handlers import accounts, owners, spec
 
 ARTIFACTS = Path("/var/lib/gpuaas/artifacts")
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -36,10 +35,9 @@ def remove(allocation_id: str) -> list[str]:
     """Take away all that was brought for an allocation; the files that went."""
     folder = ARTIFACTS / allocation_id
     with CHANGING:
-        if not folder.is_dir():
-            return []
-        removed = sorted(str(path) for path in folder.rglob("*") if not path.is_dir())
-        shutil.rmtree(folder)
+        found = () if folder.is_symlink() else folder.rglob("*")
+        removed = sorted(str(path) for path in found if not path.is_dir())
+        accounts.remove_tree(folder)
         with contextlib.suppress(OSError):
             ARTIFACTS.rmdir()
             ARTIFACTS.parent.rmdir()

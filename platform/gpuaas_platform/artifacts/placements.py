@@ -20,8 +20,6 @@ from gpuaas_platform.call import Call, CutOff, Origin, Site, Source, system_orig
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.record import service as record
 
-TASK = "artifact.fetch"
-
 
 async def begin(
     tx: db.Tx, call: Call, artifact: Artifact, allocation: Allocation, body: PlaceArtifact

@@ -3,7 +3,7 @@
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
-from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.node import FETCH_TASK, TaskError, TaskResult
 
 from gpuaas_platform.artifacts import placements
 from gpuaas_platform.call import Call, Origin
@@ -31,7 +31,7 @@ async def expire_tasks(tx: db.Tx, origin: Origin) -> None:
 
 
 async def _apply(tx: db.Tx, origin: Origin, task: db.Row, result: TaskResult) -> None:
-    if task["type"] == placements.TASK:
+    if task["type"] == FETCH_TASK:
         await placements.ended(tx, origin, task["subject_id"], result)
         return
     allocation = await store.ALLOCATIONS.get(tx, task["subject_id"])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_contract.capacity import Allocation, AllocationQuery, Node, NodeQuery
-from gpuaas_contract.node import TaskLane
+from gpuaas_contract.node import FETCH_TASK, TaskLane
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -140,10 +140,11 @@ async def next_task(reader: db.Reader, node_id: str, lane: TaskLane, now: int) -
     return await reader.one(
         """SELECT payload, signature FROM node_tasks
            WHERE node_id = $1 AND state = 'queued' AND expires_at > $2
-           AND ($3 = 'all' OR (type = 'artifact.fetch') = ($3 = 'content')) ORDER BY task_id LIMIT 1""",
+           AND ($3 = 'all' OR (type = $4) = ($3 = 'content')) ORDER BY task_id LIMIT 1""",
         node_id,
         now,
         lane,
+        FETCH_TASK,
     )
 
 

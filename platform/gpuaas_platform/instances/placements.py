@@ -1,6 +1,7 @@
 """Put an artifact on a machine, for a controller that may enter it. `artifacts` keeps the record, the node fetches."""
 
 from gpuaas_contract.artifacts import ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.node import FETCH_TASK
 
 from gpuaas_platform.access import rules as access_rules
 from gpuaas_platform.artifacts import placements
@@ -34,5 +35,5 @@ async def _queue(tx: db.Tx, call: Call, placement: ArtifactPlacement, user: str)
         "mode": placement.mode,
     }
     ttl_s = int((placement.expires_at - call.now).total_seconds())
-    about = (placement.node_id, placements.TASK, placement.placement_id)
+    about = (placement.node_id, FETCH_TASK, placement.placement_id)
     await nodes.queue_task(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)
