@@ -8,7 +8,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,17 @@ class Session:
                 raise
         self._discard(token)
         return self.server.call(method, path, body, token=self._current_token(), **options)
+
+    def download(self, path: str) -> Generator[bytes, None, None]:
+        """The answer's bytes as they come. A token that no longer counts is dropped: asking again brings a new one."""
+        token = self._current_token()
+        try:
+            yield from self.server.download(path, token)
+        except wire.Rejected as error:
+            if error.status != 401:
+                raise
+            self._discard(token)
+            raise wire.Unreachable(str(error)) from error
 
     def _current_token(self) -> str:
         with self._lock:

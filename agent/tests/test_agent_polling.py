@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import threading
@@ -11,12 +12,18 @@ from typing import Any
 
 import pytest
 from gpuaas_agent import config, identity, journal, keys, polling, tasks, wire
-from gpuaas_agent.handlers import artifact, spec
+from gpuaas_agent.handlers import artifact, owners, spec
 from gpuaas_agent.testing import platform as testing_platform
 
 CONTENT = b"x" * 1000
-FETCH = {"delivery_id": "dlv_1", "token": "secret", "size_bytes": len(CONTENT)}
-DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+FETCH = {
+    "placement_id": "plc_1",
+    "allocation_id": "alloc_1",
+    "user": getpass.getuser(),
+    "mode": "0644",
+    "digest": "sha256:" + hashlib.sha256(CONTENT).hexdigest(),
+    "size_bytes": len(CONTENT),
+}
 
 
 class Node:
@@ -33,9 +40,7 @@ class Node:
         session = identity.Session(server, self.node_id, state / "key.pem")
         self.counted = 0
         handlers = {
-            "artifact.fetch": spec.Handler(
-                dict.fromkeys((*FETCH, "digest"), bool), lambda params: artifact.fetch(params, server, directory)
-            ),
+            "artifact.fetch": spec.Handler(dict.fromkeys(FETCH, bool), lambda params: artifact.fetch(params, session)),
             "test.count": spec.Handler({}, self._count),
         }
         self.worker = tasks.Worker(session, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
@@ -58,7 +63,7 @@ class Node:
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
     started = testing_platform.Platform(tmp_path)
-    started.artifacts["dlv_1"] = ("secret", CONTENT)
+    started.artifacts["plc_1"] = CONTENT
     started.start()
     yield started
     started.stop()
@@ -79,10 +84,19 @@ def let_through(platform: testing_platform.Platform) -> Iterator[threading.Event
 
 
 @pytest.fixture
-def node(tmp_path: Path, platform: testing_platform.Platform, let_through: threading.Event) -> Iterator[Node]:
+def node(
+    tmp_path: Path,
+    platform: testing_platform.Platform,
+    let_through: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Node]:
     """Its first task is a download that hangs."""
+    monkeypatch.setattr(artifact, "ARTIFACTS", tmp_path / "artifacts")
+    monkeypatch.setattr(owners, "CLAIMS", tmp_path / "claims")
+    owners.CLAIMS.mkdir()
+    (owners.CLAIMS / getpass.getuser()).write_text("alloc_1\n")
     made = Node(tmp_path, platform)
-    made.tell("task_long", "artifact.fetch", {**FETCH, "digest": DIGEST})
+    made.tell("task_long", "artifact.fetch", FETCH)
     platform.until(lambda: bool(platform.seen("GET", "/artifact-content/")))
     yield made
     made.stop.set()

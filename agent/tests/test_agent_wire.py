@@ -98,8 +98,9 @@ def test_a_request_that_was_cut_off_on_a_new_connection_is_the_callers_to_repeat
 def test_a_download_has_a_connection_of_its_own_that_ends_with_it(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
-    platform.artifacts["dlv_1"] = ("secret", b"x" * 10)
+    platform.artifacts["plc_1"] = b"x" * 10
+    platform.access_tokens["secret"] = "node_1"
     ask(server)
-    assert b"".join(server.download("/api/v1/artifact-content/dlv_1", "secret")) == b"x" * 10
+    assert b"".join(server.download("/node/v1/artifact-content/plc_1", "secret")) == b"x" * 10
     ask(server)
     assert platform.connections_made == 2

@@ -47,7 +47,7 @@ class NodeTask(Wire):
     node_id: str
     type: str
     subject_id: str
-    """The allocation it serves; empty for tasks of the node itself."""
+    """The allocation or placement it serves; empty for tasks of the node itself."""
     state: TaskState
     result: dict[str, Any]
     error: TaskError | None

@@ -15,6 +15,7 @@ from gpuaas_contract.lifecycles import (
     NodeAdminState,
     NodeStatus,
     OperationStatus,
+    PlacementState,
     StepState,
 )
 from gpuaas_contract.operations import ExitName, OperationKind
@@ -261,6 +262,18 @@ class ArtifactDelivery(Wire):
     expires_at: datetime.datetime
 
 
+class ArtifactPlacementChanged(Wire):
+    placement_id: str
+    artifact_id: str
+    digest: str
+    allocation_id: str
+    node_name: str
+    operation_id: str
+    state: PlacementState
+    code: str
+    """Why it failed; empty otherwise."""
+
+
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
@@ -304,6 +317,9 @@ _CATALOGUE = (
     EventType("artifacts.artifact.changed", "an artifact was published, verified, promoted or ended", ArtifactChanged),
     EventType("artifacts.trust_key.changed", "a key is trusted, or no longer", TrustKeyChanged),
     EventType("artifacts.delivery.created", "somebody may fetch an artifact for some minutes", ArtifactDelivery),
+    EventType(
+        "artifacts.placement.changed", "an artifact goes to a machine, lies there, or failed", ArtifactPlacementChanged
+    ),
     EventType("access.machine.granted", "somebody got a certificate for a machine", MachineGranted),
     EventType(
         "access.machine.ended", "somebody's access to a machine is over, live sessions included", MachineAccessEnded

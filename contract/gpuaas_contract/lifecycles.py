@@ -39,6 +39,7 @@ AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
 ArtifactTrust = Literal["unverified", "verified", "failed_verification", "revoked"]
+PlacementState = Literal["queued", "placed", "failed"]
 
 Table = dict[str, frozenset[str]]
 
@@ -116,6 +117,7 @@ ARTIFACT_TRUST: Final = _table(
     failed_verification="verified revoked",
     revoked="",
 )
+PLACEMENT: Final = _table(queued="placed failed", placed="", failed="")
 
 SERVING_MEMBER: Final = frozenset({"ready", "degraded"})
 """It may have been given work."""

@@ -51,7 +51,8 @@ class HeartbeatAnswer(Wire):
     heartbeat_interval_s: float
 
 
-URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys"})
+FETCH_TASK = "artifact.fetch"
+URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.release"})
 """They take access away: a node does them beside whatever else it is at, however long that takes."""
 
 

@@ -43,6 +43,7 @@ KEYS: dict[str, str] = {
     "artifacts.artifact.retire": "deprecate and retire artifacts",
     "artifacts.artifact.revoke": "withdraw trust in an artifact for good",
     "artifacts.artifact.deliver": "get a short-lived token to fetch an artifact with",
+    "artifacts.artifact.place": "have an artifact put on a machine, for an operation one holds",
     "artifacts.trust_key.read": "see whose signatures on artifacts count",
     "artifacts.trust_key.change": "decide whose signatures on artifacts count",
     "artifacts.shared.read": "see the platform's shared artifacts and trust keys",
@@ -166,6 +167,7 @@ _TENANT_ADMIN = _PROJECT_ADMIN | {
 }
 _CONTROLLER = {
     "apps.operation.execute",
+    "artifacts.artifact.place",
     "access.secret.issue",
     "access.secret.open",
     "access.credential.deliver",

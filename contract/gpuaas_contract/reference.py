@@ -31,6 +31,7 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
     ("Artifact", "How far it is released. Independent of its trust.", lifecycles.ARTIFACT),
     ("Artifact's trust", "What the last verification found, or that somebody revoked it.", lifecycles.ARTIFACT_TRUST),
+    ("Artifact placement", "An artifact on its way to a machine.", lifecycles.PLACEMENT),
 )
 
 

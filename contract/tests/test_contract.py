@@ -15,6 +15,7 @@ LIFECYCLES = {
     "node_admin": (lifecycles.NODE_ADMIN, "active"),
     "artifact": (lifecycles.ARTIFACT, "published"),
     "artifact_trust": (lifecycles.ARTIFACT_TRUST, "unverified"),
+    "placement": (lifecycles.PLACEMENT, "queued"),
     "app_version": (lifecycles.APP_VERSION, "registered"),
 }
 

@@ -40,6 +40,7 @@ from gpuaas_platform.instances import reconcile as instances_reconcile
 from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
 from gpuaas_platform.instances.credential_routes import routes as credential_routes
 from gpuaas_platform.instances.grant_routes import routes as grant_routes
+from gpuaas_platform.instances.placement_routes import routes as placement_routes
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.instances.secret_routes import routes as secret_routes
 from gpuaas_platform.kit import (
@@ -79,6 +80,7 @@ DOMAINS: tuple[Routes, ...] = (
     allocation_keys_routes,
     instances_routes,
     grant_routes,
+    placement_routes,
     secret_routes,
     credential_routes,
     custody_routes,

@@ -6,7 +6,7 @@ Mutations are sent as dry runs, so asking changes nothing and the order of askin
 import base64
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
     agents,
+    artifacts,
     bindings,
     credentials,
     holds,
@@ -330,13 +331,13 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "node.task.result": {"status": "succeeded"},
     }
     if endpoint.name.startswith("artifacts."):
-        return _artifact_body(endpoint.name.replace(".shared_", "."))
+        return _artifact_body(endpoint.name.replace(".shared_", "."), params)
     if endpoint.name.endswith("_binding.create"):
         return {"user_id": params["user_id"], "role": role.get(endpoint.name, "viewer")}
     return bodies.get(endpoint.name, {} if endpoint.name.startswith("policy.") and endpoint.mutates else None)
 
 
-def _artifact_body(name: str) -> Any:
+def _artifact_body(name: str, params: Mapping[str, str]) -> Any:
     bodies: dict[str, Any] = {
         "artifacts.artifact.publish": artifact_world.intent(ARTIFACT, name="made"),
         "artifacts.content.put": "matrix",
@@ -348,6 +349,11 @@ def _artifact_body(name: str) -> Any:
         "artifacts.artifact.revoke": {"reason": "matrix"},
         "artifacts.trust_key.put": {"public_key_pem": SIGNER.public_pem()},
         "artifacts.delivery.create": {"purpose": "matrix"},
+        "artifacts.placement.create": {
+            "allocation_id": params["allocation_id"],
+            "operation_id": params["operation_id"],
+            "epoch": 1,
+        },
     }
     return bodies.get(name)
 
@@ -390,6 +396,7 @@ _MORE_SECRETS = (
     "correlation_id",
     "artifact_id",
     "artifact_delivery_id",
+    "placement_id",
 )
 
 
@@ -425,6 +432,9 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     await artifact_world.trust(world, SIGNER, "release")
     artifact = await artifact_world.promoted(world, SIGNER, ARTIFACT)
     handed_out = await artifact_world.delivery(world, artifact)
+    there = {"allocation_id": claim.members[0].allocation_id, "operation_id": operation_id, "epoch": claim.epoch}
+    where = {"token": controller, "artifact_id": artifact.artifact_id}
+    placement = await world.call(artifacts.PLACEMENT_CREATE, there, **where)
     (shared,) = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
     person = await world.person(f"guest-of-{name}")
     ssh_key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": _PUBLIC_KEY}, token=person.token)
@@ -460,6 +470,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "artifact_id": artifact.artifact_id,
         "shared_artifact_id": shared.artifact_id,
         "artifact_delivery_id": handed_out.delivery_id,
+        "placement_id": placement.placement_id,
         "trust_key_id": "release",
         "app_slug": "toy",
         "version": "1.0.0",

@@ -1,7 +1,7 @@
 """The node agent with a folder in place of the host: `folder_agent.py FOLDER --config … --state …`.
 
-A provision makes a file, a release removes it, and every such run leaves a line with its process id. Handlers of
-other kinds do nothing: the host stays as it is.
+A provision makes a file, a release removes it, and every such run leaves a line with its process id. Artifacts come
+into the folder, for those who have such a file. Handlers of other kinds do nothing: the host stays as it is.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import handlers, main
+from gpuaas_agent.handlers import artifact, owners
 
 
 def run(folder: Path, kind: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -24,11 +25,14 @@ def run(folder: Path, kind: str, params: dict[str, Any]) -> dict[str, Any]:
         user.touch()
     if kind == "allocation.release":
         user.unlink(missing_ok=True)
+        artifact.remove(params["allocation_id"])
     return {}
 
 
 def start() -> int:
     folder = Path(sys.argv.pop(1))
+    artifact.ARTIFACTS = folder / "lib" / "artifacts"
+    owners.is_of = lambda user, allocation_id: (folder / "users" / allocation_id).exists()
     for kind, handler in handlers.HANDLERS.items():
         function = functools.partial(run, folder, kind)
         handlers.HANDLERS[kind] = dataclasses.replace(handler, function=function)

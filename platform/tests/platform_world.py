@@ -3,7 +3,7 @@
 import base64
 import datetime
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
@@ -76,6 +76,13 @@ class FakeClock:
         self.now += datetime.timedelta(seconds=seconds)
 
 
+class RealClock(FakeClock):
+    """Controllers and agents have the time of day."""
+
+    def __call__(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC)
+
+
 @dataclass
 class Node:
     node_id: str
@@ -98,6 +105,8 @@ class World:
     http: httpx.AsyncClient
     token: str = ""
     project_id: str = ""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """Those that were enrolled here, by name."""
 
     @classmethod
     async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
@@ -175,6 +184,7 @@ class World:
         enrolled = await self.call(node.ENROL, enrol_body(token.token, name, key), token="")
         found = Node(enrolled.node_id, name, key, "")
         found.token = await self.node_login(found)
+        self.nodes[name] = found
         return found
 
     async def node_login(self, found: Node, nonce: str = "") -> str:

@@ -211,7 +211,7 @@ async def test_deliveries_are_forgotten_a_day_after_they_are_over(world: World) 
     world.clock.forward(31)
     await reconcile.sweep(world.site)
     assert code_of(await fetch(world, old)) == "delivery_unknown"
-    assert await store.oldest_expiry(world.site.database.reader) == clock.micros(new.expires_at)
+    assert await store.oldest_expiry(world.site.database.reader, "artifact_deliveries") == clock.micros(new.expires_at)
 
 
 async def test_shared_artifacts_are_made_by_admins_and_used_by_every_project(world: World) -> None:

@@ -206,6 +206,7 @@ async def _app(world: World) -> None:
     bundle = {"epoch": claim.epoch, "notes": ["hello"]}
     await world.call(runtime.ACCESS_PUBLISH, bundle, token=token, operation_id=operation_id)
     await _secrets_and_usage(world, token, claim)
+    await _placement(world, token, claim, spare.allocation_id)
     await _credentials(world, token, claim, credential_id)
     failure = {"epoch": claim.epoch, "code": "boom", "message": "it broke", "failure_class": "needs_operator"}
     await world.call(runtime.FAIL, failure, token=token, operation_id=operation_id)
@@ -284,6 +285,14 @@ async def _secrets_and_usage(world: World, token: str, claim: runtime.Claim) -> 
     record = {"record_id": "r1", "meter": "time", "quantity": "1", "unit": "hour"}
     moments = {"started_at": world.clock(), "ended_at": world.clock()}
     await world.call(usage.USAGE_REPORT, {"records": [record | moments]}, token=token, instance_id=instance_id)
+
+
+async def _placement(world: World, token: str, claim: runtime.Claim, allocation_id: str) -> None:
+    assert claim.operation is not None
+    signer = await artifact_world.trusted(world, "placing")
+    artifact = await artifact_world.promoted(world, signer, b"placed", name="placed")
+    body = {"allocation_id": allocation_id, "operation_id": claim.operation.operation_id, "epoch": claim.epoch}
+    await world.call(artifacts.PLACEMENT_CREATE, body, token=token, artifact_id=artifact.artifact_id)
 
 
 async def _artifacts(world: World) -> None:

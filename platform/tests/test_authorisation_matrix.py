@@ -39,10 +39,12 @@ _ONLY_BY_SECRET = {
     "artifacts.content.get",
     "auth.service_account_token",
     "auth.session.end",
+    "node.artifact.content",
     "node.enrol",
     "ssh_key.delete",
 }
-"""Whoever they let through brings a secret of their own, or names a session, hold or key of their own; others do."""
+"""Whoever they let through brings a secret of their own, or names a session, hold, key or placement of theirs; others
+do."""
 
 
 def _compare(present: str, *, whole: bool) -> None:

@@ -29,7 +29,7 @@ from gpuaas_sdk.controller import (
     RunnerSettings,
 )
 from gpuaas_sdk.testing import serving
-from platform_world import MANIFEST, FakeClock, World
+from platform_world import MANIFEST, RealClock, World
 from scripted_controller import CLUSTERED, Cluster, Controller, take_exit
 
 TOY: dict[str, Any] = {
@@ -41,13 +41,6 @@ TOY: dict[str, Any] = {
     "artifacts": {"image": {"digest": digest_of(CONTENT)}},
 }
 SETTINGS = RunnerSettings(lease_s=1, claim_wait_s=5, reconcile=ReconcileSettings(interval_s=0.2))
-
-
-class RealClock(FakeClock):
-    """Controllers in other processes have the time of day."""
-
-    def __call__(self) -> datetime.datetime:
-        return datetime.datetime.now(datetime.UTC)
 
 
 def idle() -> Evidence:

@@ -2,17 +2,14 @@
 
 import asyncio
 import collections
-import json
 import random
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any, TypeVar
 
-import folder_agent
 import httpx
 import msgspec
+from agent_process_on_folder import AgentProcess
 from gpuaas_contract import capacity, events
 from gpuaas_contract.endpoint import Endpoint
 from server_process import Cloud, ServerProcess
@@ -24,35 +21,6 @@ KILLS = 100
 PLATFORM_SHARE = 0.2
 PAUSE_S_MAX = 0.6
 NODES = ("gpu-1", "gpu-2")
-
-
-class AgentProcess:
-    """A node's agent, to be killed and started again as systemd would."""
-
-    def __init__(self, folder: Path, server: str, name: str, token: str) -> None:
-        self.folder = folder
-        (folder / "users").mkdir(parents=True)
-        (folder / "runs").touch()
-        config = folder / "agent.json"
-        config.write_text(json.dumps({"server": server, "token": token, "name": name}))
-        config.chmod(0o600)
-        files = ["--config", str(config), "--state", str(folder / "state")]
-        self._argv = [sys.executable, folder_agent.__file__, str(folder), *files]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stderr=log)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def runs(self) -> collections.Counter[tuple[str, str]]:
-        """How often a handler began for each (task, process)."""
-        lines = [line.rsplit(" ", 1) for line in (self.folder / "runs").read_text().splitlines()]
-        return collections.Counter((task, process) for task, process in lines)
 
 
 async def surely(cloud: Cloud, endpoint: Endpoint[Any, Answer], body: Any = None, **params: Any) -> Answer:

@@ -4,12 +4,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import agents, capacity, errors, node, registry
+from gpuaas_contract import agents, artifacts, capacity, errors, node, registry
 from gpuaas_contract.endpoint import Endpoint
 from platform_world import Node, World
 
-NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (node.STATUS, node.TASK_NEXT, node.TASK_RESULT, node.AGENT_FILE)
-"""Whoever adds a route for nodes says here what it can reach."""
+NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (
+    node.STATUS,
+    node.TASK_NEXT,
+    node.TASK_RESULT,
+    node.AGENT_FILE,
+    artifacts.PLACED_CONTENT_GET,
+)
+"""Whoever adds a route for nodes says here what it can reach. Bytes placed for another: `test_artifact_placements`."""
 
 
 async def snapshot(world: World, found: Node) -> tuple[capacity.Node, list[agents.NodeTask], list[str]]:
@@ -46,7 +52,7 @@ async def test_with_one_nodes_identity_nothing_of_another_is_read_or_written(wor
             assert (answer.status_code, answer.json()["message"]) == (404, absent.json()["message"])
             shown.append(answer.text)
     polled = await world.send(node.TASK_NEXT, token=mine.token)
-    assert polled.json() == {"task": None}
+    assert polled.json() == {"task": None, "is_urgent": False}
     facts = {"hostname": "other", "cpus": 1, "memory_mb": 1, "addresses": ["10.6.6.6"]}
     beat = {"agent_version": "evil", "boot_id": "evil", "facts": facts}
     shown += [polled.text, (await world.send(node.STATUS, beat, token=mine.token)).text]

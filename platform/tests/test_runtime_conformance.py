@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-from gpuaas_contract import actions, errors, identity, instances, lifecycles, operations, runtime, secrets
+from artifact_world import CONTENT, promoted, trusted
+from gpuaas_contract import actions, artifacts, errors, identity, instances, lifecycles, operations, runtime, secrets
+from gpuaas_contract import node as node_contract
 from gpuaas_sdk.testing import FakePlatform
 from platform_world import FakeClock, World
 from scripted_controller import Cluster, Controller, Held, evidence, take_exit
@@ -35,6 +37,8 @@ class Side(Protocol):
     async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
     async def hold(self, member_id: str) -> None: ...
     async def instance(self) -> instances.Instance: ...
+    async def artifact(self) -> artifacts.Artifact: ...
+    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None: ...
 
 
 class Real:
@@ -76,6 +80,20 @@ class Real:
 
     async def instance(self) -> instances.Instance:
         return await self._cluster.instance()
+
+    async def artifact(self) -> artifacts.Artifact:
+        return await promoted(self._cluster.world, await trusted(self._cluster.world))
+
+    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None:
+        world = self._cluster.world
+        node, where = (
+            world.nodes[placement.node_name],
+            f"{placement.allocation_id}/{placement.digest.replace(':', '/')}",
+        )
+        task = await world.next_task(node)
+        assert task is not None
+        result = {"status": "succeeded", "result": {"path": f"/var/lib/gpuaas/artifacts/{where}"}}
+        await world.call(node_contract.TASK_RESULT, result, token=node.token, task_id=task["task_id"])
 
 
 class Fake:
@@ -120,6 +138,12 @@ class Fake:
 
     async def instance(self) -> instances.Instance:
         return self._platform.records.instances[self._instance.instance_id]
+
+    async def artifact(self) -> artifacts.Artifact:
+        return self._platform.add_artifact(self._instance, "tool", CONTENT)
+
+    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None:
+        """Machines in memory have it as soon as they are asked."""
 
 
 @pytest.fixture
@@ -445,3 +469,31 @@ async def test_a_delivery_of_a_secret_opens_once_and_the_value_stays_the_same(si
         assert (await held.open(second.delivery_id)).value == value != "", side
         with pytest.raises(errors.PurposeUndeclared):
             await held.send(secrets.SECRET_ISSUE, {"purpose": "operator_access", "name": "admin"})
+
+
+async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        artifact = await side.artifact()
+        await side.add(1)
+        held = await side.controller.take()
+        member = next(found for found in held.claim.members if found.member_id == held.member_ids[0])
+        body = {"operation_id": held.operation_id, "epoch": held.claim.epoch, "allocation_id": member.allocation_id}
+        with pytest.raises(errors.LeaseLost):
+            await _place(held, artifact.artifact_id, {**body, "epoch": held.claim.epoch - 1})
+        with pytest.raises(errors.NotFound):
+            await _place(held, artifact.artifact_id, {**body, "allocation_id": "alloc_none"})
+        with pytest.raises(errors.NotFound):
+            await _place(held, "art_none", body)
+        queued = await _place(held, artifact.artifact_id, {**body, "mode": "0755"})
+        assert (queued.state, queued.node_name, queued.mode) == ("queued", member.node_name, "0755"), side
+        assert (queued.digest, queued.size_bytes) == (artifact.digest, artifact.size_bytes)
+        await side.arrive(queued)
+        where = {"artifact_id": artifact.artifact_id, "placement_id": queued.placement_id}
+        options: dict[str, Any] = {"token": held.token, "query": {"wait_s": 10}}
+        placed = await held.world.call(artifacts.PLACEMENT_GET, **options, **where)
+        there = f"/var/lib/gpuaas/artifacts/{member.allocation_id}/{artifact.digest.replace(':', '/')}"
+        assert (placed.state, placed.path, placed.error) == ("placed", there, None), side
+
+
+async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> artifacts.ArtifactPlacement:
+    return await held.world.call(artifacts.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)

@@ -2,10 +2,14 @@
 
 import asyncio
 import datetime
+import hashlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import pytest
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.controller import App, Member, Operation
 from gpuaas_sdk.controller.machines import Machines
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
@@ -114,3 +118,65 @@ async def test_a_refused_grant_fails_the_operation_with_the_reason(
     assert ended.error is not None
     assert (ended.error.code, ended.error.failure_class) == ("app_failed", "repairable")
     assert "alloc_x" in ended.error.message
+
+
+def placing(app: App, platform: FakePlatform) -> Instance:
+    """An app whose deploy puts its tool on the head's machine and says where."""
+
+    async def install(op: Operation) -> None:
+        path = await op.place("tool", op.targets[0], mode="0755")
+        await op.say(path)
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        await op.step("install", install, op, member=op.targets[0])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    platform.add_artifact(instance, "tool", b"bits")
+    return instance
+
+
+async def test_an_artifact_is_placed_on_a_members_machine_and_the_step_has_it_on_record(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    instance = placing(app, platform)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded", ended.error
+    (placement,) = platform.placements
+    assert (placement.state, placement.node_name, placement.mode) == ("placed", "n1", "0755")
+    assert placement.path.endswith(f"/alloc_n1/sha256/{hashlib.sha256(b'bits').hexdigest()}")
+    (step,) = ended.steps
+    assert step.transcript is not None
+    assert step.transcript.commands == 1
+    said = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
+    assert said == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
+
+
+async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: FakePlatform, working: Working) -> None:
+    instance = placing(app, platform)
+    platform.fail_placement("no_answer")
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded", ended.error
+    assert [placement.state for placement in platform.placements] == ["failed", "placed"]
+
+
+@pytest.mark.parametrize(
+    ("code", "failure_class", "fix"),
+    [
+        ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another one."),
+        ("disk_full", "needs_operator", "Make room on n1, then retry the operation."),
+        ("allocation_released", "repairable", ""),
+    ],
+)
+async def test_why_a_machine_did_not_get_an_artifact_fails_the_operation(
+    app: App, platform: FakePlatform, working: Working, code: str, failure_class: str, fix: str
+) -> None:
+    instance = placing(app, platform)
+    platform.fail_placement(code, "so it is")
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.error is not None
+    assert (ended.error.failure_class, ended.error.fix) == (failure_class, fix)
+    assert ended.error.message == f"Artifact tool is not on n1: {code}: so it is"

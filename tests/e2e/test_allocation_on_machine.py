@@ -1,6 +1,7 @@
 """An allocation on a real machine: entered with a person's own key, used without restraint, given back with evidence.
 
-Then given back with the machine cut off: the release fails, and heals as soon as the machine is heard again."""
+An artifact that was placed there goes with it. Then given back with the machine cut off: the release fails, and heals
+as soon as the machine is heard again."""
 
 import contextlib
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import machine_state
+import placing_app
 import pytest
 from gpuaas_contract import capacity, identity, ssh_keys
 from gpuaas_sdk.auth import BearerToken
@@ -37,8 +39,11 @@ story: dict[str, Any] = {}
 class Owner:
     """Somebody who may do with allocations what project admins may, in the lab's one project."""
 
-    def __init__(self, client: Client, project_id: str) -> None:
-        self._client, self._project_id = client, project_id
+    def __init__(self, client: Client, project_id: str, token: str) -> None:
+        self._client, self._project_id, self._token = client, project_id, token
+
+    def placing_app(self) -> placing_app.PlacingApp:
+        return placing_app.PlacingApp(self._client, self._project_id, self._token)
 
     async def allocation(self) -> capacity.Allocation:
         """The newest on the machine."""
@@ -90,7 +95,7 @@ class Owner:
 async def owner(cloud: LocalCloud) -> AsyncIterator[Owner]:
     context = json.loads((cloud.home / "config.json").read_text())["contexts"][LAB]
     async with Client(f"http://127.0.0.1:{PORT}", BearerToken(context["token"])) as client:
-        yield Owner(client, context["project_id"])
+        yield Owner(client, context["project_id"], context["token"])
 
 
 async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registered(owner: Owner, tmp_path: Path) -> None:
@@ -134,6 +139,25 @@ async def test_whatever_was_done_on_a_machine_a_release_leaves_it_as_before(clou
     assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
     assert _nobodys_files(cloud) == ""
     _check_evidence(released, allocation.username_on_node)
+
+
+async def test_an_artifact_placed_on_a_machine_runs_there_and_is_gone_after_the_release(
+    cloud: LocalCloud, owner: Owner, tmp_path: Path
+) -> None:
+    allocation, app = await owner.claim(), owner.placing_app()
+    await app.publish_tool()
+    async with app.controller(tmp_path):
+        instance_id, deployed = await app.deploy(allocation.allocation_id)
+        assert deployed.status == "succeeded", deployed.error
+        assert app.said == f"the tool runs on {MACHINE}\n"
+        found = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
+        assert (f"sha256:{found}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
+        assert (await app.decommission(instance_id)).status == "succeeded"
+    await owner.release()
+    released = await owner.until("released")
+    assert released.release_evidence is not None
+    assert app.path in released.release_evidence.files
+    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
 
 
 async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(cloud: LocalCloud, owner: Owner) -> None:

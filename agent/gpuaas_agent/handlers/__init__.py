@@ -38,12 +38,14 @@ def known_to(session: identity.Session, archive: upgrade.Archive) -> dict[str, s
         **HANDLERS,
         "artifact.fetch": spec.Handler(
             params={
-                "delivery_id": spec.DELIVERY_ID,
-                "token": spec.TOKEN,
+                "placement_id": spec.PLACEMENT_ID,
+                "allocation_id": spec.ALLOCATION_ID,
+                "user": spec.USER,
                 "digest": spec.DIGEST,
                 "size_bytes": spec.whole_number(1, spec.SIZE_BYTES_MAX),
+                "mode": spec.FILE_MODE,
             },
-            function=lambda params: artifact.fetch(params, session.server),
+            function=lambda params: artifact.fetch(params, session),
         ),
         "agent.upgrade": spec.Handler(
             params={"sha256": spec.SHA256, "trial_s": spec.whole_number(1, 600)},

@@ -91,7 +91,7 @@ def remove(user: str) -> tuple[str, list[str]]:
     if uid_of(user) is not None:
         commands.run(["userdel", "--force", "--remove", user], timeout_s=600)
     for place in present:
-        _remove_tree(place)
+        remove_tree(place)
     with contextlib.suppress(KeyError):
         grp.getgrnam(user)
         commands.run(["groupdel", user])
@@ -109,6 +109,14 @@ def remove_owned(top: Path, uid: int, apart_from: Path | None = None) -> list[st
     return removed
 
 
+def remove_tree(path: Path) -> None:
+    """Whatever stands there, following no link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
 def _sudoers_file(user: str) -> Path:
     return SUDOERS / f"gpuaas-{user}"
 
@@ -119,13 +127,6 @@ def _check_sudoers(path: Path) -> None:
 
 def _personal_files(user: str) -> list[Path]:
     return [Path("/var/spool/cron/crontabs") / user, Path("/var/lib/systemd/linger") / user]
-
-
-def _remove_tree(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        path.unlink()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import facts
-from gpuaas_agent.handlers import accounts, owners, processes, spec, ssh_files, sshd, units
+from gpuaas_agent.handlers import accounts, artifact, owners, processes, spec, ssh_files, sshd, units
 
 PATHS_NAMED_MAX = 100
 """So many of the files that went, or stayed, are named to the platform."""
@@ -27,9 +27,11 @@ def provision(params: dict[str, Any]) -> dict[str, Any]:
 def release(params: dict[str, Any]) -> dict[str, Any]:
     user = params["user"]
     if not owners.may_remove(user, params["allocation_id"]):
+        artifact.remove(params["allocation_id"])
         return {"evidence": {}}
     # First no new session can begin, then the running ones end, then what they used goes; the claim goes last,
-    # so a release that was cut off, or left something behind, is taken up again.
+    # so a release that was cut off, or left something behind, is taken up again. Only artifacts go after it: they are
+    # found by the allocation, and without a claim no more of them come.
     uid = accounts.uid_of(user)
     keys = accounts.key_files(user)
     removed = sshd.distrust(user) + accounts.forbid_sudo(user)
@@ -43,7 +45,7 @@ def release(params: dict[str, Any]) -> dict[str, Any]:
     if told["left_behind"]:
         return {"evidence": {**told, **sorted_out(removed)}}
     home, others = accounts.remove(user)
-    removed += others + keys + owners.disown(user)
+    removed += others + keys + owners.disown(user) + artifact.remove(params["allocation_id"])
     return {"evidence": {**told, "user": user if uid is not None else "", "home": home, **sorted_out(removed)}}
 
 

@@ -1,61 +1,103 @@
-"""`artifact.fetch`: bring content onto this host by its digest. What lies under a digest's name has that digest."""
+"""`artifact.fetch`: bring content onto this host by its digest, for one allocation. What lies under a digest's name has
+that digest. `allocation.release` takes away what it brought, and does not wait for it."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import files, wire
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import files, identity, wire
+from gpuaas_agent.handlers import accounts, owners, spec
 
 ARTIFACTS = Path("/var/lib/gpuaas/artifacts")
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+CHANGING = threading.Lock()
+"""Held while files come into an allocation's folder or the folder goes: a release has its own thread."""
 
 
-def fetch(params: dict[str, Any], server: wire.Server, artifacts: Path = ARTIFACTS) -> dict[str, Any]:
+def fetch(params: dict[str, Any], session: identity.Session) -> dict[str, Any]:
     """Once here it is not fetched again; half of it never stands in its place."""
-    digest, size_bytes = params["digest"], params["size_bytes"]
-    target = artifacts.joinpath(*digest.split(":"))
-    if not (target.is_file() and _digest_of(target) == digest):
+    digest, mode = params["digest"], int(params["mode"], 8)
+    target = ARTIFACTS.joinpath(params["allocation_id"], *digest.split(":"))
+    if target.is_file() and _digest_of(target) == digest:
+        target.chmod(mode)
+    else:
+        _bring(params, session, target, mode)
+    return {"path": str(target), "digest": digest, "size_bytes": params["size_bytes"]}
+
+
+def remove(allocation_id: str) -> list[str]:
+    """Take away all that was brought for an allocation; the files that went."""
+    folder = ARTIFACTS / allocation_id
+    with CHANGING:
+        found = () if folder.is_symlink() else folder.rglob("*")
+        removed = sorted(str(path) for path in found if not path.is_dir())
+        accounts.remove_tree(folder)
+        with contextlib.suppress(OSError):
+            ARTIFACTS.rmdir()
+            ARTIFACTS.parent.rmdir()
+    return removed
+
+
+def _bring(params: dict[str, Any], session: identity.Session, target: Path, mode: int) -> None:
+    draft = target.with_name(f".{target.name}.new")
+    with CHANGING:
+        _check_claim(params)
         files.make_directory(target.parent, 0o755)
-        draft = target.with_name(f".{target.name}.new")
-        try:
-            _download(params, server, draft)
-            draft.replace(target)
-        finally:
-            files.remove(draft)
-        files.sync_directory(target.parent)
-    return {"path": str(target), "digest": digest, "size_bytes": size_bytes}
-
-
-def _download(params: dict[str, Any], server: wire.Server, draft: Path) -> None:
-    found, length = hashlib.sha256(), 0
-    chunks = server.download(f"/api/v1/artifact-content/{params['delivery_id']}", params["token"])
+        descriptor = os.open(str(draft), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        with contextlib.closing(chunks), draft.open("wb") as file:
+        _download(params, session, descriptor, mode)
+        with CHANGING:
+            _check_claim(params)
+            draft.replace(target)
+            files.sync_directory(target.parent)
+    finally:
+        files.remove(draft)
+
+
+def _check_claim(params: dict[str, Any]) -> None:
+    if not owners.is_of(params["user"], params["allocation_id"]):
+        raise spec.HandlerError("allocation_gone", f"this node no longer serves {params['allocation_id']}")
+
+
+def _download(params: dict[str, Any], session: identity.Session, descriptor: int, mode: int) -> None:
+    found, length, size_bytes = hashlib.sha256(), 0, params["size_bytes"]
+    chunks = session.download(f"/node/v1/artifact-content/{params['placement_id']}")
+    try:
+        with contextlib.closing(chunks), os.fdopen(descriptor, "wb") as file:
+            # The room is taken first: a disk that would run full refuses at once, and stays usable for the rest.
+            os.posix_fallocate(descriptor, 0, size_bytes)
             for chunk in chunks:
                 length += len(chunk)
-                if length > params["size_bytes"]:
-                    raise spec.HandlerError(
-                        "artifact_size_mismatch", f"there is more than {params['size_bytes']} bytes"
-                    )
+                if length > size_bytes:
+                    raise spec.HandlerError("artifact_too_large", f"there is more than {size_bytes} bytes")
                 found.update(chunk)
                 file.write(chunk)
+            os.fchmod(descriptor, mode)
             file.flush()
-            os.fsync(file.fileno())
-    except wire.Rejected as error:
-        if error.retryable:
-            raise spec.TryLater(str(error)) from error
-        raise spec.HandlerError("artifact_refused", str(error)) from error
-    except wire.Unreachable as error:
-        raise spec.TryLater(str(error)) from error
-    if length < params["size_bytes"]:
-        raise spec.TryLater(f"the content ended after {length} of {params['size_bytes']} bytes")
+            os.fsync(descriptor)
+    except wire.WireError as error:
+        raise _refused(error) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise spec.HandlerError("disk_full", f"there is no room for {size_bytes} bytes: {error.strerror}") from error
+    if length < size_bytes:
+        raise spec.TryLater(f"the content ended after {length} of {size_bytes} bytes")
     if f"sha256:{found.hexdigest()}" != params["digest"]:
         raise spec.HandlerError("artifact_digest_mismatch", f"the content is sha256:{found.hexdigest()}")
-    draft.chmod(0o644)
+
+
+def _refused(error: wire.WireError) -> Exception:
+    """What the platform says of an artifact fails the task in the platform's words; what may pass is tried again."""
+    if not isinstance(error, wire.Rejected) or error.retryable:
+        return spec.TryLater(str(error))
+    return spec.HandlerError(error.code if error.code.startswith("artifact_") else "artifact_refused", str(error))
 
 
 def _digest_of(path: Path) -> str:

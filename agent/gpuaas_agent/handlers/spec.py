@@ -87,8 +87,8 @@ def _is_public_key(value: object) -> bool:
 
 SHA256 = text(r"[0-9a-f]{64}")
 DIGEST = text(r"sha256:[0-9a-f]{64}")
-DELIVERY_ID = text(r"dlv_[A-Za-z0-9]{1,100}")
-TOKEN = text(r"[!-~]{1,200}")
+PLACEMENT_ID = text(r"plc_[A-Za-z0-9]{1,100}")
+FILE_MODE = text(r"0600|0644|0700|0755")
 SIZE_BYTES_MAX = 2**53
 USER = text(r"[a-z][a-z0-9-]{0,30}")
 ALLOCATION_ID = text(r"[a-z]+_[A-Za-z0-9]{1,100}")

@@ -73,8 +73,9 @@ class Platform:
         self.public_keys: dict[str, str] = {}
         self.access_tokens: dict[str, str] = {}
         self.results: list[tuple[str, dict[str, Any]]] = []
-        self.artifacts: dict[str, tuple[str, bytes]] = {}
-        """Token and content by delivery."""
+        self.artifacts: dict[str, bytes] = {}
+        """By placement."""
+        self.artifact_refusal: Problem | None = None
         self.agent_releases: dict[str, bytes] = {}
         """By the digest they are asked for, which an attacker may not hold them to."""
         self.before_answer: Callable[[Request], None] = lambda request: None
@@ -172,8 +173,6 @@ class Platform:
 
     def _route(self, request: Request) -> dict[str, Any] | bytes:
         path = urllib.parse.urlsplit(request.path).path
-        if path.startswith("/api/v1/artifact-content/"):
-            return self._artifact(path.split("/")[-1], request)
         public = {"/node/v1/trust": self._trust, "/node/v1/enrol": self._enrol, "/node/v1/token": self._token}
         if path in public:
             return public[path](request)
@@ -183,6 +182,8 @@ class Platform:
             return {"heartbeat_interval_s": self.heartbeat_interval_s}
         if path == "/node/v1/tasks":
             return self._next_task(request)
+        if path.startswith("/node/v1/artifact-content/"):
+            return self._artifact(path.split("/")[-1])
         if path.startswith("/node/v1/agent-releases/"):
             return self._agent_release(path.split("/")[-1])
         return self._result(path.split("/")[-2], request)
@@ -213,11 +214,12 @@ class Platform:
     def _caller(self, request: Request) -> str | None:
         return self.access_tokens.get(request.headers.get("Authorization", "").replace("Bearer ", ""))
 
-    def _artifact(self, delivery_id: str, request: Request) -> bytes:
-        token, content = self.artifacts.get(delivery_id, ("", b""))
-        if not token or request.headers.get("Authorization") != f"Bearer {token}":
+    def _artifact(self, placement_id: str) -> bytes:
+        if self.artifact_refusal is not None:
+            raise self.artifact_refusal
+        if placement_id not in self.artifacts:
             raise Problem(404, "not_found")
-        return content
+        return self.artifacts[placement_id]
 
     def _agent_release(self, sha256: str) -> dict[str, Any]:
         if sha256 not in self.agent_releases:

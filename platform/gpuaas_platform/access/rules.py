@@ -30,8 +30,7 @@ def terms(
     ttl_max_s: int,
     now: datetime.datetime,
 ) -> CertificateTerms:
-    if allocation.status != "active":
-        raise errors.Conflict(f"The allocation is {allocation.status}; only an active one can be entered.")
+    check_open(allocation)
     if ttl_s < 1:
         raise errors.ValidationFailed("ttl_s must be at least 1.", details={"field": "ttl_s"})
     return CertificateTerms(
@@ -42,6 +41,11 @@ def terms(
         valid_to=now + datetime.timedelta(seconds=min(ttl_s, ttl_max_s)),
         interactive=not operation_id,
     )
+
+
+def check_open(allocation: Allocation) -> None:
+    if allocation.status != "active":
+        raise errors.Conflict(f"The allocation is {allocation.status}; only an active one can be entered.")
 
 
 def is_loopback(peer: str) -> bool:

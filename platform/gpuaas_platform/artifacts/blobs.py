@@ -22,6 +22,14 @@ _ABANDONED_S = 3600
 """A draft nobody wrote to for this long: its writer is dead, for pauses are cut off much earlier."""
 
 
+class WrongContent(CutOff):
+    """What lies in the store is not what was published."""
+
+    def __init__(self, refusal: errors.ArtifactRefused) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
 class Blobs:
     def __init__(self, data_dir: Path) -> None:
         self._folder = data_dir / "blobs" / "sha256"
@@ -128,7 +136,7 @@ class Reading:
         try:
             _check(self._taken, f"sha256:{self._seen.hexdigest()}", self._digest, self._size_bytes)
         except errors.ArtifactRefused as refusal:
-            raise CutOff(refusal.message) from refusal
+            raise WrongContent(refusal) from refusal
 
 
 class _Draft:

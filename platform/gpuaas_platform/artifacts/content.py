@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 from gpuaas_contract.artifacts import Artifact
 
 from gpuaas_platform.artifacts import fetching, rules
-from gpuaas_platform.artifacts.blobs import Blobs
+from gpuaas_platform.artifacts.blobs import Blobs, Reading
 from gpuaas_platform.call import Call, Site
 from gpuaas_platform.kit import clock
 from gpuaas_platform.policy import rules as policy_rules
+
+_CHECKED_FIRST_BYTES_MAX = 16 << 20
+"""Up to here the whole file is looked at before the first byte goes out, so that a wrong one has a proper answer."""
 
 
 def blobs(site: Site) -> Blobs:
@@ -33,3 +36,10 @@ async def examine(call: Call, artifact: Artifact, layers: policy_rules.Layers, t
         return
     async with fetching.opened(artifact, call.site.settings, layers, token) as chunks:
         await store.take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)
+
+
+async def opened(site: Site, artifact: Artifact) -> Reading:
+    """The stored bytes for whoever may have them; a larger file is checked while it is read."""
+    store, digest, size_bytes = blobs(site), artifact.digest, artifact.size_bytes
+    await store.check(digest, size_bytes, whole=size_bytes <= _CHECKED_FIRST_BYTES_MAX)
+    return await store.read(digest, size_bytes)

@@ -1,4 +1,4 @@
-"""Forget deliveries that are over, what uploads left behind that died, and content that no artifact needs any more."""
+"""Forget what is over: deliveries and placements, what uploads left behind that died, content that nobody needs."""
 
 import asyncio
 import functools
@@ -16,15 +16,17 @@ TOPIC = "artifacts.sweep"
 CONTENT_TOPIC = "artifacts.content"
 _BATCH = 500
 _EXPIRED_KEPT_S = 86_400
-"""For a day a delivery that is over is told apart from one that never was."""
+"""For a day one that is over is told apart from one that never was."""
 
 
 async def sweep(site: Site) -> None:
     """A look costs one step in an index."""
     content.blobs(site).drop_abandoned_drafts()
     expired_before = clock.micros(site.clock()) - _EXPIRED_KEPT_S * 1_000_000
-    while (oldest := await store.oldest_expiry(site.database.reader)) is not None and oldest < expired_before:
-        await site.database.write(lambda tx: store.forget_deliveries(tx, expired_before, _BATCH))
+    for table in store.EXPIRING:
+        forget = functools.partial(store.forget, table=table, expired_before=expired_before, limit=_BATCH)
+        while (oldest := await store.oldest_expiry(site.database.reader, table)) and oldest < expired_before:
+            await site.database.write(forget)
 
 
 class ContentSweep:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from gpuaas_contract import artifacts
 from gpuaas_contract.wire import NoBody, Page
 
-from gpuaas_platform.artifacts import content, deliveries, service, store, trust
+from gpuaas_platform.artifacts import content, deliveries, placements, service, store, trust
 from gpuaas_platform.call import Call, Routes, Source
 from gpuaas_platform.kit import db
 
@@ -114,3 +114,13 @@ async def create_delivery(call: Call, tx: db.Tx, body: artifacts.CreateDelivery)
 @routes.stream(artifacts.CONTENT_GET)
 async def get_content(call: Call) -> Source:
     return await deliveries.open_content(call)
+
+
+@routes.flow(artifacts.PLACEMENT_GET)
+async def get_placement(call: Call, _: NoBody) -> artifacts.ArtifactPlacement:
+    return await placements.wait_for(call, call.query.wait_s)
+
+
+@routes.stream(artifacts.PLACED_CONTENT_GET)
+async def get_placed_content(call: Call) -> Source:
+    return await placements.open_content(call)

@@ -19,6 +19,7 @@ from gpuaas_contract.lifecycles import ArtifactLifecycle
 
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
+from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
@@ -221,6 +222,16 @@ async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, l
         bytes_used, _ = await _stored(reader, call)
         others, asked = bytes_used - artifact.size_bytes, artifact.size_bytes
         policy_rules.check_limit(layers, "artifact_bytes_max", present=others, asked=asked)
+
+
+async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
+    """Asked again of what was handed out before; None when it, or the project, is gone."""
+    project = await identity_store.PROJECTS.get(reader, project_id)
+    artifact = await store.ARTIFACTS.get(reader, artifact_id)
+    if project is None or artifact is None:
+        return None
+    await check_deliverable(reader, project, artifact)
+    return artifact
 
 
 def check_source(artifact: Artifact | PublishArtifact, layers: policy_rules.Layers) -> None:

@@ -1,10 +1,11 @@
-"""SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
+"""SQL of artifacts, their signatures, trust keys, deliveries and placements. Of a delivery's token there is a digest
+only."""
 
 import datetime
 from collections.abc import Sequence
 
 import msgspec
-from gpuaas_contract.artifacts import Artifact, Envelope, TrustKey
+from gpuaas_contract.artifacts import Artifact, ArtifactPlacement, Envelope, TrustKey
 
 from gpuaas_platform.artifacts import rules
 from gpuaas_platform.kit import clock, db
@@ -22,6 +23,16 @@ ARTIFACTS = Table(
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
+PLACEMENTS = Table(
+    "artifact_placements",
+    ArtifactPlacement,
+    "placement_id",
+    allocation_id=lambda placement: placement.allocation_id,
+    state=lambda placement: placement.state,
+    expires_at=lambda placement: clock.micros(placement.expires_at),
+)
+EXPIRING = {"artifact_deliveries": "delivery_id", "artifact_placements": "placement_id"}
+"""Table -> its key, of what is forgotten some time after it is over."""
 
 
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
@@ -97,15 +108,19 @@ async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
     )
 
 
-async def oldest_expiry(reader: db.Reader) -> int | None:
-    row = await reader.one("SELECT expires_at FROM artifact_deliveries ORDER BY expires_at LIMIT 1")
+async def queued_placements(reader: db.Reader, allocation_id: str) -> list[ArtifactPlacement]:
+    return await PLACEMENTS.find(reader, "state = 'queued' AND allocation_id = $1", allocation_id)
+
+
+async def oldest_expiry(reader: db.Reader, table: str) -> int | None:
+    row = await reader.one(f"SELECT expires_at FROM {table} ORDER BY expires_at LIMIT 1")  # noqa: S608 - names are ours
     return int(row[0]) if row is not None else None
 
 
-async def forget_deliveries(tx: db.Tx, expired_before: int, limit: int) -> int:
+async def forget(tx: db.Tx, table: str, expired_before: int, limit: int) -> int:
+    key = EXPIRING[table]
     return await tx.run(
-        """DELETE FROM artifact_deliveries WHERE delivery_id IN (
-               SELECT delivery_id FROM artifact_deliveries WHERE expires_at < $1 LIMIT $2)""",
+        f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE expires_at < $1 LIMIT $2)",  # noqa: S608
         expired_before,
         limit,
     )

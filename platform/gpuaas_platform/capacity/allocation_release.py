@@ -3,6 +3,7 @@
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
 
+from gpuaas_platform.artifacts import placements
 from gpuaas_platform.call import Call, Origin, Site, system_origin
 from gpuaas_platform.capacity import node_admin, nodes, rules, service, store
 from gpuaas_platform.kit import clock, db
@@ -56,6 +57,8 @@ async def let_go(tx: db.Tx, allocation: Allocation) -> None:
 
 async def _begin(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
     params: dict[str, object] = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
+    for placement in await placements.call_off(tx, origin, allocation.allocation_id):
+        await store.withdraw_task(tx, allocation.node_id, placement.placement_id)
     await nodes.queue_task(tx, site, origin, allocation.node_id, _TASK, allocation.allocation_id, params)
     return await service.save(tx, origin, allocation, rules.releasing(allocation, reason))
 

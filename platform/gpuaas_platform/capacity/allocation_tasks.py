@@ -1,11 +1,12 @@
-"""What a node's answer, or its silence, means for the allocation the task was about."""
+"""What a node's answer, or its silence, means for the allocation or placement the task was about."""
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
-from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.node import FETCH_TASK, TaskError, TaskResult
 
-from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.artifacts import placements
+from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.capacity import allocation_keys, allocation_release, nodes, rules, service, store
 from gpuaas_platform.kit import clock, db
 
@@ -22,14 +23,17 @@ async def task_ended(tx: db.Tx, call: Call, task_id: str, body: TaskResult) -> N
     await _apply(tx, call.origin, task, body)
 
 
-async def expire_tasks(tx: db.Tx, site: Site, origin: Origin) -> None:
+async def expire_tasks(tx: db.Tx, origin: Origin) -> None:
     for task in await store.expired_tasks(tx, clock.micros(origin.now)):
         await store.end_task(tx, task["task_id"], "expired", "")
-        silence = TaskError(code="no_answer", message=f"the node did not answer within {site.settings.task_ttl_s} s")
+        silence = TaskError(code="no_answer", message="the node did not answer in time")
         await _apply(tx, origin, task, TaskResult(status="failed", error=silence))
 
 
 async def _apply(tx: db.Tx, origin: Origin, task: db.Row, result: TaskResult) -> None:
+    if task["type"] == FETCH_TASK:
+        await placements.ended(tx, origin, task["subject_id"], result)
+        return
     allocation = await store.ALLOCATIONS.get(tx, task["subject_id"])
     if allocation is None:
         return

@@ -14,7 +14,7 @@ async def sweep(site: call.Site) -> None:
     async def use_case(tx: db.Tx) -> None:
         await nodes.mark_lost(tx, site, origin)
         await nodes.forget_tasks(tx, site, origin)
-        await allocation_tasks.expire_tasks(tx, site, origin)
+        await allocation_tasks.expire_tasks(tx, origin)
         await service.provision_waiting(tx, site, origin)
         await allocation_release.retry_due(tx, site, origin)
         await allocation_keys.settle(tx, site, origin)

@@ -166,6 +166,13 @@ async def end_task(tx: db.Tx, task_id: str, state: str, result: str) -> None:
     tx.wake(task_topic(task_id))
 
 
+async def withdraw_task(tx: db.Tx, node_id: str, subject_id: str) -> None:
+    """Whatever this node was to do about it is not wanted any more."""
+    wanted = "SELECT task_id FROM node_tasks WHERE node_id = $1 AND state = 'queued' AND subject_id = $2"
+    for task in await tx.all(wanted, node_id, subject_id):
+        await end_task(tx, task["task_id"], "expired", "")
+
+
 def task_topic(task_id: str) -> str:
     """Woken when the task has ended."""
     return f"task:{task_id}"

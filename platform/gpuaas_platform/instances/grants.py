@@ -26,23 +26,24 @@ async def grant(
     """A controller gets in only for an operation it holds, on a machine of that operation's instance."""
     allocation = await capacity.in_project(tx, call.in_project().project_id, allocation_id)
     if body.operation_id:
-        await _check_hold(tx, call, allocation, body)
+        await check_hold(tx, call, allocation, body.operation_id, body.epoch)
     elif call.caller.actor_type != "user":
         raise errors.PermissionDenied("A service account names the operation it holds.")
     return await access.grant(tx, call, allocation, body, signing_key)
 
 
-async def is_entitled(reader: db.Reader, operation: Operation) -> bool:
-    found = await catalog_store.entitlement(reader, operation.project_id, operation.app_slug)
-    return found is not None and found.enabled
-
-
-async def _check_hold(tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess) -> None:
-    operation = await store.OPERATIONS.get(tx, body.operation_id)
+async def check_hold(tx: db.Tx, call: Call, allocation: Allocation, operation_id: str, epoch: int) -> None:
+    """Refuses whoever does not hold this operation, with its newest epoch, on this machine."""
+    operation = await store.OPERATIONS.get(tx, operation_id)
     if operation is None or operation.project_id != allocation.project_id:
-        raise errors.NotFound(f"There is no operation {body.operation_id} in this project.")
-    rules.check_holder(operation, body.epoch, call.caller.actor_id)
+        raise errors.NotFound(f"There is no operation {operation_id} in this project.")
+    rules.check_holder(operation, epoch, call.caller.actor_id)
     if operation.instance_id not in allocation.used_by_instance_ids:
         raise errors.PermissionDenied("The allocation does not belong to this operation's instance.")
     if operation.kind in grant_rules.NEEDS_ENTITLEMENT and not await is_entitled(tx, operation):
         raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")
+
+
+async def is_entitled(reader: db.Reader, operation: Operation) -> bool:
+    found = await catalog_store.entitlement(reader, operation.project_id, operation.app_slug)
+    return found is not None and found.enabled

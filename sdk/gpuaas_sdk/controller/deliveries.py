@@ -49,17 +49,25 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
     return opened.credential, recipient.open(opened)
 
 
-async def artifact(lease: Lease, instance: Instance, name: str, version: str) -> Delivery:
+async def named_artifact(lease: Lease, instance: Instance, name: str, version: str) -> Artifact:
     """`version` is the one that counts where it is another than the instance's."""
-    record = lease.record
     try:
-        found = await _artifact(lease, name, await _digest(lease, instance, name, version))
-        request = CreateDelivery(purpose=record.kind, operation_id=record.operation_id)
+        return await _artifact(lease, name, await _digest(lease, instance, name, version))
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise refused(f"No artifact {name}", error) from error
+
+
+async def artifact(lease: Lease, found: Artifact) -> Delivery:
+    record = lease.record
+    request = CreateDelivery(purpose=record.kind, operation_id=record.operation_id)
+    try:
         delivery = await lease.call(artifacts.DELIVERY_CREATE, request, artifact_id=found.artifact_id)
     except LeaseLost:
         raise
     except ApiError as error:
-        raise refused(f"No delivery of artifact {name}", error) from error
+        raise refused(f"No delivery of artifact {found.name}", error) from error
     return msgspec.structs.replace(delivery, url=f"{lease.server}{delivery.url}")
 
 

@@ -3,7 +3,7 @@ that nothing is said after it was lost."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import structlog
@@ -34,14 +34,19 @@ class Lease:
         self._lost = asyncio.Event()
 
     async def call(
-        self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None, **path_params: str
+        self,
+        endpoint: Endpoint[RequestBody, Answer],
+        body: RequestBody | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        **path_params: str,
     ) -> Answer:
         """Call an endpoint of the operation's project that wants the epoch, as long as the lease holds."""
         if self._lost.is_set():
             raise LeaseLost(self._lost_by)
         path: dict[str, Any] = {"project_id": self.record.project_id, **path_params}
         try:
-            return await self._client.call(endpoint, body, correlation=self.record.correlation_id, **path)
+            return await self._client.call(endpoint, body, query=query, correlation=self.record.correlation_id, **path)
         except LeaseLost as error:
             self._lose(error.message)
             raise

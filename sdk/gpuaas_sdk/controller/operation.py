@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVarTuple
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
-from gpuaas_contract.artifacts import Delivery
+from gpuaas_contract.artifacts import Artifact, Delivery, FileMode
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import Credential
 from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
@@ -21,12 +21,13 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 
-from gpuaas_sdk.controller import deliveries, rules
+from gpuaas_sdk.controller import deliveries, placements, rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.machines import CERTIFICATE_TTL_S, Connect, Machines
+from gpuaas_sdk.controller.recording import recorded
 from gpuaas_sdk.controller.steps import Result, Steps
 from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine import Machine, Ran
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -203,7 +204,17 @@ class Operation:
     async def artifact(self, name: str) -> Delivery:
         """A token of minutes for an artifact of the manifest, of the version the operation leads to: GET `url` with
         `token` as bearer, on the machine that needs it, and compare the content's digest with `digest`."""
-        return await deliveries.artifact(self._lease, self.instance, name, "" if self.backs_out else self.to_version)
+        return await deliveries.artifact(self._lease, await self._artifact(name))
+
+    async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
+        """Put an artifact of the manifest, of the version the operation leads to, on the member's machine; the path it
+        has there. Root owns the file, its digest is as published, and it goes when the allocation is released."""
+        with recorded(member.node_name, self._steps.write_down, "place", name, mode) as end:
+            artifact = await self._artifact(name)
+            await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
+            placement = await placements.place(self._lease, artifact, member.allocation_id, mode)
+            end.ran(Ran(0, placement.path, ""))
+            return placement.path
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
@@ -216,6 +227,10 @@ class Operation:
 
     async def close(self) -> None:
         await self._machines.close()
+
+    async def _artifact(self, name: str) -> Artifact:
+        version = "" if self.backs_out else self.to_version
+        return await deliveries.named_artifact(self._lease, self.instance, name, version)
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager
 
 from gpuaas_sdk.machine import ABSENT_STATUS, CommandFailed, Machine, Ran
 from gpuaas_sdk.transcripts import TranscriptLine
@@ -60,29 +60,34 @@ class RecordedMachine:
                     end.wrote(line + "\n")
                     yield line
 
-    @contextmanager
-    def _recorded(self, *argv: str) -> "Iterator[_End]":
-        end, started_at, started = _End(), datetime.datetime.now(datetime.UTC), time.monotonic()
-        try:
-            yield end
-        except CommandFailed as failure:
-            end.ran(failure.ran)
-            raise
-        except (Exception, asyncio.CancelledError) as error:
-            end.error = str(error) or type(error).__name__
-            raise
-        finally:
-            self._write_down(
-                TranscriptLine(
-                    machine=self.hostname,
-                    argv=argv,
-                    started_at=started_at,
-                    duration_ms=round((time.monotonic() - started) * 1000),
-                    exit_status=end.exit_status,
-                    output_sha256=end.output.hexdigest(),
-                    error=end.error,
-                )
+    def _recorded(self, *argv: str) -> "AbstractContextManager[_End]":
+        return recorded(self.hostname, self._write_down, *argv)
+
+
+@contextmanager
+def recorded(machine: str, write_down: WriteDown, *argv: str) -> "Iterator[_End]":
+    """One line for whatever is done on a machine meanwhile."""
+    end, started_at, started = _End(), datetime.datetime.now(datetime.UTC), time.monotonic()
+    try:
+        yield end
+    except CommandFailed as failure:
+        end.ran(failure.ran)
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        end.error = str(error) or type(error).__name__
+        raise
+    finally:
+        write_down(
+            TranscriptLine(
+                machine=machine,
+                argv=argv,
+                started_at=started_at,
+                duration_ms=round((time.monotonic() - started) * 1000),
+                exit_status=end.exit_status,
+                output_sha256=end.output.hexdigest(),
+                error=end.error,
             )
+        )
 
 
 class _End:

@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.artifacts import Artifact, ArtifactPlacement
 from gpuaas_contract.catalog import Manifest, SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import DEADLINES_S, ExitName, Operation, OperationKind
 from starlette.applications import Starlette
 
@@ -157,9 +158,18 @@ class FakePlatform:
         self.records.instances[instance.instance_id] = msgspec.structs.replace(present, artifacts=digests)
         return artifact
 
+    def fail_placement(self, code: str, message: str = "said by the test") -> None:
+        """The next artifact a machine is to get ends with this, as its agent or the platform would say it."""
+        self.shelf.failures.append(TaskError(code=code, message=message))
+
     def add_version(self, manifest: Manifest) -> None:
         """A version of the app that instances can be upgraded to."""
         self.shelf.add_version(manifest)
+
+    @property
+    def placements(self) -> list[ArtifactPlacement]:
+        """What was to lie on which machine, in order, and how it ended."""
+        return list(self.shelf.placements.values())
 
     def operation(self, operation_id: str) -> Operation:
         return self.records.operation(operation_id)

@@ -237,6 +237,13 @@ class Records:
             raise LeaseLost(f"The operation is at epoch {operation.epoch}; the report carries {epoch}.")
         return operation
 
+    def check_machine(self, operation: Operation, allocation_id: str) -> None:
+        """Whether the allocation belongs to the operation's instance."""
+        members = self.live_members(operation.instance_id)
+        used = {member.allocation_id for member in members} | {target.allocation_id for target in operation.targets}
+        if allocation_id not in used:
+            raise NotFound(f"There is no allocation {allocation_id} in this project.")
+
     def change_member(self, member: Member, **changes: Any) -> Member:
         changed = replace(member, revision=member.revision + 1, updated_at=self.clock(), **changes)
         self.members[member.member_id] = changed

@@ -11,7 +11,7 @@ from gpuaas_contract import artifacts
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.errors import ApiError, NotFound
+from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, Operation, OperationQuery
@@ -70,6 +70,7 @@ class Routes:
             self._change(DELIVERY_OPEN, self.custody.open, about="delivery_id"),
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
             self._change(artifacts.DELIVERY_CREATE, self.shelf.deliver, about="artifact_id"),
+            self._change(artifacts.PLACEMENT_CREATE, self.shelf.place, about="artifact_id"),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
             route(INSTANCE_LIST, self._instance_list),
@@ -78,6 +79,7 @@ class Routes:
             route(CONTROLLER_LIST, self._controller_list),
             route(PROJECT_APP_GET, self._version_get),
             route(artifacts.LIST, self._artifact_list),
+            route(artifacts.PLACEMENT_GET, self._placement_get),
             Route(artifacts.CONTENT_PATH, self._artifact_content),
         ]
 
@@ -115,10 +117,7 @@ class Routes:
     async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
         allocation_id = request.path_params["allocation_id"]
         operation = self.records.held(body.operation_id, body.epoch)
-        members = self.records.live_members(operation.instance_id)
-        used = {member.allocation_id for member in members} | {target.allocation_id for target in operation.targets}
-        if allocation_id not in used:
-            raise NotFound()
+        self.records.check_machine(operation, allocation_id)
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
@@ -162,6 +161,9 @@ class Routes:
     async def _artifact_list(self, body: NoBody, request: Request) -> Page[artifacts.Artifact]:
         shared = request.query_params.get("shared") == "true"
         return Page(items=[] if shared else self.shelf.named(request.query_params.get("name", "")))
+
+    async def _placement_get(self, body: NoBody, request: Request) -> artifacts.ArtifactPlacement:
+        return self.shelf.placement(request.path_params["placement_id"])
 
     async def _artifact_content(self, request: Request) -> Response:
         try:

@@ -1,22 +1,37 @@
 """What an app is made of, in the platform in memory: versions, and artifacts that are promoted the moment they are put
-there and fetched with the token of a delivery."""
+there, fetched with the token of a delivery, or placed on machines that get them at once."""
 
 import datetime
 import hashlib
 import secrets
 
-from gpuaas_contract.artifacts import CONTENT_PATH, Artifact, CreateDelivery, Delivery, LocalSource
+from gpuaas_contract.artifacts import (
+    CONTENT_PATH,
+    Artifact,
+    ArtifactPlacement,
+    CreateDelivery,
+    Delivery,
+    LocalSource,
+    PlaceArtifact,
+)
 from gpuaas_contract.catalog import AppVersion, Manifest
 from gpuaas_contract.errors import DeliveryUnknown, NotFound
+from gpuaas_contract.node import TaskError
+from msgspec.structs import replace
 
+from gpuaas_sdk.testing import rows
 from gpuaas_sdk.testing.records import Records
 
 MEDIA_TYPE = "application/octet-stream"
+PLACEMENT_TTL = datetime.timedelta(seconds=120)
 
 
 class Shelf:
     def __init__(self, records: Records) -> None:
         self.artifacts: dict[str, Artifact] = {}
+        self.placements: dict[str, ArtifactPlacement] = {}
+        self.failures: list[TaskError] = []
+        """What the next placements end with, instead of lying on their machines."""
         self._records = records
         self._versions: dict[str, AppVersion] = {}
         self._contents: dict[str, bytes] = {}
@@ -69,9 +84,7 @@ class Shelf:
         return [artifact for artifact in self.artifacts.values() if name in ("", artifact.name)]
 
     def deliver(self, artifact_id: str, request: CreateDelivery) -> Delivery:
-        if artifact_id not in self.artifacts:
-            raise NotFound(f"There is no artifact {artifact_id} in this project.")
-        artifact, delivery_id = self.artifacts[artifact_id], self._records.new_id("adl")
+        artifact, delivery_id = self._artifact(artifact_id), self._records.new_id("adl")
         delivery = Delivery(
             delivery_id=delivery_id,
             artifact_id=artifact_id,
@@ -90,3 +103,47 @@ class Shelf:
         if delivery is None or not secrets.compare_digest(delivery.token, token):
             raise DeliveryUnknown()
         return self._contents[delivery.artifact_id]
+
+    def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
+        """Queued as far as the caller hears; whoever asks again finds it ended."""
+        artifact, operation = self._artifact(artifact_id), self._records.held(request.operation_id, request.epoch)
+        self._records.check_machine(operation, request.allocation_id)
+        now, there = self._records.clock(), rows.place(request.allocation_id)
+        queued = ArtifactPlacement(
+            placement_id=self._records.new_id("plc"),
+            org_id=operation.org_id,
+            project_id=operation.project_id,
+            artifact_id=artifact_id,
+            name=artifact.name,
+            digest=artifact.digest,
+            size_bytes=artifact.size_bytes,
+            mode=request.mode,
+            allocation_id=request.allocation_id,
+            node_id=there["node_id"],
+            node_name=there["node_name"],
+            operation_id=request.operation_id,
+            actor_id="test",
+            state="queued",
+            correlation_id=operation.correlation_id,
+            created_at=now,
+            expires_at=now + PLACEMENT_TTL,
+        )
+        self.placements[queued.placement_id] = self._ended(queued)
+        return queued
+
+    def placement(self, placement_id: str) -> ArtifactPlacement:
+        if placement_id not in self.placements:
+            raise NotFound()
+        return self.placements[placement_id]
+
+    def _ended(self, placement: ArtifactPlacement) -> ArtifactPlacement:
+        now = self._records.clock()
+        if self.failures:
+            return replace(placement, state="failed", error=self.failures.pop(0), ended_at=now)
+        path = f"/var/lib/gpuaas/artifacts/{placement.allocation_id}/{placement.digest.replace(':', '/')}"
+        return replace(placement, state="placed", path=path, ended_at=now)
+
+    def _artifact(self, artifact_id: str) -> Artifact:
+        if artifact_id not in self.artifacts:
+            raise NotFound(f"There is no artifact {artifact_id} in this project.")
+        return self.artifacts[artifact_id]

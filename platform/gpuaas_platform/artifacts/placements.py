@@ -1,0 +1,169 @@
+"""An artifact on its way to a machine: the record of it, the bytes its node fetches, and how it ended.
+
+`instances` begins one for a controller; `capacity` tells what the node answered. The task carries no secret: the node
+opens the bytes with its own token, for as long as the placement is queued for it.
+"""
+
+import datetime
+import functools
+from collections.abc import Sequence
+
+from gpuaas_contract import errors
+from gpuaas_contract.artifacts import Artifact, ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.event_types import ArtifactPlacementChanged
+from gpuaas_contract.node import TaskError, TaskResult
+
+from gpuaas_platform.artifacts import content, rules, service, store
+from gpuaas_platform.artifacts.blobs import Reading, WrongContent
+from gpuaas_platform.call import Call, CutOff, Origin, Site, Source, system_origin
+from gpuaas_platform.kit import db, ids
+from gpuaas_platform.record import service as record
+
+
+async def begin(
+    tx: db.Tx, call: Call, artifact: Artifact, allocation: Allocation, body: PlaceArtifact
+) -> ArtifactPlacement:
+    fetch_s_max = rules.fetch_s_max(artifact.size_bytes, call.site.settings.task_ttl_s)
+    placement = ArtifactPlacement(
+        placement_id=ids.new("plc"),
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        digest=artifact.digest,
+        size_bytes=artifact.size_bytes,
+        mode=body.mode,
+        allocation_id=allocation.allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        operation_id=body.operation_id,
+        actor_id=call.caller.actor_id,
+        state="queued",
+        correlation_id=call.origin.correlation_id,
+        created_at=call.now,
+        expires_at=call.now + datetime.timedelta(seconds=fetch_s_max),
+    )
+    await store.PLACEMENTS.insert(tx, placement)
+    call.details.update(digest=placement.digest, node_id=placement.node_id, operation_id=placement.operation_id)
+    await _tell(tx, call.origin, placement)
+    return placement
+
+
+async def wait_for(call: Call, wait_s: float) -> ArtifactPlacement:
+    """The placement the route names, as soon as it has ended or the time is up."""
+    placement_id = call.params["placement_id"]
+
+    async def look() -> ArtifactPlacement:
+        found = await store.PLACEMENTS.get(call.site.database.reader, placement_id)
+        asked = (call.in_project().project_id, call.params["artifact_id"])
+        if found is None or (found.project_id, found.artifact_id) != asked:
+            raise errors.NotFound
+        return found
+
+    return await call.site.hub.poll(_topic(placement_id), wait_s, look, lambda found: found.state != "queued")
+
+
+async def ended(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
+    """What came of it, once: one that has ended already stays as it is."""
+    placement = await store.PLACEMENTS.get(tx, placement_id)
+    if placement is not None and placement.state == "queued":
+        await _save(tx, origin, rules.arrived(placement, result, origin.now))
+
+
+async def call_off(tx: db.Tx, origin: Origin, allocation_id: str) -> Sequence[ArtifactPlacement]:
+    """Nothing more goes onto a machine that is given back."""
+    found = await store.queued_placements(tx, allocation_id)
+    error = TaskError(code="allocation_released", message="The machine is being given back.")
+    for placement in found:
+        await _save(tx, origin, rules.missed(placement, error, origin.now))
+    return found
+
+
+async def open_content(call: Call) -> Source:
+    """For the node it is queued for; to every other, and before and after, there is no such thing."""
+    placement, artifact = await _open_to(call.site, call.params["placement_id"], call.caller.actor_id)
+    return _Placing(call.site, placement, await content.opened(call.site, artifact))
+
+
+class _Placing:
+    """The bytes of a placement. While they flow it is asked again whether they may, as it is of the node; a stored file
+    that turns out to be wrong ends the placement, for all the node can tell is that the connection broke."""
+
+    def __init__(self, site: Site, placement: ArtifactPlacement, reading: Reading) -> None:
+        self._site, self._placement, self._reading = site, placement, reading
+        self._asked_at = site.clock()
+
+    async def next(self) -> bytes:
+        await self._ask_again()
+        try:
+            return await self._reading.next()
+        except WrongContent as wrong:
+            await self._site.database.write(functools.partial(self._fail, wrong.refusal))
+            raise
+
+    def end(self) -> None:
+        self._reading.end()
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _ask_again(self) -> None:
+        now = self._site.clock()
+        if (now - self._asked_at).total_seconds() < self._site.settings.stream_recheck_s:
+            return
+        self._asked_at = now
+        try:
+            await _open_to(self._site, self._placement.placement_id, self._placement.node_id)
+        except errors.ApiError as refusal:
+            raise CutOff(refusal.message) from refusal
+
+    async def _fail(self, refusal: errors.ArtifactRefused, tx: db.Tx) -> None:
+        origin = system_origin(self._site.clock(), self._placement.correlation_id)
+        error = TaskError(code=refusal.code, message=refusal.message)
+        await ended(tx, origin, self._placement.placement_id, TaskResult(status="failed", error=error))
+
+
+async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[ArtifactPlacement, Artifact]:
+    """Everything that allowed the placement is asked anew: a key or an artifact may have been revoked since."""
+    reader = site.database.reader
+    placement = await store.PLACEMENTS.get(reader, placement_id)
+    if placement is None or not rules.is_open_to(placement, node_id, site.clock()):
+        raise errors.NotFound
+    artifact = await service.still_deliverable(reader, placement.project_id, placement.artifact_id)
+    if artifact is None:
+        raise errors.NotFound
+    return placement, artifact
+
+
+async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
+    await store.PLACEMENTS.save(tx, placement)
+    await _tell(tx, origin, placement)
+    tx.wake(_topic(placement.placement_id))
+
+
+async def _tell(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
+    payload = ArtifactPlacementChanged(
+        placement_id=placement.placement_id,
+        artifact_id=placement.artifact_id,
+        digest=placement.digest,
+        allocation_id=placement.allocation_id,
+        node_name=placement.node_name,
+        operation_id=placement.operation_id,
+        state=placement.state,
+        code=placement.error.code if placement.error else "",
+    )
+    await record.emit(
+        tx,
+        origin,
+        "artifacts.placement.changed",
+        payload,
+        org_id=placement.org_id,
+        project_id=placement.project_id,
+        correlation_id=placement.correlation_id,
+    )
+
+
+def _topic(placement_id: str) -> str:
+    """Woken when the placement has ended."""
+    return f"placement:{placement_id}"
