@@ -53,6 +53,8 @@ def register(
     body = RegisterAgentRelease(version=version or agent_archives.version(file, content), content=content)
     made = session.run(flags, lambda opened: opened.call(AGENT_RELEASE_REGISTER, body, dry_run=dry_run))
     kinds.show_one(flags, "agent-releases", made)
+    if version and made.version != version:
+        output.talk(f"These bytes are known already, as {made.version}.")
     if not dry_run:
         output.talk(f"  next: gpuaas agent upgrade NODE --to {made.version} --reason REASON")
     return failures.OK
@@ -73,7 +75,7 @@ def upgrade(
     context: typer.Context,
     reason: NeededReason,
     to: Annotated[str, typer.Option("--to", metavar="RELEASE", help="Its version or SHA-256.")],
-    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Names or ids.")] = None,
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Every node that is heard.")] = False,
     sku: Annotated[str, typer.Option(help="Every node sold as this.")] = "",
     region: Annotated[str, typer.Option(help="Every node that stands there.")] = "",
@@ -132,7 +134,8 @@ async def _roll(
         tasks.append(task)
         if task.state not in ("succeeded", "queued"):
             break
-    _show(opened, tasks, nodes)
+    if tasks or opened.flags.structured:
+        kinds.show_tasks(opened.flags, tasks, {node.node_id: node.name for node in nodes})
     if dry_run:
         output.talk("Nothing was changed.")
     elif tasks and tasks[-1].state != "succeeded":
@@ -149,7 +152,3 @@ async def _watched(opened: session.Session, task: NodeTask, rest: list[Node]) ->
     except asyncio.CancelledError:
         output.talk(f"\nDetached. {task.task_id} goes on; not asked: {rollout.names(rest) or 'none'}.")
         raise
-
-
-def _show(opened: session.Session, tasks: list[NodeTask], nodes: list[Node]) -> None:
-    kinds.show_tasks(opened.flags, tasks, {node.node_id: node.name for node in nodes})

@@ -21,7 +21,7 @@ _COLUMNS = (
 @running.command(app)
 def explain(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="[RESOURCE[.FIELD]]", help="Also a request: create-allocation.")] = "",
+    path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
 ) -> int:
     """What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
 

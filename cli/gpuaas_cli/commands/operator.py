@@ -21,7 +21,7 @@ def set_operator(
     context: typer.Context,
     instance: InstanceName,
     reason: NeededReason,
-    account: Annotated[str, typer.Argument(metavar="[SERVICE_ACCOUNT]", help="Name or id.")] = "",
+    account: Annotated[str, typer.Argument(metavar="SERVICE_ACCOUNT", help="Name or id.")] = "",
     anybody: Annotated[bool, typer.Option("--any", help="Any service account of the project.")] = False,
     dry_run: DryRun = False,
 ) -> int:

@@ -25,7 +25,7 @@ _COLUMNS = (
 @running.command(app)
 def schema(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="[ENDPOINT|RESOURCE]")] = "",
+    name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "",
 ) -> int:
     """What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
 
