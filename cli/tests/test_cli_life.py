@@ -204,6 +204,8 @@ def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
     account = lively("get", "service-account", "demo-controller", "-o", "json").json["service_account_id"]
     given = lively("operator", "set", "lively", "demo-controller", "--reason", "it is the one", "-o", "json").json
     assert given["operator_service_account_id"] == account
+    rows = lively("audit", "list", "--action", "apps.instance.set_operator", "-o", "json").json["items"]
+    assert rows[-1]["details"]["reason"] == "it is the one"
     freed = lively("operator", "set", "lively", "--any", "--reason", "whoever comes", "-o", "json").json
     assert freed["operator_service_account_id"] == ""
     assert "Name a service account, or say --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
@@ -238,7 +240,7 @@ def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
     ) as following:
         assert following.stdout is not None
         assert json.loads(following.stdout.readline())["event_id"] == newest["event_id"]
-        lively("operator", "set", "lively", "--any", "--reason", "something happens")
+        lively("restart", "lively")
         assert json.loads(following.stdout.readline())["app_instance_id"] == newest["app_instance_id"]
         following.send_signal(signal.SIGINT)
     assert following.returncode == 130

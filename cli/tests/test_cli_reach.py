@@ -1,19 +1,21 @@
 """The CLI covers the API: every endpoint for people is reached by a command, or says why not."""
 
 import dataclasses
-import importlib
 import inspect
+import itertools
+import re
+import shlex
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
-from gpuaas_cli import kinds, main, reach
+from gpuaas_cli import flags, kinds, reach, reference
 from gpuaas_contract import registry
 from gpuaas_contract.endpoint import Endpoint
 
-PLACES = {name: place for group in main.COMMANDS.values() for name, (place, _) in group.items() if place}
+ROOT = Path(__file__).parents[2]
 FOR_PEOPLE = {one.name for one in registry.ENDPOINTS if one.audience != "node"}
 CLAIMS = [(name, command) for name, commands in reach.COMMANDS.items() for command in commands]
 _OURS = ("gpuaas_cli", "gpuaas_sdk.client")
@@ -42,6 +44,21 @@ def test_every_command_that_calls_the_server_is_named() -> None:
     assert {command for command, _ in leaves()} - named - local - composed == set()
 
 
+def test_every_command_in_the_docs_can_be_typed() -> None:
+    """Those in shell blocks: the command is there and knows each option."""
+    known = {words: command for _, words, command in reference.leaves()}
+    for page in (ROOT / "docs").rglob("*.md"):
+        for line in re.findall(r"^gpuaas (?!up\b|down\b|lab\b|server\b).*$", page.read_text(), re.MULTILINE):
+            words = shlex.split(line, comments=True)[1:]
+            typed = " ".join(words)
+            found = [name for name in known if f"{typed} ".startswith(f"{name} ")]
+            assert found, f"{page.name}: {line}"
+            options = {option for one in known[found[0]].params for option in (*one.opts, *one.secondary_opts)}
+            ours = itertools.takewhile(lambda word: word != "--", flags.take(words)[1])
+            unknown = {word.partition("=")[0] for word in ours if word.startswith("--")} - options
+            assert not unknown, f"{page.name}: {line}"
+
+
 def reached_by(command: str) -> set[str]:
     """Names of the endpoints that the code behind a command refers to, however deep in our own modules."""
     if command.startswith("get "):
@@ -54,17 +71,7 @@ def reached_by(command: str) -> set[str]:
 
 
 def leaves() -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, place in PLACES.items():
-        module, _, attribute = place.partition(":")
-        app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
-        yield from _leaves(name, typer.main.get_command(app))
-
-
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for word, inner in getattr(command, "commands", {}).items():
-        yield from _leaves(f"{name} {word}", inner)
-    if not hasattr(command, "commands"):
-        yield name, inspect.unwrap(command.callback)
+    return ((words, inspect.unwrap(command.callback)) for _, words, command in reference.leaves())
 
 
 def _endpoints(start: list[Any]) -> set[str]:

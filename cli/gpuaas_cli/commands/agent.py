@@ -123,27 +123,32 @@ async def _chosen(opened: session.Session, named: list[str], *, sku: str, region
 async def _roll(
     opened: session.Session, nodes: list[Node], release: AgentRelease, reason: str, *, dry_run: bool
 ) -> int:
-    tasks: list[NodeTask] = []
     body = UpgradeAgent(sha256=release.sha256, reason=reason)
-    for place, node in enumerate(nodes, start=1):
+    tasks: list[NodeTask] = []
+    for node in nodes:
         task = await opened.call(NODE_UPGRADE_AGENT, body, dry_run=dry_run, node_id=node.node_id)
         if not dry_run:
-            text = f"{node.name} ({place} of {len(nodes)}): agent {node.agent_version} -> {release.version}"
-            with waiting.shown(text):
-                task = await _watched(opened, task, nodes[place:])
+            place = f"{len(tasks) + 1} of {len(nodes)}"
+            with waiting.shown(f"{node.name} ({place}): agent {node.agent_version} -> {release.version}"):
+                task = await _watched(opened, task, nodes[len(tasks) + 1 :])
         tasks.append(task)
-        if task.state not in ("succeeded", "queued"):
+        if not dry_run and task.state != "succeeded":
             break
     if tasks or opened.flags.structured:
         kinds.show_tasks(opened.flags, tasks, {node.node_id: node.name for node in nodes})
     if dry_run:
         output.talk("Nothing was changed.")
-    elif tasks and tasks[-1].state != "succeeded":
-        rest = nodes[len(tasks) :]
-        if rest:
-            output.talk(f"Not asked: {rollout.names(rest)}.")
-        raise node_tasks.failure(tasks[-1], nodes[len(tasks) - 1])
-    return failures.OK
+        return failures.OK
+    return _verdict(tasks, nodes)
+
+
+def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
+    """Only the last task can have failed."""
+    if not tasks or tasks[-1].state == "succeeded":
+        return failures.OK
+    if rest := nodes[len(tasks) :]:
+        output.talk(f"Not asked: {rollout.names(rest)}.")
+    raise node_tasks.failure(tasks[-1], nodes[len(tasks) - 1])
 
 
 async def _watched(opened: session.Session, task: NodeTask, rest: list[Node]) -> NodeTask:
