@@ -34,6 +34,7 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, golden c
 	@$(BIN)/python -m gpuaas_contract.permissions --check docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
+	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
 
 bench: .venv/.ready ## measured ratios: durable POST against its floor, work on a long record, deploy against a shell script
 	@$(BIN)/python -m bench $(ARGS)
@@ -43,6 +44,7 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_contract.permissions --write docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
+	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
 
 lock: .venv/.ready ## resolve requirements.in anew into requirements.lock
 	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock

@@ -13,6 +13,14 @@ def name(flags: Flags, command: str) -> str:
     return input("Name: ").strip()
 
 
+def line(flags: Flags, what: str, command: str) -> str:
+    """One line of stdin, typed or given."""
+    if sys.stdin.isatty() and flags.no_input:
+        raise failures.usage(f"{what}: it is not on stdin, and --no-input forbids asking", command)
+    print(f"{what}: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
 def secret(flags: Flags, what: str, command: str) -> str:
     """One line of stdin, or what is typed unseen."""
     if not sys.stdin.isatty():
@@ -43,3 +51,14 @@ def new_password(flags: Flags, owner: str, command: str) -> str:
     if sys.stdin.isatty() and getpass.getpass("Again: ") != first:
         raise failures.Failure("The two are not the same; nothing was changed", fix=command, code="mismatch")
     return first
+
+
+def confirm(flags: Flags, consequence: str, *, name: str, what: str, again: str) -> None:
+    """Have a person type the name of what they are about to hit. A terminal has a person before it; scripts said what
+    they want by calling us."""
+    if flags.no_input or not sys.stdin.isatty():
+        return
+    output.talk(consequence)
+    print(f"Type the name of the {what} to go on: ", end="", file=sys.stderr, flush=True)
+    if input().strip() != name:
+        raise failures.Failure("That is another name; nothing was changed", fix=again)

@@ -1,24 +1,37 @@
 """Find things by what people call them: an instance by name, an allocation by its node, a member by its node."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from gpuaas_contract import artifacts
+from gpuaas_contract.agents import AGENT_RELEASE_LIST, AgentRelease
 from gpuaas_contract.capacity import ALLOCATION_LIST, NODE_LIST, Allocation, Node
-from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
-from gpuaas_contract.credentials import CREDENTIAL_LIST, Credential
+from gpuaas_contract.catalog import ENTITLEMENT_GET, PROJECT_APP_GET, Entitlement, Manifest
+from gpuaas_contract.credentials import CREDENTIAL_GET, CREDENTIAL_LIST, Credential
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.holds import HOLD_LIST, Hold
-from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIST, Org, Project, ServiceAccount
-from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_LIST, Instance, Member
+from gpuaas_contract.identity import (
+    ORG_LIST,
+    PROJECT_LIST,
+    SERVICE_ACCOUNT_GET,
+    SERVICE_ACCOUNT_LIST,
+    Org,
+    Project,
+    ServiceAccount,
+)
+from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, Operation
+from gpuaas_contract.secrets import SECRET_LIST, RuntimeSecret
 from gpuaas_contract.ssh_keys import SSH_KEY_LIST, SshKey
-from gpuaas_contract.users import USER_LIST, User
+from gpuaas_contract.users import USER_GET, USER_LIST, User
 
 from gpuaas_cli import failures, states
 from gpuaas_cli.session import Session
+
+DIGEST_DIGITS_MIN = 8
 
 Found = TypeVar("Found")
 
@@ -44,23 +57,32 @@ async def project(session: Session, named: str) -> Project:
     return _only(found, f"project {named}", "gpuaas get projects -o wide", (one.name for one in projects), named)
 
 
+async def project_id(session: Session, named: str) -> str:
+    """Operators act on projects they cannot see, and then know them by id."""
+    return named if _is_id("proj", named) else (await project(session, named)).project_id
+
+
 async def service_account(session: Session, named: str) -> ServiceAccount:
+    if _is_id("sa", named):
+        return await session.call(SERVICE_ACCOUNT_GET, service_account_id=named)
     accounts = await session.every(SERVICE_ACCOUNT_LIST)
-    found = [account for account in accounts if named in (account.service_account_id, account.name)]
+    found = [account for account in accounts if account.name == named]
     names = (account.name for account in accounts)
     return _only(found, f"service account {named}", "gpuaas get service-accounts", names, named)
 
 
 async def user(session: Session, named: str) -> User:
     """By name or id."""
+    if _is_id("user", named):
+        return await session.call(USER_GET, user_id=named)
     users = await session.every(USER_LIST)
-    found = [user for user in users if named in (user.user_id, user.name)]
+    found = [user for user in users if user.name == named]
     return _only(found, f"user {named}", "gpuaas user list", (user.name for user in users), named)
 
 
 async def user_id(session: Session, named: str) -> str:
     """Only the platform's own may look people up by name; others name them by id."""
-    if named.startswith("user_"):
+    if _is_id("user", named):
         return named
     try:
         return (await user(session, named)).user_id
@@ -78,9 +100,23 @@ async def hold(session: Session, instance_named: str, named: str) -> Hold:
 
 async def artifact(session: Session, named: str, *, shared: bool) -> artifacts.Artifact:
     """By id, digest, or a name that only one has."""
+    if _is_id("art", named):
+        return await session.call(artifacts.SHARED_GET if shared else artifacts.GET, artifact_id=named)
     known = await session.every(artifacts.SHARED_LIST if shared else artifacts.LIST)
-    found = [one for one in known if named in (one.artifact_id, one.digest, one.name)]
+    found = [one for one in known if named in (one.digest, one.name)]
     return _only(found, f"artifact {named}", "gpuaas artifact list", (one.name for one in known), named)
+
+
+async def secret(session: Session, instance_named: str, named: str) -> RuntimeSecret:
+    """By id, or by the name of one that is issued."""
+    known = await session.every(SECRET_LIST, instance_id=instance_named)
+    issued = [one for one in known if one.state == "issued"]
+    found = [one for one in known if one.secret_id == named] or [one for one in issued if one.name == named]
+    return _only(found, f"secret {named}", f"gpuaas secret list {instance_named}", (one.name for one in issued), named)
+
+
+async def entitlement(session: Session, app_slug: str) -> Entitlement:
+    return await session.call(ENTITLEMENT_GET, app_slug=app_slug)
 
 
 async def manifest(session: Session, found: Instance) -> Manifest | None:
@@ -98,12 +134,22 @@ async def node(session: Session, named: str) -> Node:
     return _only(found, f"node {named}", "gpuaas node list --all", (one.name for one in nodes), named)
 
 
+async def agent_release(session: Session, named: str) -> AgentRelease:
+    """By version, or by the digest or how it begins."""
+    known = await session.every(AGENT_RELEASE_LIST)
+    by_version = [one for one in known if one.version == named]
+    found = by_version or [one for one in known if len(named) >= DIGEST_DIGITS_MIN and one.sha256.startswith(named)]
+    return _only(found, f"agent release {named}", "gpuaas agent list", (one.version for one in known), named)
+
+
 async def credential(session: Session, named: str) -> Credential:
-    """By id, or by the name of one that is not revoked."""
+    """By id, or by name: the one that is not revoked, if there is one."""
+    if _is_id("cred", named):
+        return await session.call(CREDENTIAL_GET, credential_id=named)
     known = await session.every(CREDENTIAL_LIST)
-    active = [one for one in known if one.state == "active"]
-    found = [one for one in known if one.credential_id == named] or [one for one in active if one.name == named]
-    return _only(found, f"credential {named}", "gpuaas credential list", (one.name for one in active), named)
+    called = [one for one in known if one.name == named]
+    found = [one for one in called if one.state == "active"] or called
+    return _only(found, f"credential {named}", "gpuaas credential list", (one.name for one in known), named)
 
 
 async def ssh_key(session: Session, named: str) -> SshKey:
@@ -131,6 +177,8 @@ def pick_allocation(allocations: Sequence[Allocation], named: str) -> Allocation
 
 async def member(session: Session, named: str, instance_named: str = "") -> Member:
     """By id or node, in one instance or in all."""
+    if instance_named and _is_id("mem", named):
+        return await session.call(MEMBER_GET, instance_id=instance_named, member_id=named)
     members = await all_members(session, instance_named)
     by_id = [found for found in members if found.member_id == named]
     if by_id:
@@ -173,6 +221,11 @@ def pick_members(members: Sequence[Member], named: Sequence[str], roles: Collect
         one = _only(found, f"member {name}", "gpuaas get members", (other.node_name for other in members), name)
         chosen[one.member_id] = one
     return list(chosen.values())
+
+
+def _is_id(prefix: str, named: str) -> bool:
+    """Whether a word is an id of this kind, which the server finds by itself; names may begin alike."""
+    return re.fullmatch(rf"{prefix}_[0-9a-z]{{26}}", named) is not None
 
 
 def _only(found: Sequence[Found], what: str, fix: str, known: Iterable[str], named: str) -> Found:

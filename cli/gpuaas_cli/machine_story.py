@@ -1,11 +1,15 @@
 """Pure: what is to be said of a node and of the people on an allocation, as lines."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import Node, NodeAllocation
 from gpuaas_contract.ssh_keys import AllocationKeys
 
-from gpuaas_cli.output import age, aligned, cell, clock_time
+from gpuaas_cli import states
+from gpuaas_cli.output import age, aligned, cell, clean, clock_time
 from gpuaas_cli.story import facts, section
 
 Lines = list[str]
@@ -33,6 +37,40 @@ def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
         ),
         *section("Work on it", _allocations(allocations)),
     ]
+
+
+def of_task(task: NodeTask, node: Node) -> Lines:
+    return [
+        *facts(
+            {
+                "Task": task.task_id,
+                "Node": f"{node.name} ({node.node_id})",
+                "Type": task.type,
+                "For": task.subject_id,
+                "State": task.state,
+                "Issued": clock_time(task.issued_at),
+                "Until": clock_time(task.expires_at),
+                "Correlation": task.correlation_id,
+            }
+        ),
+        *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
+        *section("Result", _values(task.result)),
+    ]
+
+
+def of_facts(node: Node, task: NodeTask) -> Lines:
+    return [*facts({"Node": f"{node.name} ({node.node_id})"}), *section("What it says of itself", _values(task.result))]
+
+
+def of_health(found: Iterable[tuple[Node, NodeTask]]) -> Lines:
+    """A line for each check of each node."""
+    rows = [["NODE", "CHECK", "OK", "WHY"]]
+    for node, task in found:
+        for check in task.result.get("checks", []):
+            rows.append(_check(node, str(check["name"]), ok=bool(check["ok"]), why=str(check["message"])))
+        if task.state != "succeeded":
+            rows.append(_check(node, "answers", ok=False, why=states.why_not(task)))
+    return aligned(rows)
 
 
 def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
@@ -69,3 +107,13 @@ def _allocations(allocations: Sequence[NodeAllocation]) -> Lines:
         words = (one.allocation_id, one.status, one.project_id, one.requested_by, ",".join(one.used_by_instance_ids))
         rows.append([cell(word, spaces=False) for word in words])
     return aligned(rows)
+
+
+def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
+    return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
+
+
+def _values(result: Mapping[str, Any]) -> Lines:
+    """What a node answered, value by value; its words are the agent's, so they are shown as they are."""
+    plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
+    return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

@@ -15,6 +15,7 @@ Force = Annotated[
     typer.Option("--force", help="Against holds, budgets and missing evidence that it is safe; needs --reason."),
 ]
 Detach = Annotated[bool, typer.Option("--detach/--wait", "-d/-w", help="Return at once, or follow it to its end.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An input; repeatable.")]
 

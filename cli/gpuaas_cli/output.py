@@ -59,13 +59,16 @@ def encoded(form: str, value: Any) -> str:
 def table(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
     """Lines of a table: no cell but the last has a space, so columns can be cut by position. With a width, ids that
     do not fit are shortened visibly, the first column never."""
+    lines = [[column.title for column in columns if wide or not column.wide]]
+    lines += [cells(row, columns, wide=wide) for row in rows]
+    if width and _width(lines) > width:
+        lines = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in lines]
+    return aligned(lines)
+
+
+def cells(row: Any, columns: Sequence[Column], *, wide: bool = False) -> list[str]:
     shown = [column for column in columns if wide or not column.wide]
-    last = len(shown) - 1
-    cells = [[column.title for column in shown]]
-    cells += [[cell(column.value(row), spaces=place == last) for place, column in enumerate(shown)] for row in rows]
-    if width and _width(cells) > width:
-        cells = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in cells]
-    return aligned(cells)
+    return [cell(column.value(row), spaces=column is shown[-1]) for column in shown]
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
-from gpuaas_contract.identity import LOGIN, PROJECT_LIST, Login, Project
+from gpuaas_contract.identity import PROJECT_LIST, Project, Token
 from gpuaas_contract.wire import Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client
@@ -22,6 +22,8 @@ READ_S = 6.0
 CHANGE_S = 20.0
 
 Result = TypeVar("Result")
+Prove = Callable[[Client], Awaitable[Token]]
+"""A way to prove who somebody is; `signing_in` has them."""
 
 
 class Session:
@@ -112,10 +114,10 @@ def run(flags: Flags, work: Callable[[Session], Coroutine[Any, Any, Result]]) ->
     return asyncio.run(whole())
 
 
-async def sign_in(target: home.Target, name: str, password: str) -> home.Context:
+async def sign_in(target: home.Target, prove: Prove) -> home.Context:
     """A context with a fresh token; when there is but one project it is chosen."""
     async with make_client(target) as client:
-        token = await client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
+        token = await prove(client)
     signed_in = home.Target(target.context, target.server, token.access_token, "", target.ca_file)
     async with make_client(signed_in) as client:
         projects = (await client.call(PROJECT_LIST, timeout_s=READ_S)).items

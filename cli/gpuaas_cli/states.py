@@ -1,8 +1,9 @@
-"""Pure: the state of things whose record names only moments."""
+"""Pure: the state of things whose record does not name it in words for people."""
 
 import datetime
 from typing import Literal
 
+from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BreakerState
 
@@ -19,3 +20,10 @@ def of_breaker(breaker: BreakerState) -> str:
     if not breaker.open:
         return "closed"
     return f"open until {clock_time(breaker.closes_at)}" if breaker.closes_at else "open"
+
+
+def why_not(task: NodeTask) -> str:
+    """What kept a node's task from success; empty for one that goes well."""
+    if task.error:
+        return task.error.message
+    return "it was not taken in time; is its agent running?" if task.state == "expired" else ""

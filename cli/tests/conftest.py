@@ -85,7 +85,21 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("server")
+    with serving(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Starts sealed, and lets people sign in through an identity provider."""
+    with identity_provider() as issuer:
+        client = ("--oidc-client-id", "gpuaas", "--oidc-redirect-url", "http://127.0.0.1:1/signed-in")
+        with serving(tmp_path_factory.mktemp("guarded"), "--sealed", "--oidc-issuer", issuer, *client) as found:
+            yield found
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Server]:
     data = ["--data", str(folder / "data")]
     admin = subprocess.run(
         [str(PROGRAMS / "gpuaas-platform"), "admin", *data], capture_output=True, text=True, check=True
@@ -93,13 +107,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     port = free_port()
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
-            [str(PROGRAMS / "gpuaas-platform"), "server", *data, "--listen", f"127.0.0.1:{port}"],
+            [str(PROGRAMS / "gpuaas-platform"), "server", *data, "--listen", f"127.0.0.1:{port}", *options],
             stdout=log,
             stderr=log,
         )
     try:
         until(lambda: _answers(f"http://127.0.0.1:{port}/readyz"), "the server is ready")
         yield Server(f"http://127.0.0.1:{port}", admin.stdout.strip())
+    finally:
+        end(process)
+
+
+@contextlib.contextmanager
+def identity_provider() -> Iterator[str]:
+    """The provider of the platform's own tests, in a process of its own."""
+    program, port = TESTS.parents[1] / "platform" / "tests" / "oidc_provider.py", free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(program), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    issuer = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: _answers(f"{issuer}/.well-known/openid-configuration"), "the provider is ready")
+        yield issuer
     finally:
         end(process)
 
@@ -157,6 +186,16 @@ def spare(cli: Cli, server: Server) -> Iterator[Cli]:
         cli("node", "retire", *names, "--reason", "test is over")
 
 
+@pytest.fixture(scope="module")
+def fleet(cli: Cli, server: Server) -> Iterator[Cli]:
+    """Three nodes sold as `fleet`, the last of which keeps the agent it has; gone at the end."""
+    names = ["fleet-1", "fleet-2", "stubborn-1"]
+    with at_work(cli, server, names):
+        cli("node", "set", *names, "--sku", "fleet", "--reason", "for agents")
+        yield cli
+        cli("node", "retire", *names, "--reason", "test is over")
+
+
 @contextlib.contextmanager
 def at_work(cli: Cli, server: Server, names: Sequence[str]) -> Iterator[None]:
     stop = threading.Event()
@@ -173,12 +212,14 @@ def at_work(cli: Cli, server: Server, names: Sequence[str]) -> Iterator[None]:
 
 
 class Node:
-    """What an agent does on the wire, without a machine: enrol, beat, take tasks and call them done."""
+    """What an agent does on the wire, without a machine: enrol, beat, take tasks and call them done. One whose name
+    begins with `stubborn` keeps the agent it has."""
 
     def __init__(self, server: str, name: str, token: str) -> None:
         self.name = name
         self._server = server
         self._key = Ed25519PrivateKey.generate()
+        self._agent = {"agent_version": "0.1.0", "agent_sha256": ""}
         self._facts = {"hostname": name, "cpus": 8, "memory_mb": 64000, "addresses": ["192.0.2.10"], "gpus": []}
         public = self._key.public_key()
         pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -195,15 +236,33 @@ class Node:
 
     def work(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            status = {"agent_version": "0.1.0", "boot_id": "boot", "facts": self._facts}
             try:
-                self._send("PUT", "/node/v1/status", status)
+                self._beat()
                 task = self._send("GET", "/node/v1/tasks?wait_s=2")["task"]
                 if task:
-                    task_id = json.loads(task["payload"])["task_id"]
-                    self._send("POST", f"/node/v1/tasks/{task_id}/result", {"status": "succeeded"})
+                    payload = json.loads(task["payload"])
+                    self._send("POST", f"/node/v1/tasks/{payload['task_id']}/result", self._done(payload))
             except (urllib.error.URLError, ConnectionError):
                 stop.wait(0.2)
+
+    def _beat(self) -> None:
+        self._send("PUT", "/node/v1/status", {**self._agent, "boot_id": "boot", "facts": self._facts})
+
+    def _done(self, task: dict[str, Any]) -> dict[str, Any]:
+        if task["type"] == "agent.upgrade":
+            return self._upgraded(task["params"]["sha256"])
+        checks = [{"name": "disk has room", "ok": not self.name.startswith("stubborn"), "message": "seen by a test"}]
+        answers = {"host.facts": self._facts, "host.health": {"ok": checks[0]["ok"], "checks": checks}}
+        return {"status": "succeeded", "result": answers.get(task["type"], {})}
+
+    def _upgraded(self, sha256: str) -> dict[str, Any]:
+        if self.name.startswith("stubborn"):
+            error = {"code": "agent_did_not_report", "message": "version 0.1.0 stays; the new agent did not report"}
+            return {"status": "failed", "error": error}
+        self._agent = {"agent_version": "0.2.0", "agent_sha256": sha256}
+        # As the real one does it: the new agent is heard before it says that it took over.
+        self._beat()
+        return {"status": "succeeded", "result": {"sha256": sha256, "version": "0.2.0"}}
 
     def _login(self) -> str:
         moment, nonce = int(time.time()), secrets.token_hex(8)

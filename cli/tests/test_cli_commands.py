@@ -22,6 +22,10 @@ SUBCOMMANDS = {
     "action": ["list", "run"],
     "hold": ["place", "list", "lift"],
     "role": ["reset-breaker"],
+    "operator": ["set"],
+    "secret": ["list", "revoke"],
+    "session": ["list", "end"],
+    "custody": ["status", "unseal"],
     "usage": ["list", "summary", "export"],
     "user": ["create", "list", "disable", "enable", "set-password"],
     "binding": ["list", "grant", "revoke"],
@@ -29,20 +33,28 @@ SUBCOMMANDS = {
     "audit": ["list"],
     "org": ["create"],
     "project": ["create", "use"],
-    "service-account": ["create", "key"],
-    "node": ["token", "list", "get", "set", "cordon", "uncordon", "drain", "retire"],
+    "service-account": [
+        *("create", "list", "disable", "enable", "delete"),
+        *("key", "keys", "rotate-key", "revoke-key"),
+    ],
+    "node": [
+        *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),
+        *("task list", "task describe"),
+    ],
+    "agent": ["register", "list", "upgrade"],
     "allocation": ["request", "list", "people", "release", "force-release"],
     "credential": ["create", "list", "rotate", "revoke"],
     "ssh-key": ["add", "list", "delete"],
     "grant": ["list", "revoke"],
     "artifact": [
-        *("publish", "upload", "sign", "verify", "promote", "deprecate", "retire", "revoke", "list"),
+        *("publish", "upload", "sign", "verify", "promote", "deprecate", "retire", "revoke", "list", "storage"),
         *("trust list", "trust add", "trust revoke"),
     ],
-    "app": ["register", "publish", "deprecate", "withdraw", "entitle"],
+    "app": ["register", "show", "publish", "deprecate", "withdraw", "entitle"],
 }
 SINGLE = [
     *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh"),
+    *("explain", "schema", "events", "password", "break-glass"),
     *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
 ]
 

@@ -1,6 +1,9 @@
 """The life of an instance and the ways out of trouble, with a real server and a real controller process."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +198,52 @@ def test_an_open_breaker_says_how_to_close_it(cloud: Cli) -> None:
     cloud("role", "reset-breaker", "fragile", "worker", "--reason", "image repaired")
     assert "open until" not in cloud("get", "roles", "fragile").out
     cloud("decommission", "fragile")
+
+
+def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
+    account = lively("get", "service-account", "demo-controller", "-o", "json").json["service_account_id"]
+    given = lively("operator", "set", "lively", "demo-controller", "--reason", "it is the one", "-o", "json").json
+    assert given["operator_service_account_id"] == account
+    rows = lively("audit", "list", "--action", "apps.instance.set_operator", "-o", "json").json["items"]
+    assert rows[-1]["details"]["reason"] == "it is the one"
+    freed = lively("operator", "set", "lively", "--any", "--reason", "whoever comes", "-o", "json").json
+    assert freed["operator_service_account_id"] == ""
+    assert "Name a service account, or say --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
+    lively("operator", "set", "lively", "nobody", "--reason", "x", expect=4)
+
+
+def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
+    (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
+    assert "value" not in issued
+    lively("secret", "revoke", "lively", "join-key", "--dry-run")
+    ended = lively("secret", "revoke", "lively", "join-key", "-o", "json").json
+    assert (ended["secret_id"], ended["state"]) == (issued["secret_id"], "revoked")
+    assert lively("secret", "list", "lively").out == ""
+    assert "revoked" in lively("secret", "list", "lively", "--all").out
+    assert "next: gpuaas secret list lively" in lively("secret", "revoke", "lively", "join-key", expect=4).err
+
+
+def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:
+    assert "slug: demo" in lively("app", "show", "demo", "1.0.0").out
+    assert lively("app", "show", "demo", "1.0.0", "--platform", "-o", "json").json["manifest"]["slug"] == "demo"
+    lively("app", "show", "demo", "9.9.9", expect=4)
+
+
+def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
+    program = [str(Path(sys.executable).parent / "gpuaas"), "events", "--instance", "lively", "-o", "json"]
+    newest = lively("get", "events", "--instance", "lively", "-o", "json").json["items"][-1]
+    with subprocess.Popen(
+        [*program, "--after", str(newest["cursor"] - 1)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=lively.full_environment(),
+    ) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["event_id"] == newest["event_id"]
+        lively("restart", "lively")
+        assert json.loads(following.stdout.readline())["app_instance_id"] == newest["app_instance_id"]
+        following.send_signal(signal.SIGINT)
+    assert following.returncode == 130
 
 
 def _deploy(name: str, head: str, workers: str, behaviour: str) -> list[str]:

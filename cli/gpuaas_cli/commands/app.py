@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 from gpuaas_contract.catalog import (
     ENTITLEMENT_SET,
+    PROJECT_APP_GET,
     VERSION_DEPRECATE,
+    VERSION_GET,
     VERSION_PUBLISH,
     VERSION_REGISTER,
     VERSION_WITHDRAW,
@@ -47,6 +50,24 @@ def register(
     kinds.show_one(flags, "apps", made)
     if made.state == "registered":
         output.talk(f"  next: gpuaas app publish {made.app_slug} {made.version}")
+    return failures.OK
+
+
+@running.command(app)
+def show(
+    context: typer.Context,
+    slug: Slug,
+    version: Version,
+    platform: Annotated[bool, typer.Option("--platform", help="Whether projects may deploy it or not.")] = False,
+) -> int:
+    """Print one version with its whole manifest, as YAML unless -o json.
+
+    Example: gpuaas app show slurm 1.0.0
+    """
+    flags = running.flags_of(context)
+    endpoint = VERSION_GET if platform else PROJECT_APP_GET
+    found = session.run(flags, lambda opened: opened.call(endpoint, app_slug=slug, version=version))
+    print(output.encoded("json" if flags.output == "json" else "yaml", msgspec.to_builtins(found)))
     return failures.OK
 
 

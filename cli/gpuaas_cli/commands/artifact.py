@@ -26,6 +26,7 @@ from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 
 from gpuaas_cli import asking, documents, failures, kinds, lookup, output, running, session
 from gpuaas_cli.options import NeededReason
+from gpuaas_cli.output import Column
 
 app = running.command_group()
 trust = running.command_group()
@@ -41,6 +42,11 @@ SourceToken = Annotated[
     bool, typer.Option("--source-token", help="Ask for the source's bearer token, or read it from stdin.")
 ]
 KeyName = Annotated[str, typer.Argument(metavar="KEY")]
+_STORAGE_COLUMNS = (
+    Column("BYTES", lambda one: str(one.bytes_used)),
+    Column("ARTIFACTS", lambda one: str(one.artifact_count)),
+    Column("LIMIT", lambda one: f"{one.limit.max} ({one.limit.layer} policy)" if one.limit else "none"),
+)
 Pair = tuple[Endpoint[RequestBody, Answer], Endpoint[RequestBody, Answer]]
 """The same act in a project, and for every project."""
 
@@ -211,6 +217,19 @@ def list_artifacts(
 
     flags = running.flags_of(context)
     kinds.show_list(flags, "artifacts", session.run(flags, work))
+    return failures.OK
+
+
+@running.command(app)
+def storage(context: typer.Context, shared: Shared = False) -> int:
+    """How much room the artifacts take, and the limit that holds.
+
+    Example: gpuaas artifact storage
+    """
+    flags = running.flags_of(context)
+    endpoint = _at((artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET), shared)
+    found = session.run(flags, lambda opened: opened.call(endpoint))
+    output.show_one(flags, found, _STORAGE_COLUMNS, lambda one: str(one.bytes_used))
     return failures.OK
 
 

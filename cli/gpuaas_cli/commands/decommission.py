@@ -1,14 +1,10 @@
 """`gpuaas decommission`: tear an instance down."""
 
-import sys
-from typing import Annotated
-
 import typer
 from gpuaas_contract.instances import DECOMMISSION, Decommission
 
-from gpuaas_cli import changing, failures, lookup, output, running, session
-from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, check_force
+from gpuaas_cli import asking, changing, lookup, running, session
+from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, Yes, check_force
 
 app = running.command_group()
 
@@ -19,7 +15,7 @@ def decommission(
     instance: InstanceName,
     reason: Reason = "",
     force: Force = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     detach: Detach = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -39,17 +35,11 @@ async def _work(
 ) -> int:
     found = await lookup.instance(opened, named)
     if not sure:
-        _confirm(opened.flags, found.name, opened.target.server)
+        consequence = (
+            f"This takes {found.name} off every machine ({opened.target.server}). What runs in it ends with it."
+        )
+        again = f"gpuaas decommission {found.name}"
+        asking.confirm(opened.flags, consequence, name=found.name, what="instance", again=again)
     operation = await opened.call(DECOMMISSION, body, dry_run=dry_run, instance_id=found.instance_id)
     about = f"{len(operation.targets)} members"
     return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
-
-
-def _confirm(flags: Flags, name: str, server: str) -> None:
-    """A terminal has a person before it; scripts said what they want by calling us."""
-    if flags.no_input or not sys.stdin.isatty():
-        return
-    output.talk(f"This takes {name} off every machine ({server}). What runs in it ends with it.")
-    print("Type the name of the instance to go on: ", end="", file=sys.stderr, flush=True)
-    if input().strip() != name:
-        raise failures.Failure("That is another name; nothing was changed", fix=f"gpuaas decommission {name}")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuaas_cli import failures, kinds, lookup, output, running, session
+from gpuaas_cli import failures, kinds, output, running, session
 
 app = running.command_group()
 
@@ -21,9 +21,9 @@ def get(
 ) -> int:
     """List things, or show one.
 
-    KIND is one of orgs, projects, users, bindings, service-accounts, nodes, allocations, grants, credentials, ssh-keys,
-    apps, entitlements, artifacts, trust-keys, instances, members, operations, controllers, events, audit, usage;
-    singular and short forms (inst, alloc, op, sa) work too.
+    KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
+    grants, credentials, ssh-keys, apps, entitlements, artifacts, trust-keys, instances, members, operations,
+    controllers, events, audit, usage; singular and short forms (inst, alloc, op, sa) work too.
     Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE.
 
     Example: gpuaas get members --instance slurm
@@ -55,10 +55,8 @@ async def _fetch(opened: session.Session, kind: kinds.Kind, filters: kinds.Filte
 
 
 async def _find(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
-    if kind.plural == "instances":
-        return await lookup.instance(opened, name)
-    if kind.plural == "operations":
-        return await lookup.operation(opened, name)
+    if kind.find is not None:
+        return await kind.find(opened, name)
     matching = [one for one in await kind.fetch(opened, filters) if name in kind.answers_to(one)]
     if not matching:
         raise failures.not_found(f"There is no {kind.plural.rstrip('s')} {name}", f"gpuaas get {kind.plural}")

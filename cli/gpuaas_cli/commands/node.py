@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from gpuaas_contract.agents import NODE_INSPECT, InspectNode, NodeTask
 from gpuaas_contract.capacity import (
     ENROLMENT_CREATE,
     NODE_ALLOCATIONS,
@@ -22,11 +23,13 @@ from gpuaas_contract.capacity import (
 )
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, kinds, lookup, machine_story, options, output, running, session
+from gpuaas_cli import failures, kinds, lookup, machine_story, node_tasks, options, output, running, session
+from gpuaas_cli.commands import node_task
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.options import DryRun, NeededReason
 
 app = running.command_group()
+app.add_typer(node_task.app, name="task")
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
@@ -95,6 +98,37 @@ def get(context: typer.Context, node: NodeName) -> int:
     else:
         print("\n".join(machine_story.of_node(found, allocations)))
     return failures.OK
+
+
+@running.command(app)
+def inspect(context: typer.Context, nodes: NodeNames) -> int:
+    """Have nodes look at themselves now, not at their next heartbeat, and say what they are.
+
+    Example: gpuaas node inspect gpu-1
+    """
+    flags = running.flags_of(context)
+    found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.facts")))
+    if flags.structured:
+        kinds.show_tasks(flags, tasks, _names(found))
+    else:
+        print("\n\n".join("\n".join(machine_story.of_facts(one, task)) for one, task in zip(found, tasks, strict=True)))
+    return _verdict(found, tasks)
+
+
+@running.command(app)
+def health(context: typer.Context, nodes: NodeNames) -> int:
+    """Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
+
+    Example: gpuaas node health gpu-1 gpu-2
+    """
+    flags = running.flags_of(context)
+    found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.health")))
+    if flags.structured:
+        kinds.show_tasks(flags, tasks, _names(found))
+    else:
+        print("\n".join(machine_story.of_health(zip(found, tasks, strict=True))))
+    sound = all(task.result.get("ok") for task in tasks)
+    return _verdict(found, tasks) or (failures.OK if sound else failures.FAILED)
 
 
 @running.command(app, "set")
@@ -187,3 +221,20 @@ def _each(flags: Flags, named: list[str], change: Change) -> int:
 
     kinds.show_list(flags, "nodes", session.run(flags, work))
     return failures.OK
+
+
+async def _ask(opened: session.Session, named: list[str], body: InspectNode) -> tuple[list[Node], list[NodeTask]]:
+    found = [await lookup.node(opened, name) for name in options.words(named)]
+    tasks = [await opened.call(NODE_INSPECT, body, node_id=one.node_id) for one in found]
+    return found, await node_tasks.all_ended(opened, tasks, found)
+
+
+def _verdict(nodes: list[Node], tasks: list[NodeTask]) -> int:
+    for one, task in zip(nodes, tasks, strict=True):
+        if task.state != "succeeded":
+            raise node_tasks.failure(task, one)
+    return failures.OK
+
+
+def _names(nodes: list[Node]) -> dict[str, str]:
+    return {one.node_id: one.name for one in nodes}

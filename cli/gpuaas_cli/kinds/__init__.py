@@ -1,7 +1,9 @@
 """What `gpuaas get` can list, and how other commands show one of it. One module per domain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gpuaas_contract.agents import NodeTask
 
 from gpuaas_cli import output, session
 from gpuaas_cli.flags import Flags
@@ -37,6 +39,16 @@ def show_list(flags: Flags, plural: str, rows: Sequence[Any]) -> None:
 def show_one(flags: Flags, plural: str, row: Any) -> None:
     kind = get(plural)
     output.show_one(flags, row, kind.columns, kind.name)
+
+
+def cells(flags: Flags, plural: str, row: Any) -> list[str]:
+    """One line of the table, for rows that come one at a time."""
+    return output.cells(row, get(plural).columns, wide=flags.output == "wide")
+
+
+def show_tasks(flags: Flags, tasks: Sequence[NodeTask], node_names: Mapping[str, str]) -> None:
+    """Tasks of nodes are listed for a node at a time, so they are no kind of their own."""
+    output.show_list(flags, tasks, capacity.task_columns(node_names), lambda one: str(one.task_id))
 
 
 def list_all(flags: Flags, plural: str, filters: Filters = NO_FILTERS) -> None:

@@ -7,6 +7,7 @@ from gpuaas_contract.access import GRANT_LIST
 from gpuaas_contract.credentials import CREDENTIAL_LIST
 from gpuaas_contract.ssh_keys import SSH_KEY_LIST
 
+from gpuaas_cli import lookup
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age, clock_time
 from gpuaas_cli.session import Session
@@ -61,6 +62,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.name,
         lambda one: (one.name, one.credential_id, one.fingerprint),
+        find=lookup.credential,
     ),
     Kind(
         "ssh-keys",

@@ -1,10 +1,12 @@
 """Artifacts, and the keys whose signatures on them count."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_contract.artifacts import LIST, TRUST_KEY_LIST, HttpSource, OciSource, Source
 
+from gpuaas_cli import lookup
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
 from gpuaas_cli.session import Session
@@ -41,6 +43,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.artifact_id,
         lambda one: (one.artifact_id, one.name, one.digest),
+        find=functools.partial(lookup.artifact, shared=False),
     ),
     Kind(
         "trust-keys",

@@ -1,11 +1,13 @@
-"""Nodes, and the claims of projects on them."""
+"""Nodes and their agent, what they were told to do, and the claims of projects on them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuaas_contract.agents import AGENT_RELEASE_LIST
 from gpuaas_contract.capacity import ALLOCATION_LIST, NODE_LIST
 
-from gpuaas_cli.kinds.kind import Filters, Kind, names
+from gpuaas_cli import states
+from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
 from gpuaas_cli.session import Session
 
@@ -20,6 +22,20 @@ async def _nodes(session: Session, filters: Filters) -> Sequence[Any]:
 async def _allocations(session: Session, filters: Filters) -> Sequence[Any]:
     found = await session.every(ALLOCATION_LIST)
     return [one for one in found if filters.everything or one.status != "released"]
+
+
+def task_columns(node_names: Mapping[str, str]) -> tuple[Column, ...]:
+    """A task knows its node by id; people by name."""
+    return (
+        Column("TASK", lambda one: one.task_id),
+        Column("NODE", lambda one: node_names.get(one.node_id, one.node_id)),
+        Column("TYPE", lambda one: one.type),
+        Column("STATE", lambda one: one.state),
+        Column("AGE", lambda one: age(one.issued_at)),
+        Column("FOR", lambda one: one.subject_id, wide=True),
+        Column("CORRELATION", lambda one: one.correlation_id, wide=True),
+        Column("WHY", states.why_not),
+    )
 
 
 KINDS: tuple[Kind, ...] = (
@@ -66,5 +82,19 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.allocation_id,
         lambda one: (one.allocation_id, one.node_name),
+    ),
+    Kind(
+        "agent-releases",
+        names("agent-release", "agent-releases"),
+        listed(AGENT_RELEASE_LIST),
+        (
+            Column("VERSION", lambda one: one.version),
+            Column("BYTES", lambda one: str(one.size_bytes)),
+            Column("AGE", lambda one: age(one.registered_at)),
+            Column("BY", lambda one: one.registered_by, wide=True),
+            Column("SHA256", lambda one: one.sha256),
+        ),
+        lambda one: one.sha256,
+        lambda one: (one.sha256, one.version),
     ),
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuaas_contract.catalog import ENTITLEMENT_LIST, PROJECT_APP_LIST, VERSION_LIST
 
+from gpuaas_cli import lookup
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
 from gpuaas_cli.session import Session
@@ -53,5 +54,6 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.app_slug,
         lambda one: (one.app_slug,),
+        find=lookup.entitlement,
     ),
 )

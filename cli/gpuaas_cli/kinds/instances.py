@@ -66,6 +66,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.name,
         lambda one: (one.name, one.instance_id),
+        find=lookup.instance,
     ),
     Kind(
         "members",
@@ -140,6 +141,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.operation_id,
         lambda one: (one.operation_id,),
+        find=lookup.operation,
     ),
     Kind(
         "controllers",

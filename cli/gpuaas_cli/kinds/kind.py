@@ -19,6 +19,7 @@ class Filters:
 
 
 Fetch = Callable[[Session, Filters], Awaitable[Sequence[Any]]]
+Find = Callable[[Session, str], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Kind:
     """What other commands take for one of these."""
     answers_to: Callable[[Any], tuple[str, ...]]
     """What NAME may be in `gpuaas get KIND NAME`."""
+    find: Find | None = None
+    """How one is found by NAME where there is a shorter way than through the whole list."""
     of_instance: bool = False
     """Listed for one instance at a time, so the only name given is the instance's."""
 

@@ -1,9 +1,11 @@
-"""Organisations, projects, people, their roles, and service accounts."""
+"""Organisations, projects, people, their roles and sessions, and service accounts."""
 
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIST
+from gpuaas_contract.sessions import SESSION_LIST
 from gpuaas_contract.users import USER_LIST
 
+from gpuaas_cli import lookup
 from gpuaas_cli.kinds.kind import Kind, listed, names
 from gpuaas_cli.output import Column, age, clock_time
 
@@ -47,6 +49,21 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.name,
         lambda one: (one.name, one.user_id),
+        find=lookup.user,
+    ),
+    Kind(
+        "sessions",
+        names("session", "sessions"),
+        listed(SESSION_LIST),
+        (
+            Column("SESSION", lambda one: one.session_id),
+            Column("CURRENT", lambda one: "yes" if one.current else "no"),
+            Column("AGE", lambda one: age(one.created_at)),
+            Column("UNTIL", lambda one: clock_time(one.expires_at)),
+            Column("KEY", lambda one: one.key_id, wide=True),
+        ),
+        lambda one: one.session_id,
+        lambda one: (one.session_id,),
     ),
     Kind(
         "bindings",
@@ -77,5 +94,6 @@ KINDS: tuple[Kind, ...] = (
         ),
         lambda one: one.name,
         lambda one: (one.name, one.service_account_id),
+        find=lookup.service_account,
     ),
 )

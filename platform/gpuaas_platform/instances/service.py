@@ -157,6 +157,7 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
 
 async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
     """The way out when an operating account is gone: another one takes over what is open, the old one is fenced."""
+    call.details["reason"] = body.reason
     instance = await in_project(tx, call, call.params["instance_id"])
     account_id = body.operator_service_account_id
     if account_id == instance.operator_service_account_id:

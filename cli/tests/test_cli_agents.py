@@ -1,0 +1,138 @@
+"""The node agent: its releases, nodes that take them one after another, and what nodes were told to do."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from gpuaas_cli import agent_archives, failures, rollout
+from gpuaas_contract.agents import AgentRelease
+from gpuaas_contract.capacity import Node
+
+Cli = Any
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agent, built as a release is."""
+    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    subprocess.run([sys.executable, "-m", "gpuaas_agent.build", str(path)], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def release(fleet: Cli, archive: Path) -> dict[str, Any]:
+    found: dict[str, Any] = fleet("agent", "register", str(archive), "-o", "json").json
+    return found
+
+
+def test_a_release_is_named_by_what_the_file_says(fleet: Cli, archive: Path, release: dict[str, Any]) -> None:
+    content = archive.read_bytes()
+    assert release["sha256"] == hashlib.sha256(content).hexdigest()
+    assert release["version"] == agent_archives.version(str(archive), content)
+    assert release["sha256"] in fleet("agent", "list").out
+    again = fleet("agent", "register", str(archive), "--version", "9.9.9")
+    assert f"These bytes are known already, as {release['version']}." in again.err
+
+
+def test_what_is_no_agent_is_not_sent(fleet: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "agent.pyz"
+    assert "cannot be read" in fleet("agent", "register", str(file), expect=64).err
+    file.write_text("not a zip")
+    refused = fleet("agent", "register", str(file), expect=64)
+    assert "is no archive of the agent" in refused.err
+    assert "next: python -m gpuaas_agent.build" in refused.err
+
+
+def test_a_rollout_stops_at_the_first_failure_and_goes_on_where_it_ended(fleet: Cli, release: dict[str, Any]) -> None:
+    would = fleet("agent", "upgrade", "--sku", "fleet", "--to", release["version"], "--reason", "x", "--dry-run")
+    assert (would.out.count("agent.upgrade"), would.err) == (3, "Nothing was changed.\n")
+    ended = fleet(
+        *("agent", "upgrade", "stubborn-1", "fleet-2", "--to", release["version"], "--reason", "try it"), expect=1
+    )
+    assert "ERROR: stubborn-1: version 0.1.0 stays" in ended.err
+    assert "code=agent_did_not_report" in ended.err
+    assert "Not asked: fleet-2." in ended.err
+    assert "next: gpuaas node task describe stubborn-1 task_" in ended.err
+    assert fleet("node", "get", "fleet-2", "-o", "json").json["agent_sha256"] == ""
+
+    one = fleet("agent", "upgrade", "fleet-1", "--to", release["sha256"][:12], "--reason", "try it", "-o", "json")
+    assert [task["state"] for task in one.json["items"]] == ["succeeded"]
+    assert fleet("node", "get", "fleet-1", "-o", "json").json["agent_sha256"] == release["sha256"]
+
+    rest = fleet("agent", "upgrade", "--sku", "fleet", "--to", release["version"], "--reason", "the rest", expect=1)
+    assert f"fleet-1 runs {release['version']} already." in rest.err
+    assert "fleet-2 (1 of 2): agent 0.1.0 -> " in rest.err
+    assert fleet("node", "get", "fleet-2", "-o", "json").json["agent_sha256"] == release["sha256"]
+
+
+def test_nodes_are_named_or_chosen_not_both_and_not_neither(fleet: Cli, release: dict[str, Any]) -> None:
+    for words in ([], ["fleet-1", "--all"]):
+        ended = fleet("agent", "upgrade", *words, "--to", release["version"], "--reason", "x", expect=64)
+        assert "Say which nodes" in ended.err
+    assert "gpuaas agent list" in fleet("agent", "upgrade", "--all", "--to", "7", "--reason", "x", expect=4).err
+    fleet("agent", "upgrade", "fleet1", "--to", release["version"], "--reason", "x", expect=4)
+
+
+def test_a_node_says_what_it_is_and_how_it_is(fleet: Cli) -> None:
+    assert "hostname   fleet-1" in fleet("node", "inspect", "fleet-1").out
+    assert "disk_has_room  yes" in fleet("node", "health", "fleet-1").out
+    sick = fleet("node", "health", "fleet-1", "stubborn-1", expect=1)
+    assert "stubborn-1  disk_has_room  no" in sick.out
+    assert fleet("node", "health", "fleet-1", "-o", "json").json["items"][0]["result"]["ok"] is True
+
+
+def test_tasks_of_a_node_are_listed_and_told(fleet: Cli) -> None:
+    fleet("node", "inspect", "fleet-1")
+    tasks = fleet("node", "task", "list", "fleet-1", "-o", "json").json["items"]
+    task = next(one for one in tasks if one["type"] == "host.facts")
+    told = fleet("node", "task", "describe", "fleet-1", task["task_id"]).out
+    assert "State        succeeded" in told
+    assert "hostname" in told
+    fleet("node", "task", "describe", "fleet-1", "task_none", expect=4)
+
+
+def test_a_rollout_asks_those_that_are_heard_and_run_something_else() -> None:
+    release = msgspec.convert(
+        {"sha256": "new", "version": "2", "size_bytes": 1, "registered_by": "u", "registered_at": _MOMENT}, AgentRelease
+    )
+    nodes = [_node("old"), _node("done", agent_sha256="new"), _node("away", status="lost")]
+    planned = rollout.plan(nodes, release)
+    assert [[one.name for one in part] for part in (planned.wanted, planned.current, planned.silent)] == [
+        ["old"],
+        ["done"],
+        ["away"],
+    ]
+    assert rollout.left_out(planned, release) == [
+        "done runs 2 already.",
+        "away is not heard and was left out; ask again when it is.",
+    ]
+
+
+def test_an_archive_without_a_version_asks_for_one(archive: Path) -> None:
+    content = archive.read_bytes().replace(b"AGENT_VERSION = ", b"AGENT_VERSIOM = ")
+    with pytest.raises(failures.Failure):
+        agent_archives.version("x", content)
+
+
+_MOMENT = "2030-01-01T00:00:00Z"
+
+
+def _node(name: str, *, status: str = "ready", agent_sha256: str = "") -> Node:
+    texts = ("node_id", "region", "sku", "address", "ssh_host_public_key", "agent_version", "boot_id")
+    return msgspec.convert(
+        {
+            **dict.fromkeys(texts, ""),
+            "name": name,
+            "status": status,
+            "agent_sha256": agent_sha256,
+            "facts": {"hostname": name, "cpus": 1, "memory_mb": 1},
+            "enrolled_at": _MOMENT,
+            "last_seen_at": _MOMENT,
+            "allocation_id": None,
+        },
+        Node,
+    )

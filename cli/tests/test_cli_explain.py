@@ -1,0 +1,77 @@
+"""`gpuaas explain` and `gpuaas schema`: the contract in words, without a server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from gpuaas_cli import form_story, forms, kinds
+from gpuaas_cli.commands import schema
+from gpuaas_contract import registry
+
+Cli = Any
+Golden = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize("path", ["node", "create-allocation", "operation.steps", "operation.steps.state"])
+def test_a_resource_is_explained_field_by_field(path: str, stranger: Cli, golden: Golden) -> None:
+    golden(f"explain-{path}.txt", stranger("explain", path).out)
+
+
+def test_an_endpoint_is_shown_with_what_it_takes_answers_and_refuses(stranger: Cli, golden: Golden) -> None:
+    golden("schema-capacity.node.upgrade_agent.txt", stranger("schema", "capacity.node.upgrade_agent").out)
+    assert "a node calls it" in stranger("schema", "node.task.next").out
+    assert "an app's controller calls it" in stranger("schema", "runtime.claim").out
+
+
+def test_programs_get_the_same_as_data(stranger: Cli) -> None:
+    told = stranger("explain", "node", "-o", "json").json
+    assert {"command": "gpuaas node cordon", "endpoint": "capacity.node.cordon"}.items() <= told["commands"][3].items()
+    state = stranger("explain", "node.admin_state", "-o", "json").json
+    assert (state["values"], state["default"]) == (["active", "cordoned", "draining", "retired"], "active")
+    assert stranger("schema", "node", "-o", "yaml").out.startswith("$schema: ")
+    document = stranger("schema", "capacity.node.cordon", "-o", "json").json
+    assert list(document["paths"]) == ["/api/v1/admin/nodes/{node_id}/cordon"]
+
+
+def test_without_a_name_there_is_a_list_of_what_can_be_asked_for(stranger: Cli) -> None:
+    assert set(stranger("explain", "-o", "name").out.split()) == {kind.plural for kind in kinds.KINDS}
+    assert set(stranger("explain", "-o", "json").json) == set(forms.every())
+    assert stranger("schema", "-o", "name").out.split() == [one.name for one in registry.ENDPOINTS]
+
+
+def test_a_near_miss_is_recognised_and_ends_with_4(stranger: Cli) -> None:
+    assert "did you mean node?" in stranger("explain", "nod", expect=4).err
+    assert "did you mean facts?" in stranger("explain", "node.fact", expect=4).err
+    assert "without fields" in stranger("explain", "node.name.first", expect=4).err
+    assert "did you mean capacity.node.cordon?" in stranger("schema", "capacity.node.cordn", expect=4).err
+
+
+@pytest.mark.parametrize("word", ["instance", "Instance", "instances", "inst", "app-instances", "INSTANCE"])
+def test_a_form_answers_to_what_people_call_it(word: str) -> None:
+    assert forms.find(word)[0].name == "instance"
+
+
+def test_everything_that_can_be_listed_can_be_explained() -> None:
+    for kind in kinds.KINDS:
+        assert forms.find(kind.plural)[0].fields, kind.plural
+
+
+def test_names_of_forms_are_unique_in_the_whole_contract() -> None:
+    """Two structs of one name would hide each other here and in the OpenAPI document."""
+    assert len({form.struct for form in forms.every().values()}) == len(forms.every())
+
+
+def test_every_endpoint_and_form_can_be_told() -> None:
+    for endpoint in registry.ENDPOINTS:
+        assert form_story.of_endpoint(endpoint)
+    for form in forms.every().values():
+        assert form_story.of_form(form)
+        jsonschema_rs.validator_for(schema.json_schema(form))
+
+
+def test_what_the_contract_says_under_a_field_is_in_the_schema() -> None:
+    found = schema.json_schema(forms.find("node")[0])
+    assert (
+        found["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why operators put it into this state."
+    )
