@@ -1,8 +1,9 @@
 """Pure: the types of the contract in words: what a value is, which are permitted, how long or large it may be."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from gpuaas_contract import meanings
 from msgspec import inspect as shapes
 
 _WORDS: dict[type[shapes.Type], str] = {
@@ -17,14 +18,6 @@ _WORDS: dict[type[shapes.Type], str] = {
     shapes.LiteralType: "text",
 }
 _UNITS: dict[type[shapes.Type], str] = {shapes.StrType: "characters", shapes.BytesType: "bytes"}
-
-
-def structs(kind: shapes.Type) -> Iterator[shapes.StructType]:
-    """The structs a value of this type holds, not going into them."""
-    if isinstance(kind, shapes.StructType):
-        yield kind
-    for part in _parts(kind):
-        yield from structs(part)
 
 
 def text(kind: shapes.Type, name_of: Callable[[type], str]) -> str:
@@ -44,7 +37,7 @@ def text(kind: shapes.Type, name_of: Callable[[type], str]) -> str:
 def values(kind: shapes.Type) -> list[str]:
     if isinstance(kind, shapes.LiteralType):
         return [str(value) for value in kind.values]
-    return [value for part in _parts(kind) for value in values(part)]
+    return [value for part in meanings.parts(kind) for value in values(part)]
 
 
 def limits(kind: shapes.Type) -> str:
@@ -59,16 +52,6 @@ def limits(kind: shapes.Type) -> str:
     if isinstance(kind, shapes.UnionType):
         return next(filter(None, map(limits, kind.types)), "")
     return ""
-
-
-def _parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
-    if isinstance(kind, shapes.Metadata):
-        return (kind.type,)
-    if isinstance(kind, shapes.ListType):
-        return (kind.item_type,)
-    if isinstance(kind, shapes.DictType):
-        return (kind.value_type,)
-    return kind.types if isinstance(kind, shapes.UnionType) else ()
 
 
 def _range(least: Any, most: Any, unit: str) -> str:

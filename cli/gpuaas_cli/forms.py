@@ -1,18 +1,16 @@
 """Pure: what crosses the wire, as people ask for it: a form by its name, its fields, what each means. Needs no server;
 everything is read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
 
-import ast
 import difflib
 import functools
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from gpuaas_contract import registry
+from gpuaas_contract import meanings, registry
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, NoQuery, Page
 from msgspec import inspect as shapes
@@ -129,7 +127,7 @@ def _answers(response: Any) -> Iterator[Any]:
 
 
 def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
-    for struct in form_types.structs(kind):
+    for struct in meanings.structs(kind):
         is_page = getattr(struct.cls, "__origin__", None) is Page
         name = "" if is_page else name_of(struct.cls)
         if name not in found:
@@ -140,13 +138,13 @@ def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
 
 
 def _form(name: str, struct: shapes.StructType) -> Form:
-    meanings = _meanings(struct.cls)
-    fields = [_field(field, meanings.get(field.name, "")) for field in struct.fields]
+    said = meanings.of(struct.cls)
+    fields = [_field(field, said.get(field.name, "")) for field in struct.fields]
     return Form(name, struct.cls, inspect.cleandoc(struct.cls.__dict__.get("__doc__") or ""), fields)
 
 
 def _field(field: shapes.Field, meaning: str) -> Field:
-    inner = next(form_types.structs(field.type), None)
+    inner = next(meanings.structs(field.type), None)
     default = None if field.default is msgspec.NODEFAULT else field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
@@ -160,25 +158,3 @@ def _field(field: shapes.Field, meaning: str) -> Field:
         meaning=meaning,
         form=name_of(inner.cls) if inner else "",
     )
-
-
-def _meanings(struct: type) -> dict[str, str]:
-    """What the contract says under each field, which Python itself does not keep."""
-    found: dict[str, str] = {}
-    for base in reversed(struct.__mro__):
-        if base.__module__.startswith("gpuaas_contract."):
-            found |= _written_under(base.__module__).get(base.__name__, {})
-    return found
-
-
-@functools.cache
-def _written_under(module: str) -> dict[str, dict[str, str]]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: dict(_field_texts(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _field_texts(struct: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, after in zip(struct.body, struct.body[1:], strict=False):
-        is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if is_text and isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            yield field.target.id, " ".join(str(after.value.value).split())  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpuaas_contract import VERSION, event_types, events
+from gpuaas_contract import VERSION, event_types, events, meanings
 from gpuaas_contract.event_types import EventType
 
 CATALOGUE = tuple(event_types.TYPES.values())
@@ -31,7 +31,7 @@ def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
         "operations": {"tellProjectEvents": _operation()},
         "components": {
             "messages": {kind.name: _message(kind, schema_of) for kind in catalogue},
-            "schemas": components,
+            "schemas": meanings.described(components, kinds),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gpuaas_contract import VERSION, errors, registry
+from gpuaas_contract import VERSION, errors, meanings, registry
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody
 
@@ -53,7 +53,7 @@ def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str,
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
     components = {
-        "schemas": schemas,
+        "schemas": meanings.described(schemas, kinds),
         "headers": _HEADERS,
         "parameters": {name: {"name": name, "in": "header", **shape} for name, shape in _REQUEST_HEADERS.items()},
         "responses": _problems(endpoints, schema_of[errors.Problem]),
@@ -95,8 +95,10 @@ def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
 def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
     fields = list(msgspec.structs.fields(endpoint.query))
     shapes, _ = msgspec.json.schema_components([field.type for field in fields])
-    found = [
+    said = meanings.of(endpoint.query)
+    found: list[dict[str, Any]] = [
         {"name": field.name, "in": "query", "required": False, "schema": {**shape, "default": field.default}}
+        | ({"description": said[field.name]} if field.name in said else {})
         for field, shape in zip(fields, shapes, strict=True)
     ]
     if endpoint.mutates:

@@ -80,3 +80,4 @@ Item = TypeVar("Item")
 class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
     items: list[Item]
     next_page_token: str | None = None
+    """Give it as `page_token` for what follows; none on the last page."""

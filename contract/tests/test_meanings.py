@@ -1,0 +1,27 @@
+"""The texts under the fields of the contract reach those who read its documents."""
+
+from gpuaas_contract import access, asyncapi, meanings, node, openapi
+from gpuaas_contract.node import TaskQuery
+
+
+def test_what_is_written_under_a_field_is_in_the_openapi_document() -> None:
+    schemas = openapi.document()["components"]["schemas"]
+    pinned = schemas["MachineAccess"]["properties"]["host_public_key"]
+    assert pinned["description"] == meanings.of(access.MachineAccess)["host_public_key"] != ""
+
+
+def test_what_is_written_under_a_field_of_a_query_is_said_of_the_parameter() -> None:
+    parameters = openapi.document([node.TASK_NEXT])["paths"][node.TASK_NEXT.path]["get"]["parameters"]
+    said = {found["name"]: found.get("description") for found in parameters if found.get("in") == "query"}
+    assert said["busy_with"] == meanings.of(TaskQuery)["busy_with"]
+
+
+def test_events_are_described_too() -> None:
+    schemas = asyncapi.document()["components"]["schemas"]
+    assert any("description" in field for schema in schemas.values() for field in schema.get("properties", {}).values())
+
+
+def test_a_page_says_what_its_fields_are_whatever_it_holds() -> None:
+    pages = {name: schema for name, schema in openapi.document()["components"]["schemas"].items() if "Page_" in name}
+    described = {name for name, schema in pages.items() if schema["properties"]["next_page_token"].get("description")}
+    assert described == set(pages) != set()
