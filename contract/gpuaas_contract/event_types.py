@@ -44,6 +44,13 @@ class InstanceChanged(Wire):
     reason: str = ""
 
 
+class OperatorChanged(Wire):
+    operator_service_account_id: str
+    """The account that works on the instance from now on; empty: any of the project."""
+    was: str
+    reason: str
+
+
 class ConditionChanged(Wire):
     type: str
     status: str
@@ -287,6 +294,7 @@ _CATALOGUE = (
     EventType("apps.instance.failed", "an operation on the whole instance failed", InstanceChanged),
     EventType("apps.instance.deleting", "a decommission was accepted", InstanceChanged),
     EventType("apps.instance.deleted", "the app is gone from its machines", InstanceChanged),
+    EventType("apps.instance.operator_changed", "another service account works on the instance", OperatorChanged),
     EventType("apps.condition.changed", "a condition of the instance changed", ConditionChanged),
     EventType("apps.member.changed", "a member changed its status", MemberChanged),
     EventType("apps.hold.placed", "somebody holds a member", HoldChanged),

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from gpuaas_contract import errors, instances, runtime, secrets
+from gpuaas_contract import errors, events, identity, instances, runtime, secrets
 from gpuaas_platform.instances import reconcile
 from platform_world import World
 from scripted_controller import DEADLINE_S, Cluster, Controller, Held, exits, take_exit
@@ -105,6 +105,27 @@ async def test_only_the_operator_of_an_instance_claims_its_operations_and_report
     stolen = runtime.ClaimOperation(app_slug="toy", holder="thief", claim_id=_claim_id(held))
     assert (await world.call(runtime.CLAIM, stolen, token=cluster.controller.token)).operation is None
     assert (await held.carry_out()).status == "succeeded"
+
+
+async def test_an_instance_that_is_handed_over_fences_its_old_operator_and_tells_who_works_on_it_now(
+    world: World,
+) -> None:
+    cluster = await Cluster.requested(world)
+    held = await cluster.controller.take()
+    delivery = (await held.issue()).delivery_id
+    successor = await Controller.start(world, "successor")
+    accounts = (await world.call(identity.SERVICE_ACCOUNT_LIST)).items
+    account_id = next(found.service_account_id for found in accounts if found.name == "successor")
+    body = instances.SetOperator(operator_service_account_id=account_id, reason="the first one is gone")
+    for _ in range(2):
+        await world.call(instances.OPERATOR_SET, body, instance_id=cluster.instance_id)
+    for write in _writes(held, delivery):
+        with pytest.raises(errors.ApiError):
+            await write()
+    assert (await (await successor.take()).carry_out()).status == "succeeded"
+    told = (await world.call(events.EVENT_LIST)).items
+    (handed_over,) = [event for event in told if event.type == "apps.instance.operator_changed"]
+    assert handed_over.payload == {"operator_service_account_id": account_id, "was": "", "reason": body.reason}
 
 
 async def test_an_epoch_in_other_hands_is_worth_nothing(world: World) -> None:

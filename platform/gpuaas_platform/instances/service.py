@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import AppVersion, Manifest
-from gpuaas_contract.event_types import InstanceChanged
+from gpuaas_contract.event_types import InstanceChanged, OperatorChanged
 from gpuaas_contract.instances import (
     ChangeInstance,
     Deployed,
@@ -171,6 +171,10 @@ async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
         instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
     )
     await store.INSTANCES.save(tx, changed)
+    told = OperatorChanged(
+        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=body.reason
+    )
+    await changes.tell_instance(tx, call.origin, "apps.instance.operator_changed", changed, told)
     return changed
 
 
