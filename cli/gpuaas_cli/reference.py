@@ -2,14 +2,13 @@
 
 `python -m gpuaas_cli.reference --write docs/reference/cli.md`"""
 
-import argparse
 import importlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer.main
+from gpuaas_contract import golden
 
 from gpuaas_cli import failures, main, reach
 from gpuaas_cli.flags import HELP
@@ -83,16 +82,7 @@ def _is(named: str, words: str) -> bool:
 
 
 def run() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", type=Path)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    if options.write:
-        options.write.write_text(page())
-    if options.check and options.check.read_text() != page():
-        sys.stderr.write(f"{options.check} does not match the commands. If the change is on purpose: make contract\n")
-        return 1
-    return 0
+    return golden.main("the commands", lambda _: page())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 `--check` compares both with the golden files and `--write` renews them; a file's ending says which of the two it is.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuaas_contract import VERSION, event_types, events, meanings
+from gpuaas_contract import VERSION, event_types, events, golden, meanings
 from gpuaas_contract.event_types import EventType
 
 CATALOGUE = tuple(event_types.TYPES.values())
@@ -46,7 +45,7 @@ def text() -> str:
     return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
 
 
-def golden(path: Path) -> str:
+def expected(path: Path) -> str:
     """What the file should hold: the whole document, or a page of prose with the table renewed."""
     if path.suffix == ".json":
         return text()
@@ -59,16 +58,7 @@ def golden(path: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", type=Path, nargs="+", default=[])
-    parser.add_argument("--write", type=Path, nargs="+", default=[])
-    options = parser.parse_args()
-    for path in options.write:
-        path.write_text(golden(path))
-    stale = [path for path in options.check if path.read_text() != golden(path)]
-    for path in stale:
-        sys.stderr.write(f"{path} does not match the event catalogue. If the change is on purpose: make contract\n")
-    return 1 if stale else 0
+    return golden.main("the event catalogue", expected)
 
 
 def _channel(told: Sequence[EventType]) -> dict[str, Any]:

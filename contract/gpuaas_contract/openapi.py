@@ -1,15 +1,13 @@
 """Make the OpenAPI 3.1 document from the endpoint table; `--check` compares it with the golden file."""
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gpuaas_contract import VERSION, errors, meanings, registry
+from gpuaas_contract import VERSION, errors, golden, meanings, registry
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody
 
@@ -197,18 +195,7 @@ def text() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", type=Path)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    if options.write:
-        options.write.write_text(text())
-    if options.check and options.check.read_text() != text():
-        sys.stderr.write(
-            f"{options.check} does not match the endpoint table. If the change is on purpose: make contract\n"
-        )
-        return 1
-    return 0
+    return golden.main("the endpoint table", lambda _: text())
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 `python -m gpuaas_contract.permissions --write docs/reference/permissions.md` writes the page people read.
 """
 
-import argparse
 import sys
-from pathlib import Path
+
+from gpuaas_contract import golden
 
 KEYS: dict[str, str] = {
     "identity.org.create": "create an organisation",
@@ -250,16 +250,7 @@ _RULES = """
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The reference page of permissions and roles.")
-    parser.add_argument("--check", type=Path)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    if options.write:
-        options.write.write_text(page())
-    if options.check and options.check.read_text() != page():
-        sys.stderr.write(f"{options.check} does not match the roles. If the change is on purpose: make contract\n")
-        return 1
-    return 0
+    return golden.main("the roles", lambda _: page())
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 `python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md`"""
 
-import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from gpuaas_contract import lifecycles, operations
+from gpuaas_contract import golden, lifecycles, operations
 from gpuaas_contract.errors import BY_CODE
 
 _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
@@ -83,16 +81,7 @@ PAGES: dict[str, Callable[[], str]] = {"lifecycles.md": lifecycles_page, "errors
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Reference pages made from the contract's tables.")
-    parser.add_argument("--check", type=Path, nargs="+", default=[])
-    parser.add_argument("--write", type=Path, nargs="+", default=[])
-    options = parser.parse_args()
-    for path in options.write:
-        path.write_text(PAGES[path.name]())
-    stale = [path for path in options.check if path.read_text() != PAGES[path.name]()]
-    for path in stale:
-        sys.stderr.write(f"{path} does not match the contract. If the change is on purpose: make contract\n")
-    return 1 if stale else 0
+    return golden.main("the contract", lambda path: PAGES[path.name]())
 
 
 if __name__ == "__main__":
