@@ -323,7 +323,13 @@ OPERATION_RETRY = Endpoint(
     request=TakeExit,
     response=Operation,
     status=202,
-    errors=(errors.OperationInProgress, errors.ExitUnavailable),
+    errors=(
+        errors.OperationInProgress,
+        errors.ExitUnavailable,
+        errors.MemberHeld,
+        errors.DisruptionBudget,
+        errors.CircuitOpen,
+    ),
     example={"reason": "the network is back"},
 )
 OPERATION_CANCEL = Endpoint(

@@ -165,6 +165,20 @@ async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begu
     assert len(await cluster.told("apps.role.breaker")) == 1
 
 
+async def test_a_retry_of_an_add_is_refused_by_an_open_breaker_like_a_new_one(world: World) -> None:
+    cluster = await Cluster.running(world, **with_hands(breaker={"failures": 1, "window_s": 100}))
+    added = await cluster.add(*await cluster.machines(1))
+    held = await cluster.controller.take()
+    await held.report(held.member_ids[0], "provisioning")
+    await held.fail("lost")
+    with pytest.raises(errors.CircuitOpen):
+        await take_exit(world, added, "retry")
+    params = {"instance_id": cluster.instance_id, "component_key": "hand"}
+    await world.call(instances.BREAKER_RESET, {"reason": "the cable is in again"}, **params)
+    await take_exit(world, added, "retry")
+    assert (await cluster.controller.carry_out()).status == "succeeded"
+
+
 async def test_a_breaker_is_reset_with_a_reason_that_stays_on_the_record(world: World) -> None:
     cluster = await Cluster.running(world, **with_hands(breaker={"failures": 1, "window_s": 100}))
     machines = await cluster.machines(2)

@@ -11,7 +11,7 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, FailureClas
 from gpuaas_platform.access import secrets_service as secrets
 from gpuaas_platform.call import Origin
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import accepting, breakers, changes, report_rules, store
+from gpuaas_platform.instances import accepting, breakers, changes, report_rules, rules, store
 from gpuaas_platform.instances.report_rules import Ending
 from gpuaas_platform.kit import db
 
@@ -113,7 +113,7 @@ async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
         member = members[target.member_id]
         if target.outcome == "failed" and member.status in _UNFINISHED:
             failed = await set_member(tx, origin, member, "failed", target.error)
-            if ended.kind in ("add", "replace") and member.status in _JOINING:
+            if ended.kind in rules.JOINING and member.status in _JOINING:
                 await breakers.count_failure(tx, origin, ended, instance, failed)
         elif target.outcome == "cancelled" and member.status == "requested":
             await set_member(tx, origin, member, "removed", f"the {ended.kind} was cancelled")

@@ -141,7 +141,7 @@ async def _check_free(tx: db.Tx, operation: Operation) -> None:
 async def _check_still_safe(
     tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation
 ) -> None:
-    """Holds and budgets may have changed since it was asked for: a retry is refused what a new request would be."""
+    """Holds, budgets and breakers may have changed since: a retry is refused what a new request would be."""
     again = [target.member_id for target in operation.targets if target.outcome == "pending"]
     rules.check_holds(operation.kind, again, await store.standing_holds(tx, instance.instance_id, call.now))
     if operation.component_key:
@@ -149,6 +149,8 @@ async def _check_still_safe(
         members = await store.live_members(tx, instance.instance_id)
         active = await store.active_operations(tx, instance.instance_id)
         rules.check_budget(role, operation.kind, members, active, again)
+        if operation.kind in rules.JOINING:
+            rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
 
 
 async def _check_least(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:

@@ -38,6 +38,8 @@ INSTANCE_STARTS: dict[str, frozenset[str]] = {
 """Instance states from which an operation makes sense."""
 
 OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
+JOINING = frozenset({"add", "replace"})
+"""Operations that bring members in: their failures count for a role's breaker, and an open one stops them."""
 _REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
 
 
@@ -259,7 +261,7 @@ def _check_names(request: MemberOperationRequest) -> None:
     for field, names in (("allocation_ids", request.allocation_ids), ("member_ids", request.member_ids)):
         if len(set(names)) != len(names):
             raise errors.ValidationFailed(f"{field} names one twice.", details={"field": field})
-    wants_allocations, wants_members = request.kind in ("add", "replace"), request.kind != "add"
+    wants_allocations, wants_members = request.kind in JOINING, request.kind != "add"
     if wants_allocations != bool(request.allocation_ids) or wants_members != bool(request.member_ids):
         wanted = " and ".join(
             field for field, needed in (("allocation_ids", wants_allocations), ("member_ids", wants_members)) if needed

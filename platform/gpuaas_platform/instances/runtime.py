@@ -214,7 +214,7 @@ async def _note_outcome(
     seen = replace(body.evidence, detail=observing.clipped(body.evidence.detail)) if body.evidence else target.evidence
     noted = replace(target, outcome=outcome, error=error, evidence=seen)
     changed = replace(operation, targets=_with_target(operation.targets, noted))
-    if outcome == "failed" and target.outcome != "failed" and operation.kind in ("add", "replace"):
+    if outcome == "failed" and target.outcome != "failed" and operation.kind in rules.JOINING:
         await breakers.count_failure(tx, call.origin, operation, instance, member)
     if outcome == "failed" and operation.stop_after_failures:
         changed = await _skip_rest(tx, call, changed)

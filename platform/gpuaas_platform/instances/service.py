@@ -125,7 +125,7 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
         rules.check_holds(body.kind, body.member_ids, await store.standing_holds(tx, instance.instance_id, call.now))
         rules.check_budget(role, body.kind, members, active, body.member_ids)
     rules.check_machines(role, members, active, body.allocation_ids)
-    if body.kind in ("add", "replace"):
+    if body.kind in rules.JOINING:
         rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
     replacements: dict[str, str] = {}
     if body.kind == "add":
