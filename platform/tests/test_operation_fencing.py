@@ -120,7 +120,7 @@ async def test_an_instance_that_is_handed_over_fences_its_old_operator_and_tells
     for _ in range(2):
         await world.call(instances.OPERATOR_SET, body, instance_id=cluster.instance_id)
     for write in _writes(held, delivery):
-        with pytest.raises(errors.ApiError):
+        with pytest.raises(errors.PermissionDenied):
             await write()
     assert (await (await successor.take()).carry_out()).status == "succeeded"
     told = (await world.call(events.EVENT_LIST)).items

@@ -17,7 +17,7 @@ from gpuaas_agent.handlers import accounts, owners, spec
 ARTIFACTS = Path("/var/lib/gpuaas/artifacts")
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 CHANGING = threading.Lock()
-"""Held while files come into an allocation's folder or the folder goes: a release has its own thread."""
+"""Held while files come into an allocation's folder or the folder goes: a release runs beside a download."""
 
 
 def fetch(params: dict[str, Any], session: identity.Session) -> dict[str, Any]:
