@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,10 @@ from artifact_world import digest_of, promoted, trusted
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import agents, artifacts, capacity
 from gpuaas_contract.artifacts import ArtifactPlacement
+from gpuaas_contract.node import TaskResult
 from gpuaas_platform import server
-from gpuaas_platform.artifacts import content
+from gpuaas_platform.artifacts import content, placements
+from gpuaas_platform.call import system_origin
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.testing import serving
@@ -38,7 +41,11 @@ class Relay:
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, inward: asyncio.StreamReader, outward: asyncio.StreamWriter) -> None:
-        there_in, there_out = await asyncio.open_connection("127.0.0.1", self.port)
+        there = socket.socket()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # what is held back stays with the platform
+        there.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", self.port))
+        there_in, there_out = await asyncio.open_connection(sock=there)
         ways = (self._pass(inward, there_out, limited=False), self._pass(there_in, outward, limited=True))
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(*ways)
@@ -102,7 +109,7 @@ class Hosts:
 async def hosts(settings: Settings, tmp_path: Path) -> AsyncIterator[Hosts]:
     async with contextlib.AsyncExitStack() as stack:
         clock = RealClock()
-        quick = dataclasses.replace(settings, stream_recheck_s=0.05)
+        quick = dataclasses.replace(settings, stream_recheck_s=0.001)
         site = await stack.enter_async_context(server.open_site(quick, clock))
         application = http.application(site, server.DOMAINS)
         address = await stack.enter_async_context(serving(application))
@@ -181,6 +188,17 @@ async def test_what_is_revoked_while_its_bytes_flow_is_cut_off(hosts: Hosts) -> 
     hosts.relay.released.set()
     assert await hosts.outcome(placement) == ("failed", "artifact_revoked")
     assert hosts.agent.artifacts() == []
+
+
+async def test_what_is_revoked_once_its_bytes_have_passed_does_not_count_as_placed(hosts: Hosts) -> None:
+    hosts.agent.kill()
+    placement = await hosts.placing.place()
+    await _revoke(hosts, placement)
+    task = TaskResult(status="succeeded", result={"path": "/var/lib/somewhere"})
+    site = hosts.placing.world.site
+    origin = system_origin(site.clock(), placement.correlation_id)
+    await site.database.write(lambda tx: placements.ended(tx, origin, placement.placement_id, task))
+    assert await hosts.outcome(placement) == ("failed", "artifact_revoked")
 
 
 @pytest.mark.parametrize("sent", [SMALL, LARGE], ids=["looked at first", "looked at on the way"])

@@ -65,10 +65,18 @@ async def wait_for(call: Call, wait_s: float) -> ArtifactPlacement:
 
 
 async def ended(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
-    """What came of it, once: one that has ended already stays as it is."""
+    """What came of it, once: one that has ended already stays as it is. Bytes that were revoked on their way do not
+    count as placed, however far they came; the release of the machine removes them."""
     placement = await store.PLACEMENTS.get(tx, placement_id)
-    if placement is not None and placement.state == "queued":
-        await _save(tx, origin, rules.arrived(placement, result, origin.now))
+    if placement is None or placement.state != "queued":
+        return
+    outcome = rules.arrived(placement, result, origin.now)
+    try:
+        if outcome.state == "placed":
+            await service.still_deliverable(tx, placement.project_id, placement.artifact_id)
+    except errors.ApiError as refusal:
+        outcome = rules.missed(placement, TaskError(code=refusal.code, message=refusal.message), origin.now)
+    await _save(tx, origin, outcome)
 
 
 async def call_off(tx: db.Tx, origin: Origin, allocation_id: str) -> Sequence[ArtifactPlacement]:
