@@ -78,6 +78,8 @@ Item = TypeVar("Item")
 
 
 class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
+    """A part of a list, and where to go on."""
+
     items: list[Item]
     next_page_token: str | None = None
     """Give it as `page_token` for what follows; none on the last page."""
