@@ -112,7 +112,7 @@ class PublishArtifact(Request):
 
 
 class Artifact(Wire):
-    """Content named by its digest, that apps have on their machines once it is verified and promoted."""
+    """Content for machines, named by its digest."""
 
     artifact_id: str
     scope: str

@@ -39,7 +39,7 @@ class AuditEntry(Wire):
 
 
 class AuditRow(AuditEntry):
-    """Who did what, or was refused: one row of a trail that only ever grows."""
+    """Who did what, or was refused; rows are only ever added."""
 
     cursor: int = 0
     """Place among all rows, in commit order; pass it as `after` to go on from here."""

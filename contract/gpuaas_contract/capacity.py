@@ -44,7 +44,7 @@ class Facts(Wire):
 
 
 class Node(Wire):
-    """A machine that runs the platform's agent and can be claimed by projects."""
+    """A machine with the platform's agent, for projects to claim."""
 
     node_id: str
     name: str
@@ -175,7 +175,7 @@ class ReleaseEvidence(Wire):
 
 
 class Allocation(Wire):
-    """A project's claim on one node, from the request until the node is clean again."""
+    """A project's claim on a node, until the node is clean again."""
 
     allocation_id: str
     org_id: str

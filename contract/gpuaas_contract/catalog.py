@@ -160,7 +160,7 @@ class Manifest(Request):
 
 
 class AppVersion(Wire):
-    """An app in the catalog at one version. Its manifest never changes."""
+    """An app in the catalog at one version, with its manifest."""
 
     app_slug: str
     version: str
@@ -169,6 +169,7 @@ class AppVersion(Wire):
     state: AppVersionState
     """New deploys take published versions; a deprecated one when it is named."""
     manifest: Manifest
+    """Never changes; another manifest is another version."""
     created_at: datetime.datetime
     channels: list[str] = []
     """Where it was published; entitlements can be limited to some."""
@@ -194,7 +195,7 @@ class RetireVersion(Request):
 
 
 class Entitlement(Wire):
-    """What was decided about an app in a project: may it be deployed, and how much of it."""
+    """Whether a project may deploy an app, and how much of it."""
 
     project_id: str
     app_slug: str

@@ -15,7 +15,7 @@ Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Event(Wire):
-    """Something that happened in a project, told once and in commit order."""
+    """Something that happened in a project, told in commit order."""
 
     event_id: str
     cursor: int

@@ -15,7 +15,7 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
-    """Somebody's reason why a member must not take work or must not be removed, until it ends."""
+    """Somebody's reason to keep a member from work or from removal."""
 
     hold_id: str
     instance_id: str

@@ -9,7 +9,7 @@ from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
 
 
 class Org(Wire):
-    """A customer of the platform: it owns projects and decides what they may do."""
+    """A customer of the platform; it owns projects and narrows them."""
 
     org_id: str
     name: str
@@ -17,7 +17,7 @@ class Org(Wire):
 
 
 class Project(Wire):
-    """Where allocations, app instances and the people who work with them belong together."""
+    """Where machines, apps and people of an organisation meet."""
 
     project_id: str
     org_id: str
@@ -26,7 +26,7 @@ class Project(Wire):
 
 
 class ServiceAccount(Wire):
-    """An identity for programs, such as an app's controller; it belongs to one project."""
+    """An identity for programs; it belongs to one project."""
 
     service_account_id: str
     org_id: str

@@ -32,7 +32,7 @@ class Condition(Wire):
 
 
 class Instance(Wire):
-    """An app that was deployed in a project: its members on machines and what they make together."""
+    """An app that was deployed in a project, on machines of its own."""
 
     instance_id: str
     resource_name: str

@@ -249,7 +249,7 @@ class Progress(Wire):
 
 
 class Operation(Wire):
-    """A long change of an app instance: asked for by somebody, done by the app's controller, kept on record."""
+    """A long change of an instance, done by the app's controller."""
 
     operation_id: str
     org_id: str

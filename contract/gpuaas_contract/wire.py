@@ -58,7 +58,7 @@ OptionalLabel = Annotated[
     msgspec.Meta(
         max_length=63,
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?(?!\n)$",
-        description="Empty, or up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
+        description="Up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
     ),
 ]
 
