@@ -209,7 +209,10 @@ class DisruptionBudget(ApiError):
 
 class CircuitOpen(ApiError):
     code, status, title, retryable = "circuit_open", 409, "Too many members failed to join lately", True
-    default_fix = "Find out why they failed, then: gpuaas role reset-breaker, or wait until details.closes_at."
+    default_fix = (
+        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT, or wait until"
+        " details.closes_at."
+    )
 
 
 class ExitUnavailable(ApiError):
