@@ -120,7 +120,7 @@ def _errors(endpoint: Endpoint[Any, Any]) -> dict[str, str]:
 def _fields(form: forms.Form, width: int) -> Lines:
     rows = [[one.name, one.type, _given(one) if form.is_sent else ""] for one in form.fields]
     lines: Lines = []
-    for head, field in zip(aligned(rows) if rows else [], form.fields, strict=True):
+    for head, field in zip(aligned(rows), form.fields, strict=True):
         values = f"One of {', '.join(field.values)}." if field.values else ""
         text = " ".join(filter(None, (field.meaning, values, field.limits and _sentence(field.limits))))
         lines += [head, *_wrapped(text, width - 2, "    ", "    ")]

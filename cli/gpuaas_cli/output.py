@@ -123,4 +123,4 @@ def _width(cells: Sequence[Sequence[str]]) -> int:
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -359,8 +359,12 @@ class ArtifactPlacementChanged(Wire):
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
-    EventType("apps.instance.running", "the app is up and every member is ready", InstanceChanged),
-    EventType("apps.instance.degraded", "the app is up and a member is not ready", InstanceChanged),
+    EventType(
+        "apps.instance.running",
+        "the app is up: no member is degraded or failed, and every condition holds",
+        InstanceChanged,
+    ),
+    EventType("apps.instance.degraded", "the app is up, and a member or a condition is not well", InstanceChanged),
     EventType("apps.instance.stopping", "a stop was accepted", InstanceChanged),
     EventType("apps.instance.stopped", "the app is down, its members and data are kept", InstanceChanged),
     EventType("apps.instance.starting", "a start or restart was accepted", InstanceChanged),
