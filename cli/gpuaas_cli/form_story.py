@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,53 +11,55 @@ from gpuaas_contract.wire import NoBody, NoQuery
 
 from gpuaas_cli import forms, reach
 from gpuaas_cli.output import aligned
-from gpuaas_cli.story import facts, section
+from gpuaas_cli.story import section
 
 WIDTH = 100
+_TEXT_WIDTH_MIN = 24
 
 Lines = list[str]
 
 
-def of_form(form: forms.Form) -> Lines:
-    parents = forms.parents_of(form)
+def of_form(form: forms.Form, width: int = WIDTH) -> Lines:
+    parents = ", ".join(forms.parents_of(form))
     return [
-        *facts({"Form": form.name, "Meaning": " ".join(form.meaning.split()), "Part of": ", ".join(parents)}),
-        *section("Fields", _fields(form.fields)),
-        *section("Commands", commands(form)),
+        *_facts({"Form": form.name, "Meaning": form.meaning, "Part of": parents}, width),
+        *section("Fields", _fields(form, width)),
+        *section("Commands", _columns(commands(form), width)),
         *section("More", [f"gpuaas explain {form.name}.{one.name}" for one in form.fields if one.form]),
     ]
 
 
-def of_field(form: forms.Form, field: forms.Field) -> Lines:
+def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
     inner = forms.every()[field.form] if field.form else None
     return [
-        *facts(
+        *_facts(
             {
                 "Field": f"{form.name}.{field.name}",
+                "Meaning": field.meaning,
                 "Type": field.type,
-                "Given": _given(field),
+                "Given": _given(field) if form.is_sent else "",
                 "Values": ", ".join(field.values),
                 "Limits": field.limits,
-                "Meaning": field.meaning,
-            }
+            },
+            width,
         ),
-        *(section(f"Fields of {inner.name}", _fields(inner.fields)) if inner else []),
+        *(section(f"Fields of {inner.name}", _fields(inner, width)) if inner else []),
     ]
 
 
-def commands(form: forms.Form) -> Lines:
-    """Each once, with what the first endpoint it reaches does."""
+def commands(form: forms.Form) -> dict[str, str]:
+    """Each once, with what the first endpoint it reaches does; said once where several reach the same."""
     found: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint.name):
-            found.setdefault(line, endpoint.summary)
-    return aligned([[line, summary] for line, summary in found.items()]) if found else []
+            found.setdefault(line, "" if endpoint.summary in found.values() else endpoint.summary)
+    return found
 
 
-def of_endpoint(endpoint: Endpoint[Any, Any]) -> Lines:
+def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
     lines = reach.lines(endpoint.name)
     return [
-        *facts(
+        *_facts(
             {
                 "Endpoint": endpoint.name,
                 "Does": endpoint.summary,
@@ -66,12 +68,13 @@ def of_endpoint(endpoint: Endpoint[Any, Any]) -> Lines:
                 "Answers": f"{endpoint.status} {_named(endpoint.response)}",
                 "Repeated": _repeated(endpoint),
                 "Command": ", ".join(lines) or f"none: {unreached(endpoint)}",
-            }
+            },
+            width,
         ),
-        *section("Parameters", _fields(_form_fields(endpoint.query)) if endpoint.query is not NoQuery else []),
-        *section(f"Body: {_named(endpoint.request)}", _body(endpoint)),
+        *section("Parameters", _fields(_form_of(endpoint.query), width) if endpoint.query is not NoQuery else []),
+        *section(f"Body: {_named(endpoint.request)}", _body(endpoint, width)),
         *section("Example", [json.dumps(endpoint.example)] if endpoint.example else []),
-        *section("Errors", _errors(endpoint)),
+        *section("Errors", _columns(_errors(endpoint), width)),
         *section("More", [f"gpuaas schema {endpoint.name} -o json", *_further(endpoint.response)]),
     ]
 
@@ -80,14 +83,14 @@ def unreached(endpoint: Endpoint[Any, Any]) -> str:
     return "a node calls it" if endpoint.audience == "node" else reach.UNREACHED.get(endpoint.name, "")
 
 
-def _body(endpoint: Endpoint[Any, Any]) -> Lines:
+def _body(endpoint: Endpoint[Any, Any], width: int) -> Lines:
     if endpoint.request is NoBody:
         return []
-    return ["raw bytes"] if endpoint.takes_bytes else _fields(_form_fields(endpoint.request))
+    return ["raw bytes"] if endpoint.takes_bytes else _fields(_form_of(endpoint.request), width)
 
 
-def _form_fields(struct: type) -> list[forms.Field]:
-    return forms.every()[forms.name_of(struct)].fields
+def _form_of(struct: type) -> forms.Form:
+    return forms.every()[forms.name_of(struct)]
 
 
 def _named(struct: Any) -> str:
@@ -109,19 +112,41 @@ def _repeated(endpoint: Endpoint[Any, Any]) -> str:
     return "with the same X-Idempotency-Key, once" if endpoint.repeat == "key" else "as often as you like, the same"
 
 
-def _errors(endpoint: Endpoint[Any, Any]) -> Lines:
+def _errors(endpoint: Endpoint[Any, Any]) -> dict[str, str]:
     found = sorted(endpoint.possible_errors(), key=lambda one: (one.status, one.code))
-    return aligned([[str(one.status), one.code] for one in found])
+    return {f"{one.status}  {one.code}": one.title for one in found}
 
 
-def _fields(fields: Sequence[forms.Field]) -> Lines:
-    heads = aligned([[one.name, one.type, _given(one)] for one in fields]) if fields else []
+def _fields(form: forms.Form, width: int) -> Lines:
+    rows = [[one.name, one.type, _given(one) if form.is_sent else ""] for one in form.fields]
     lines: Lines = []
-    for head, field in zip(heads, fields, strict=True):
+    for head, field in zip(aligned(rows), form.fields, strict=True):
         values = f"One of {', '.join(field.values)}." if field.values else ""
         text = " ".join(filter(None, (field.meaning, values, field.limits and _sentence(field.limits))))
-        lines += [head, *textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ")]
+        lines += [head, *_wrapped(text, width - 2, "    ", "    ")]
     return lines
+
+
+def _facts(pairs: Mapping[str, str], width: int) -> Lines:
+    return list(_in_two_columns({name: value for name, value in pairs.items() if value}, width))
+
+
+def _columns(pairs: Mapping[str, str], width: int) -> Lines:
+    """For a section, whose lines are moved in by two."""
+    return list(_in_two_columns(pairs, width - 2))
+
+
+def _in_two_columns(pairs: Mapping[str, str], width: int) -> Iterable[str]:
+    """What does not fit goes on under itself."""
+    left = max(map(len, pairs), default=0) + 2
+    for name, value in pairs.items():
+        yield from _wrapped(value, max(width, left + _TEXT_WIDTH_MIN), name.ljust(left), " " * left) or [name]
+
+
+def _wrapped(text: str, width: int, first: str, further: str) -> Lines:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _given(field: forms.Field) -> str:
@@ -131,7 +156,7 @@ def _given(field: forms.Field) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def as_data(form: forms.Form) -> dict[str, Any]:

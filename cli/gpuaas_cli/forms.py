@@ -48,16 +48,20 @@ class Form:
     struct: type
     meaning: str
     fields: list[Field]
+    is_sent: bool
+    """Callers fill it in; of any other it makes no difference which fields are required."""
 
 
 @functools.cache
 def every() -> dict[str, Form]:
-    found: dict[str, shapes.StructType] = {}
+    sent: dict[str, shapes.StructType] = {}
+    answered: dict[str, shapes.StructType] = {}
     for endpoint in registry.ENDPOINTS:
-        for kind in (endpoint.request, endpoint.response, endpoint.query):
+        for kind, found in ((endpoint.request, sent), (endpoint.query, sent), (endpoint.response, answered)):
             if kind not in (NoBody, NoQuery, bytes):
                 _gather(shapes.type_info(kind), found)
-    return {name: _form(name, found[name]) for name in sorted(found)}
+    both = answered | sent
+    return {name: _form(name, both[name], is_sent=name in sent) for name in sorted(both)}
 
 
 def find(path: str) -> tuple[Form, Field | None]:
@@ -137,10 +141,11 @@ def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
                 _gather(field.type, found)
 
 
-def _form(name: str, struct: shapes.StructType) -> Form:
+def _form(name: str, struct: shapes.StructType, *, is_sent: bool) -> Form:
     said = meanings.of(struct.cls)
     fields = [_field(field, said.get(field.name, "")) for field in struct.fields]
-    return Form(name, struct.cls, inspect.cleandoc(struct.cls.__dict__.get("__doc__") or ""), fields)
+    meaning = inspect.cleandoc(struct.cls.__dict__.get("__doc__") or "")
+    return Form(name, struct.cls, meaning, fields, is_sent)
 
 
 def _field(field: shapes.Field, meaning: str) -> Field:

@@ -35,10 +35,15 @@ def show_list(flags: Flags, rows: Sequence[Any], columns: Sequence[Column], name
         print("".join(f"{name(row)}\n" for row in rows), end="")
     elif rows:
         wide = flags.output == "wide"
-        width = 0 if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+        width = 0 if wide else terminal_width()
         print("\n".join(table(rows, columns, wide=wide, width=width)))
     else:
         talk("Nothing found.")
+
+
+def terminal_width(otherwise: int = 0) -> int:
+    """How wide the reader's window is; for a pipe or a file, what the caller thinks best."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
 def show_one(flags: Flags, row: Any, columns: Sequence[Column], name: Callable[[Any], str]) -> None:
@@ -118,4 +123,4 @@ def _width(cells: Sequence[Sequence[str]]) -> int:
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -62,6 +62,17 @@ def test_names_of_forms_are_unique_in_the_whole_contract() -> None:
     assert len({form.struct for form in forms.every().values()}) == len(forms.every())
 
 
+def test_what_is_explained_fits_a_terminal_of_80_columns(stranger: Cli) -> None:
+    told = [line for form in forms.every().values() for line in form_story.of_form(form, 80)]
+    told += stranger("explain").out.splitlines()
+    assert [line for line in told if len(line) > 80] == []
+
+
+def test_an_answer_is_explained_without_what_only_a_sender_has_to_know(stranger: Cli) -> None:
+    assert "required" not in stranger("explain", "node").out
+    assert "required" in stranger("explain", "set-node").out
+
+
 def test_every_endpoint_and_form_can_be_told() -> None:
     for endpoint in registry.ENDPOINTS:
         assert form_story.of_endpoint(endpoint)

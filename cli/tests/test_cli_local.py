@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpuaas_cli import failures
-from gpuaas_cli.local import machines
+from gpuaas_cli.local import machines, plan
 
 Cli = Any
 
@@ -67,6 +67,11 @@ def test_down_purge_leaves_nothing(control_plane: Cli) -> None:
     control_plane("down", "--purge")
     assert not (control_plane.home / "local").exists()
     assert json.loads((control_plane.home / "config.json").read_text())["contexts"] == {}
+
+
+def test_what_to_type_next_names_the_lab_where_it_is_not_the_usual_one() -> None:
+    assert plan.command("down --purge", "local") == "gpuaas down --purge"
+    assert plan.command("down --purge", "mine") == "gpuaas down --purge --lab mine"
 
 
 def test_down_where_nothing_runs_is_fine(stranger: Cli) -> None:

@@ -228,6 +228,14 @@ def test_an_operation_is_called_by_what_it_does(said: dict[str, str], title: str
     assert steps.title(make(Operation, instance_name="lab", **said)) == title
 
 
+def test_an_operation_without_a_way_out_for_the_caller_is_told_all_the_same() -> None:
+    forbidden = [Exit(name="tombstone", permission="apps.operation.tombstone", permitted=False, meaning="give up")]
+    assert steps.ways_out(make(Operation, operation_id="op_1", exits=[])) == []
+    assert steps.ways_out(make(Operation, operation_id="op_1", exits=forbidden)) == [
+        "tombstone needs apps.operation.tombstone"
+    ]
+
+
 def test_ways_out_are_pasteable_where_the_caller_may_take_them() -> None:
     exits = [
         Exit(name="retry", permission="apps.operation.retry", permitted=True, meaning="again"),

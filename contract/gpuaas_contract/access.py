@@ -13,27 +13,36 @@ GrantState = Literal["active", "ended"]
 
 
 class RequestMachineAccess(Request):
+    """Asks to enter the machine of an active allocation."""
+
     public_key: str
-    """OpenSSH form. The private key never leaves the caller."""
+    """An Ed25519 key in OpenSSH form. The private key never leaves the caller."""
     operation_id: str = ""
     """App controllers name the operation they hold; people leave it empty."""
     epoch: int = 0
+    """Of the operation's lease, for app controllers."""
     ttl_s: int = 600
-    """At most 600."""
+    """How long the certificate opens new sessions; more than 600 is read as 600."""
 
 
 class MachineAccess(Wire):
+    """A certificate and all there is to know to connect with it."""
+
     grant_id: str
     certificate: str
     """OpenSSH user certificate: one principal, one source, serial bound to operation and actor. Empty in a dry run."""
     serial: int
+    """Of the certificate, as sshd logs it."""
     principal: str
+    """The name in the certificate that the machine lets in: the allocation's id."""
     host: str
     port: int
     user: str
+    """The Unix user to log in as."""
     host_public_key: str
     """Pin it: there is no trust on first use."""
     expires_at: datetime.datetime
+    """Until then the certificate opens new sessions."""
 
 
 class MachineGrant(Wire):
@@ -64,6 +73,7 @@ class MachineGrant(Wire):
     """When its sessions end; none for an operation, whose sessions last as long as its lease."""
     ended_at: datetime.datetime | None = None
     ended_by: str = ""
+    """Who ended it; `platform` when what it rested on was gone."""
     end_reason: str = ""
     enforced_at: datetime.datetime | None = None
     """When the machine had the end: from here on it refuses the certificate and its sessions are gone."""
@@ -76,6 +86,8 @@ class GrantQuery(PageQuery):
 
 
 class RevokeGrant(Request):
+    """Ends somebody's access to a machine."""
+
     reason: Reason
     """Shown with the grant and kept in the audit trail."""
 
@@ -95,7 +107,7 @@ GRANT_LIST = Endpoint(
     "access.machine.list",
     "GET",
     "/api/v1/projects/{project_id}/machine-grants",
-    "Who may enter the project's machines, and who could",
+    "Who may enter the project's machines, and who could before",
     permission="access.machine.read",
     request=NoBody,
     query=GrantQuery,

@@ -9,9 +9,12 @@ from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
 class InvokeAction(Request):
+    """Asks a running app for something it offers."""
+
     inputs: dict[str, Any] = {}
     """Checked against the action's schema in the app's manifest."""
     reason: str = ""
+    """Why; kept with the operation."""
 
 
 class ActionQuery(Query):

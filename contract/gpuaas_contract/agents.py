@@ -17,12 +17,17 @@ TaskState = Literal["queued", "succeeded", "failed", "refused", "expired"]
 
 
 class RegisterAgentRelease(Request):
+    """Makes a build of the node agent known, so that nodes can be told to run it."""
+
     version: Label
+    """What the build is called, for people; nodes go by the digest."""
     content: Annotated[bytes, msgspec.Meta(min_length=1)]
     """The built agent, one .pyz file, base64."""
 
 
 class AgentRelease(Wire):
+    """A build of the node agent that nodes can be told to run."""
+
     sha256: str
     """Names the release: nodes run exactly these bytes or keep what they have."""
     version: str
@@ -32,12 +37,18 @@ class AgentRelease(Wire):
 
 
 class UpgradeAgent(Request):
+    """Puts a registered build of the agent on a node."""
+
     sha256: Sha256
     reason: Reason
+    """Why; kept in the audit trail."""
 
 
 class InspectNode(Request):
+    """Asks a node what it is or how it is."""
+
     type: Literal["host.facts", "host.health"]
+    """`host.facts`: what it is made of. `host.health`: how it does."""
 
 
 class NodeTask(Wire):
@@ -46,14 +57,19 @@ class NodeTask(Wire):
     task_id: str
     node_id: str
     type: str
+    """What it is to do: `allocation.provision`, `agent.upgrade` and so on."""
     subject_id: str
     """The allocation or placement it serves; empty for tasks of the node itself."""
     state: TaskState
+    """`queued` until the node answers; `refused` when it would not do it, `expired` when it never answered."""
     result: dict[str, Any]
+    """What the node answered; empty until then."""
     error: TaskError | None
+    """Why it failed or was refused."""
     correlation_id: str
     issued_at: datetime.datetime
     expires_at: datetime.datetime
+    """A node that has not begun by then leaves it."""
 
 
 class TaskWaitQuery(Query):

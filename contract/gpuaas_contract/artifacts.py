@@ -62,11 +62,15 @@ class LocalSource(Request, tag_field="kind", tag="local"):
 
 
 class HttpSource(Request, tag_field="kind", tag="http"):
+    """Fetched by the platform from a web server."""
+
     url: Annotated[str, msgspec.Meta(min_length=8, max_length=2000)]
     """`https://…` or `http://…`, without user, query and fragment."""
 
 
 class OciSource(Request, tag_field="kind", tag="oci"):
+    """Fetched by the platform from a container registry."""
+
     reference: Annotated[str, msgspec.Meta(min_length=3, max_length=400)]
     """`registry/repository`: the blob with the artifact's digest. With `:tag` or `@sha256:…` that manifest must list
     the blob with the artifact's size and media type."""
@@ -76,6 +80,8 @@ Source = LocalSource | HttpSource | OciSource
 
 
 class EnvelopeSignature(Wire):
+    """One signature over an envelope."""
+
     sig: str
     """Base64."""
     keyid: str = ""
@@ -86,13 +92,17 @@ class Envelope(Wire):
     """A DSSE envelope around an in-toto statement whose subject is the artifact's digest."""
 
     payload_type: str = msgspec.field(name="payloadType")
+    """`application/vnd.in-toto+json`."""
     payload: Annotated[str, msgspec.Meta(max_length=262_144)]
     """Base64 of the statement."""
     signatures: Annotated[list[EnvelopeSignature], msgspec.Meta(min_length=1, max_length=16)]
 
 
 class PublishArtifact(Request):
+    """Says what will be published and where its content comes from."""
+
     name: Label
+    """With the digest it is unique in its scope; apps ask for an artifact by both."""
     digest: Digest
     size_bytes: SizeBytes
     media_type: MediaType
@@ -102,6 +112,8 @@ class PublishArtifact(Request):
 
 
 class Artifact(Wire):
+    """Content for machines, named by its digest."""
+
     artifact_id: str
     scope: str
     """A project id, or `platform` for one that every project may use."""
@@ -110,14 +122,19 @@ class Artifact(Wire):
     size_bytes: int
     media_type: str
     source: Source
+    """Where its content came from."""
     lifecycle: ArtifactLifecycle
+    """How far it is released; independent of its trust."""
     trust: ArtifactTrust
+    """What the last verification found."""
     trust_code: str
     """The error code the last verification ended with; empty when it passed or there was none."""
     trust_message: str
+    """The same for people."""
     channels: list[str]
     """Channels it was promoted into, in order."""
     signed: bool
+    """Whether a signature was sent; it counts once it is verified."""
     signers: list[str]
     """Fingerprints of the trusted keys that vouched for it when it was verified."""
     reason: str
@@ -132,6 +149,8 @@ class Artifact(Wire):
 
 
 class ArtifactStorage(Wire):
+    """How much room artifacts take, and how much there is."""
+
     bytes_used: int
     """Of artifacts that are published, and of those ended whose content is still kept."""
     artifact_count: int
@@ -141,18 +160,25 @@ class ArtifactStorage(Wire):
 
 
 class VerifyArtifact(Request):
+    """Has an artifact's content and signature checked."""
+
     source_token: SourceToken = ""
     """Bearer token for the source; used for this request only, never kept."""
 
 
 class PromoteArtifact(Request):
+    """Releases a verified artifact into a channel."""
+
     channel: Label
     source_token: SourceToken = ""
     """As for verifying: the content is looked at again."""
 
 
 class EndArtifact(Request):
+    """Deprecates, retires or revokes an artifact."""
+
     reason: Reason
+    """Shown with the artifact and to whoever is refused because of it."""
 
 
 class ArtifactQuery(PageQuery):
@@ -165,6 +191,8 @@ class ProjectArtifactQuery(ArtifactQuery):
 
 
 class TrustKey(Wire):
+    """A public key whose signatures on artifacts count."""
+
     trust_key_id: str
     scope: str
     """A project id, or `platform`."""
@@ -182,23 +210,32 @@ class TrustKey(Wire):
 
 
 class PutTrustKey(Request):
+    """Lets the signatures of a key count."""
+
     public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
     """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
 
 
 class CreateDelivery(Request):
+    """Asks for a token of minutes that fetches one artifact."""
+
     purpose: Label
     """What it is for, in the words of whoever asks: it is on the record."""
     operation_id: OptionalLabel = ""
+    """What it is for, when that is an operation: it is on the record."""
     ttl_s: Annotated[int, msgspec.Meta(ge=1, le=DELIVERY_TTL_MAX_S)] = 300
+    """How long the token opens the content, in seconds."""
 
 
 class Delivery(Wire):
+    """What to fetch one artifact with, for some minutes."""
+
     delivery_id: str
     artifact_id: str
     url: str
     """Path under this API; GET it with the token as bearer."""
     token: str
+    """Shown once; the platform keeps a digest only."""
     expires_at: datetime.datetime
     digest: str
     size_bytes: int
@@ -209,6 +246,8 @@ FileMode = Literal["0600", "0644", "0700", "0755"]
 
 
 class PlaceArtifact(Request):
+    """Has an artifact put on a machine, for an operation the caller holds."""
+
     allocation_id: Label
     """The machine: one of the operation's instance."""
     operation_id: Label

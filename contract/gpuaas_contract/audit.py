@@ -18,6 +18,7 @@ class AuditEntry(Wire):
     audit_id: str
     occurred_at: datetime.datetime
     actor_type: str
+    """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
     action: str
     """The endpoint's name, or what the platform did on its own; `authz.deny` for a refusal."""
@@ -29,6 +30,7 @@ class AuditEntry(Wire):
     org_id: str
     project_id: str
     details: dict[str, Any]
+    """What else matters about the act: reasons, ids, digests."""
     actor_name: str = ""
     peer: str = ""
     """Address the request came from."""
@@ -37,6 +39,8 @@ class AuditEntry(Wire):
 
 
 class AuditRow(AuditEntry):
+    """Who did what, or was refused; rows are only ever added."""
+
     cursor: int = 0
     """Place among all rows, in commit order; pass it as `after` to go on from here."""
     chain: str = ""
@@ -53,10 +57,15 @@ class AuditQuery(Query):
     limit: PageSize = 200
     """How many rows at the most; more than 500 is read as 500."""
     correlation_id: str = ""
+    """Rows under this id only; empty: all."""
     actor_id: str = ""
+    """Rows of this person or service account only; empty: of all."""
     action: str = ""
+    """Rows of this action only, such as `apps.instance.create`; empty: of all."""
     target: str = ""
+    """Rows of this target only, just as rows show it; empty: of all."""
     result: str = ""
+    """`success` or `failure`; empty: both."""
     since: Moment | None = None
     """Rows of this moment or later, by the platform's clock."""
     until: Moment | None = None
@@ -64,6 +73,8 @@ class AuditQuery(Query):
 
 
 class AuditRows(Wire):
+    """A part of the audit trail, oldest first."""
+
     items: list[AuditRow]
     cursor: int = 0
     """Pass it as `after` to go on. A page looks at a bounded number of rows, so it may hold few or none and go on."""

@@ -13,6 +13,8 @@ REASON_LENGTH_MIN = 10
 
 
 class RoleBinding(Wire):
+    """That a person holds a role, where, and until when."""
+
     binding_id: str
     user_id: str
     user_name: str
@@ -20,6 +22,7 @@ class RoleBinding(Wire):
     scope: str
     """`platform`, an org id or a project id."""
     created_by: str
+    """Who gave it; `platform` for what came with the first start."""
     created_at: datetime.datetime
     expires_at: datetime.datetime | None = None
     """None: until it is taken away."""
@@ -28,15 +31,21 @@ class RoleBinding(Wire):
 
 
 class BindRole(Request):
+    """Gives a person a role at the place the path names."""
+
     user_id: str
     role: str
+    """One that can be held there: docs/reference/permissions.md has the table."""
 
 
 class BreakGlass(Request):
+    """Takes temporary access to a project in an emergency, in the open."""
+
     project_id: str
     reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000)]
     """Whoever owns the organisation reads it on their audit trail."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=BREAK_GLASS_MINUTES_MAX)] = 30
+    """It ends by itself after this long."""
 
 
 PLATFORM_BINDING_CREATE = Endpoint(

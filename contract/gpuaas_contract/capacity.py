@@ -16,9 +16,13 @@ INTEGRATION_METADATA_BYTES_MAX = 8192
 
 
 class Gpu(Wire):
+    """One GPU of a node, as its driver shows it or its operators declared it."""
+
     index: int
     type: str
+    """The model, as the driver names it."""
     device: str
+    """Its file on the node: /dev/nvidia0."""
 
 
 class Facts(Wire):
@@ -27,29 +31,43 @@ class Facts(Wire):
     hostname: str
     cpus: int
     memory_mb: int
+    """In MiB."""
     gpus: list[Gpu] = []
     os: str = ""
     kernel: str = ""
     architecture: str = ""
     disk_gb: int = 0
+    """Size of the root file system, in units of 10⁹ bytes."""
     addresses: list[str] = []
+    """Every address that is good beyond the host."""
     ssh_port: int = 22
 
 
 class Node(Wire):
+    """A machine with the platform's agent, for projects to claim."""
+
     node_id: str
     name: str
+    """Chosen when it was admitted; unique among nodes that are not retired."""
     region: str
+    """Where it stands; the nodes of one request stand in one region."""
     sku: str
+    """What it is sold as: projects ask for nodes by this word."""
     status: NodeStatus
+    """Whether its agent is heard; `lost` after four missed heartbeats, `ready` again with the next."""
     address: str
+    """Where it is reached over SSH: the address its agent calls from."""
     ssh_host_public_key: str
+    """What whoever enters the machine pins; empty until its sshd has one."""
     facts: Facts
     agent_version: str
     boot_id: str
+    """Changes with every boot."""
     enrolled_at: datetime.datetime
     last_seen_at: datetime.datetime
+    """When the platform last received a heartbeat."""
     allocation_id: str | None
+    """The claim that holds it; none when it is free."""
     admin_state: NodeAdminState = "active"
     """New allocations go to active nodes only."""
     admin_reason: str = ""
@@ -72,12 +90,17 @@ class NodeQuery(PageQuery):
 
 
 class SetNode(Request):
+    """Says what a node is sold as and where it stands."""
+
     sku: Label
     region: Label
     reason: Reason
+    """Why; kept in the audit trail."""
 
 
 class ChangeNode(Request):
+    """Cordons, drains, frees or retires a node."""
+
     reason: Reason
     """Shown with the node and kept in the audit trail."""
 
@@ -94,28 +117,39 @@ class NodeAllocation(Wire):
 
 
 class NodeAllocations(Wire):
+    """Every claim that holds a node, failed ones included."""
+
     items: list[NodeAllocation]
 
 
 class NodeDrain(Wire):
+    """A node that is being emptied, and what is still on it."""
+
     node: Node
     allocations: list[NodeAllocation]
     """Their owners have been told by `capacity.allocation.draining`; the node is empty when none is left."""
 
 
 class CreateEnrolmentToken(Request):
+    """Admits a machine as a node."""
+
     name: Label
     """The node's name; unique. A node that enrols again under its name keeps its id."""
     sku: Label = "standard"
     region: Label = "local"
     ttl_s: int = 3600
+    """How long the token can be used: at least a minute, at most a day."""
 
 
 class EnrolmentToken(Wire):
+    """What a machine joins with, once."""
+
     token: str
+    """Shown once; the platform keeps a digest only."""
     name: str
+    """The node that may use it."""
     ca_sha256: str
-    """Fingerprint of the certificate authority the node must find, empty on a loopback server."""
+    """Fingerprint of the certificate authority the node must find when it joins over TLS."""
     expires_at: datetime.datetime
 
 
@@ -123,8 +157,9 @@ class ReleaseEvidence(Wire):
     """What the node's agent removed, and what it saw when it looked again; without `left_behind` the node is clean."""
 
     user: str = ""
-    """The Unix user that went; empty when it was gone before. The same for the home."""
+    """The Unix user that went; empty when it was gone before."""
     home: str = ""
+    """The user's home that went; empty when it was gone before."""
     units: list[str] = []
     """Services that ran as the user."""
     processes_ended: int = 0
@@ -135,39 +170,51 @@ class ReleaseEvidence(Wire):
     files: list[str] = []
     """Everything else: rights, schedules, and what the user owned outside its home; the first hundred."""
     left_behind: list[str] = []
+    """What was still there when the agent looked again."""
     reported_at: datetime.datetime | None = None
 
 
 class Allocation(Wire):
+    """A project's claim on a node, until the node is clean again."""
+
     allocation_id: str
     org_id: str
     project_id: str
     status: AllocationStatus
+    """`release_failed`: the node could not be cleaned; it is tried again until it is, or until it is given up."""
     status_reason: str
+    """Why it failed, waits or was given up, for people."""
     node_id: str
     node_name: str
     address: str
+    """Where its machine is reached over SSH."""
     sku: str
     region: str
     gpus: int
+    """How many the node has."""
     username_on_node: str
+    """A Unix user of the allocation's own; it goes when the node is given back."""
     requested_by: str
     correlation_id: str
     used_by_instance_ids: list[str]
+    """While an app instance uses it, it is released only by override."""
     created_at: datetime.datetime
     updated_at: datetime.datetime
     scheduler_type: str = ""
-    """As the request said; the platform carries it and reads nothing into it. The same for the next."""
+    """As the request said; carried, never interpreted."""
     integration_metadata: dict[str, Any] = {}
+    """As the request said; carried, never interpreted."""
     release_attempts: int = 0
     """How often the node was told to clean up."""
     release_retry_at: datetime.datetime | None = None
     """The node could not be cleaned: from then on the platform tries again, as soon as it hears the node."""
     release_evidence: ReleaseEvidence | None = None
-    """What the agent said last; none when it never answered."""
+    """What the agent said of the last attempt; none while that runs, and when it never answered."""
 
 
 class Allocations(Wire):
+    """All that one request claimed."""
+
     items: list[Allocation]
 
 
@@ -181,19 +228,25 @@ class AllocationQuery(PageQuery):
 
 
 class CreateAllocation(Request):
+    """Claims nodes for a project."""
+
     sku: OptionalLabel = ""
-    """Empty: whatever is free. The same for the region; all nodes of one request stand in one region."""
+    """Empty: whatever is free."""
     region: OptionalLabel = ""
+    """Empty: any; all nodes of one request stand in one region."""
     node_name: OptionalLabel = ""
     """This very node; needs `capacity.allocation.place`. Empty: the platform chooses."""
     count: Annotated[int, msgspec.Meta(ge=1, le=ALLOCATIONS_PER_REQUEST_MAX)] = 1
     """So many allocations, or none."""
     scheduler_type: OptionalLabel = ""
+    """A word of whoever integrates; carried, never interpreted."""
     integration_metadata: dict[str, Any] = {}
     """Of whoever integrates: at most 8192 bytes as JSON, never interpreted."""
 
 
 class OverrideRelease(Request):
+    """Gives a node back against what speaks for keeping it."""
+
     reason: Reason
     """Kept with the allocation, in its event and in the audit trail."""
 
@@ -215,7 +268,7 @@ NODE_LIST = Endpoint(
     "capacity.node.list",
     "GET",
     "/api/v1/admin/nodes",
-    "Every node",
+    "Nodes of the platform; retired ones only when asked for",
     permission="capacity.node.read",
     request=NoBody,
     query=NodeQuery,

@@ -68,15 +68,21 @@ class Breaker(Request):
     """When a role fails too often, the platform stops accepting operations that would risk more of it."""
 
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    """So many failed joins inside the window stop further adds and replacements."""
     window_s: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 600
 
 
 class RoleSpec(Request):
+    """A part members play in an app, and what may be asked of them."""
+
     component_key: Label
     """A word of the app's own; the platform carries it and never interprets it."""
     max: int
+    """How many members of it an instance has at the most."""
     min: int = 0
+    """How many it has at the least."""
     operations: list[MemberVerb] = []
+    """What people can ask for its members."""
     unavailable_max: Count | None = None
     """Disruption budget: how many members of the role operations may have out of service at once; none: no bound."""
     breaker: Breaker = Breaker()
@@ -100,14 +106,18 @@ class ActionSpec(Request):
     input_schema: dict[str, Any]
     """JSON Schema of what the action takes."""
     summary: str = ""
+    """What it does, in a sentence, for people."""
     exclusive: bool = False
     """Nothing else runs on the instance meanwhile."""
     deadline_s: int = 300
 
 
 class ArtifactRef(Request):
+    """An artifact a version needs, pinned by its digest."""
+
     digest: Digest
     media_type: str = ""
+    """When given, the artifact must be of this type."""
 
 
 class Manifest(Request):
@@ -117,8 +127,11 @@ class Manifest(Request):
     display_name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     version: VersionName
     runtime_backend: Label
+    """A word of the app's own; carried, never interpreted."""
     operating_modes: Labels
+    """Words of the app's own; a deploy chooses one, the first if it says nothing."""
     control_plane_scopes: Labels
+    """Words of the app's own; a deploy chooses one, the first if it says nothing."""
     roles: list[RoleSpec]
     topologies: dict[Label, dict[str, str]]
     """Topology -> component_key -> the deploy-form field whose allocation id(s) become members of that role."""
@@ -139,7 +152,7 @@ class Manifest(Request):
     artifacts: dict[Label, ArtifactRef] = {}
     """What the app needs on its machines, by a name of its own."""
     deadlines_s: dict[str, int] = {}
-    """Operation kind -> how long one may take."""
+    """Operation kind -> how long one may take, in seconds; the platform has a value for each kind."""
     health: list[str] = []
     """Condition types the app promises to report."""
     versions_reported: list[str] = []
@@ -147,12 +160,16 @@ class Manifest(Request):
 
 
 class AppVersion(Wire):
+    """An app in the catalog at one version, with its manifest."""
+
     app_slug: str
     version: str
     display_name: str
     summary: str
     state: AppVersionState
+    """New deploys take published versions; a deprecated one when it is named."""
     manifest: Manifest
+    """Never changes; another manifest is another version."""
     created_at: datetime.datetime
     channels: list[str] = []
     """Where it was published; entitlements can be limited to some."""
@@ -165,6 +182,8 @@ class AppVersion(Wire):
 
 
 class PublishVersion(Request):
+    """Offers a version to the projects that are entitled to the app."""
+
     channels: Channels = msgspec.field(default_factory=lambda: ["stable"])
 
 
@@ -176,15 +195,22 @@ class RetireVersion(Request):
 
 
 class Entitlement(Wire):
+    """Whether a project may deploy an app, and how much of it."""
+
     project_id: str
     app_slug: str
     enabled: bool
+    """False: no new deploys and upgrades; what runs can still be managed."""
     changed_by: str
     changed_at: datetime.datetime
     versions: list[str] = []
+    """Versions that may be deployed; none listed: all."""
     channels: list[str] = []
+    """Channels whose versions may be deployed; none listed: all."""
     instances_max: int | None = None
+    """Instances of the app in the project that are not deleted; none: no bound of its own."""
     members_max: int | None = None
+    """Live members of the app in the project, all its instances together; none: no bound of its own."""
 
     @property
     def entitlement_id(self) -> str:
@@ -192,7 +218,10 @@ class Entitlement(Wire):
 
 
 class SetEntitlement(Request):
+    """Lets a project deploy an app, or stops it from deploying more."""
+
     enabled: bool
+    """False refuses new deploys and upgrades; what runs can still be managed."""
     versions: list[VersionPattern] = []
     """Versions that may be deployed; none listed: all."""
     channels: list[Label] = []

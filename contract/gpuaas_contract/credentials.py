@@ -74,29 +74,42 @@ class Credential(Wire):
     last_used_for: str = ""
     """The operation it was for."""
     deliveries: int = 0
+    """How often a controller asked for it."""
     deliveries_opened: int = 0
+    """How many of these were opened."""
     ended_at: datetime.datetime | None = None
     """When it was revoked; the key is destroyed then."""
 
 
 class CreateCredential(Request):
+    """Hands a private key over; from here on only app controllers that need it can get it."""
+
     name: Label
     """Unique among the project's credentials that are not revoked."""
     private_key: PrivateKey
     username: Username = ""
+    """Whom to log in as; empty when the app asks for it elsewhere."""
 
 
 class RotateCredential(Request):
+    """Puts another private key in the place of the present one."""
+
     private_key: PrivateKey
     """Takes the place of the present one, which is destroyed. The same key again changes nothing."""
 
 
 class RevokeCredential(Request):
+    """Destroys a credential's key."""
+
     reason: Reason
+    """Why; told as an event and kept in the audit trail."""
 
 
 class DeliverCredential(Request):
+    """Asks for a customer's key, for an operation the caller holds."""
+
     epoch: int
+    """Of the operation's lease."""
     credential_id: str
     """One that the instance's inputs, or the operation's, name."""
     recipient_key: RecipientKey
@@ -104,22 +117,30 @@ class DeliverCredential(Request):
 
 
 class CredentialDelivery(Wire):
+    """A key that waits to be opened, once."""
+
     credential: Credential
     delivery_id: str
     """Opens the key once."""
     expires_at: datetime.datetime
+    """Five minutes after it was made; not opened by then, it is void."""
 
 
 class OpenCredential(Request):
+    """Opens a delivery, for an operation of the instance it was made for."""
+
     operation_id: str
     epoch: int
+    """Of the operation's lease, which the caller holds."""
 
 
 class OpenedCredential(Wire):
+    """A customer's private key, readable only by whoever holds the recipient's private half."""
+
     delivery_id: str
     credential: Credential
     suite: str
-    """How it is sealed."""
+    """How it is sealed: the HPKE suite, always the same."""
     sealed: str
     """`enc || ciphertext` of HPKE in base64; inside is the private key as it was uploaded. Empty in a dry run."""
 

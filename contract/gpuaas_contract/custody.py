@@ -12,7 +12,10 @@ Passphrase = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class CustodyStatus(Wire):
+    """Where the platform keeps secrets, and whether it can open them now."""
+
     store: Literal["embedded", "vault"]
+    """`embedded`: in the platform's own store, encrypted. `vault`: in a Vault server."""
     sealed: bool
     """Secrets can be neither kept nor read until somebody unseals."""
     key: str
@@ -20,6 +23,8 @@ class CustodyStatus(Wire):
 
 
 class Unseal(Request):
+    """Gives a server the passphrase of its key."""
+
     passphrase: Passphrase
 
 

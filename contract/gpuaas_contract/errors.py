@@ -10,15 +10,24 @@ class Problem(Wire):
     """RFC 9457 problem details plus the platform's canonical envelope, on every failure of every route."""
 
     type: str
+    """`urn:gpuaas:error:` and the code."""
     title: str
+    """What kind of failure it is; the same for every failure with this code."""
     status: int
     detail: str
+    """The same as `message`, where RFC 9457 wants it."""
     code: str
+    """Stable: programs decide by it. docs/reference/errors.md lists all."""
     message: str
+    """What happened, for people; its wording may change."""
     correlation_id: str
+    """Under which everything about the request is on record."""
     details: dict[str, Any]
+    """What the code speaks of: fields, ids, limits."""
     retryable: bool
+    """Whether the same request may succeed later."""
     fix: str
+    """What to do next."""
 
 
 class ApiError(Exception):
@@ -200,7 +209,10 @@ class DisruptionBudget(ApiError):
 
 class CircuitOpen(ApiError):
     code, status, title, retryable = "circuit_open", 409, "Too many members failed to join lately", True
-    default_fix = "Find out why they failed, then: gpuaas role reset-breaker, or wait until details.closes_at."
+    default_fix = (
+        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT, or wait until"
+        " details.closes_at."
+    )
 
 
 class ExitUnavailable(ApiError):

@@ -34,6 +34,8 @@ class EventType:
 
 
 class InstanceChanged(Wire):
+    """An app instance has a new status; the event's type says which."""
+
     operation_id: str
     """The last operation on it."""
     kind: OperationKind | None
@@ -42,18 +44,25 @@ class InstanceChanged(Wire):
     was: InstanceStatus | None = None
     """The status before; none for a new instance."""
     reason: str = ""
+    """What is wrong while it is degraded or failed."""
 
 
 class OperatorChanged(Wire):
+    """Another service account works on an instance."""
+
     operator_service_account_id: str
     """The account that works on the instance from now on; empty: any of the project."""
     was: str
+    """The account before."""
     reason: str
 
 
 class ConditionChanged(Wire):
+    """A named statement about an instance is no longer what it was."""
+
     type: str
     status: str
+    """`true`, `false` or `unknown`."""
     was: str
     """Empty when it is said for the first time."""
     reason: str
@@ -61,24 +70,35 @@ class ConditionChanged(Wire):
 
 
 class HoldChanged(Wire):
+    """A hold on a member was placed or lifted."""
+
     hold_id: str
     member_id: str
     name: str
     kind: HoldKind
     reason: str
     owner: str
+    """Who placed it."""
     expires_at: datetime.datetime
 
 
 class BreakerChanged(Wire):
+    """A role stopped taking new members, or takes them again."""
+
     component_key: str
     open: bool
+    """True: it takes none."""
     failures: int
+    """Failed adds inside the window."""
     closes_at: datetime.datetime | None
+    """When it takes members again by itself."""
     reason: str
+    """Why the last member failed, or why somebody reset it."""
 
 
 class ExitWasTaken(Wire):
+    """Somebody took a way out of an operation."""
+
     operation_id: str
     kind: OperationKind
     exit: ExitName
@@ -88,6 +108,8 @@ class ExitWasTaken(Wire):
 
 
 class MemberChanged(Wire):
+    """A member has a new status."""
+
     member_id: str
     component_key: str
     node_name: str
@@ -95,9 +117,12 @@ class MemberChanged(Wire):
     was: MemberStatus
     status_reason: str
     operation_id: str
+    """The operation that last asked something of it."""
 
 
 class OperationAccepted(Wire):
+    """An operation waits for the app's controller."""
+
     operation_id: str
     kind: OperationKind
     members: list[str]
@@ -105,13 +130,19 @@ class OperationAccepted(Wire):
 
 
 class OperationClaimed(Wire):
+    """A controller took an operation up."""
+
     operation_id: str
     kind: OperationKind
     holder: str
+    """What the controller calls itself."""
     epoch: int
+    """Grows with every claim."""
 
 
 class OperationStep(Wire):
+    """A step of an operation went on."""
+
     operation_id: str
     kind: OperationKind
     step: str
@@ -122,13 +153,18 @@ class OperationStep(Wire):
 
 
 class OperationEnded(Wire):
+    """Nobody works on an operation any more."""
+
     operation_id: str
     kind: OperationKind
     status: OperationStatus
     error: str
+    """Why it failed; empty otherwise."""
 
 
 class AllocationChanged(Wire):
+    """An allocation has a new status."""
+
     allocation_id: str
     status: AllocationStatus
     status_reason: str
@@ -138,6 +174,8 @@ class AllocationChanged(Wire):
 
 
 class NodeChanged(Wire):
+    """A node was lost, came back, changed, or is wanted otherwise by its operators."""
+
     node_id: str
     name: str
     status: NodeStatus
@@ -149,12 +187,17 @@ class NodeChanged(Wire):
 
 
 class AllocationDraining(Wire):
+    """Operators want the allocation's node empty."""
+
     allocation_id: str
     node_name: str
     reason: str
+    """Why, in the operators' words."""
 
 
 class AllocationKeysChanged(Wire):
+    """An allocation's machine has another set of people's keys."""
+
     allocation_id: str
     node_name: str
     installed: list[str]
@@ -162,15 +205,21 @@ class AllocationKeysChanged(Wire):
 
 
 class MachineGranted(Wire):
+    """Somebody may enter a machine."""
+
     grant_id: str
     allocation_id: str
     operation_id: str
     """Empty when a person asked."""
     actor_id: str
+    """Who got the certificate."""
     serial: int
+    """Of the certificate, as sshd logs it."""
 
 
 class MachineAccessEnded(Wire):
+    """Somebody may no longer enter a machine."""
+
     grant_id: str
     allocation_id: str
     operation_id: str
@@ -178,15 +227,19 @@ class MachineAccessEnded(Wire):
     """Whose access it was."""
     serial: int
     ended_by: str
+    """Who ended it; `platform` when what it rested on was gone."""
     reason: str
 
 
 class CredentialChanged(Wire):
+    """Something was done with a customer's key; the event's type says what."""
+
     credential_id: str
     name: str
     version: int
     fingerprint: str
     actor_id: str
+    """Who did it."""
     operation_id: str = ""
     """What it was delivered for."""
     delivery_id: str = ""
@@ -194,27 +247,35 @@ class CredentialChanged(Wire):
 
 
 class SecretChanged(Wire):
+    """Something was done with a runtime secret; the event's type says what."""
+
     secret_id: str
     purpose: SecretPurpose
     name: str
     version: int
     actor_id: str
+    """Who did it; `platform` when it expired."""
     delivery_id: str = ""
     """The delivery that was made or opened; empty when the secret ended."""
     reason: str = ""
 
 
 class EntitlementChanged(Wire):
+    """Something else was decided about an app in a project."""
+
     app_slug: str
     enabled: bool
     versions: list[str] = []
-    """Versions that may be deployed; none listed: all. The same for channels."""
+    """Versions that may be deployed; none listed: all."""
     channels: list[str] = []
+    """Channels whose versions may be deployed; none listed: all."""
     instances_max: int | None = None
     members_max: int | None = None
 
 
 class VersionChanged(Wire):
+    """An app version has a new state in the catalog."""
+
     app_slug: str
     version: str
     state: AppVersionState
@@ -225,13 +286,18 @@ class VersionChanged(Wire):
 
 
 class BreakGlassGranted(Wire):
+    """A platform admin took temporary access to the project."""
+
     binding_id: str
     user_id: str
+    """Who took it."""
     reason: str
     expires_at: datetime.datetime
 
 
 class OverlayChanged(Wire):
+    """A layer of policy narrows something else than before."""
+
     layer: Layer
     scope: str
     """`platform`, an org id or a project id."""
@@ -242,6 +308,8 @@ class OverlayChanged(Wire):
 
 
 class ArtifactChanged(Wire):
+    """An artifact was published, verified, promoted or ended."""
+
     artifact_id: str
     name: str
     digest: str
@@ -254,22 +322,29 @@ class ArtifactChanged(Wire):
 
 
 class TrustKeyChanged(Wire):
+    """A key's signatures count, or no longer do."""
+
     trust_key_id: str
     fingerprint: str
     revoked: bool
 
 
 class ArtifactDelivery(Wire):
+    """Somebody may fetch an artifact for some minutes."""
+
     delivery_id: str
     artifact_id: str
     digest: str
     purpose: str
+    """In the words of whoever asked."""
     operation_id: str
     actor_id: str
     expires_at: datetime.datetime
 
 
 class ArtifactPlacementChanged(Wire):
+    """An artifact goes to a machine, lies there, or failed to."""
+
     placement_id: str
     artifact_id: str
     digest: str
@@ -284,8 +359,12 @@ class ArtifactPlacementChanged(Wire):
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
-    EventType("apps.instance.running", "the app is up and every member is ready", InstanceChanged),
-    EventType("apps.instance.degraded", "the app is up and a member is not ready", InstanceChanged),
+    EventType(
+        "apps.instance.running",
+        "the app is up: no member is degraded or failed, and every condition holds",
+        InstanceChanged,
+    ),
+    EventType("apps.instance.degraded", "the app is up, and a member or a condition is not well", InstanceChanged),
     EventType("apps.instance.stopping", "a stop was accepted", InstanceChanged),
     EventType("apps.instance.stopped", "the app is down, its members and data are kept", InstanceChanged),
     EventType("apps.instance.starting", "a start or restart was accepted", InstanceChanged),

@@ -15,19 +15,26 @@ Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Event(Wire):
+    """Something that happened in a project, told in commit order."""
+
     event_id: str
     cursor: int
     """Position in commit order; pass it as `after` to go on from here."""
     type: str
+    """`domain.thing.happened`; docs/reference/events.md lists all."""
     occurred_at: datetime.datetime
     correlation_id: str
+    """Of the request that caused it."""
     org_id: str
     project_id: str
     app_slug: str
+    """The app it concerns; empty for what is not about an app."""
     app_instance_id: str
+    """The instance it concerns; empty for what is not about one."""
     payload: dict[str, Any]
     """Its form is named by `type`; see `event_types`."""
     version: str = "1.0"
+    """Of the form of the envelope and the payload."""
 
 
 class EventsQuery(Query):
@@ -36,11 +43,16 @@ class EventsQuery(Query):
     wait_s: WaitSeconds = 0
     """Wait this long, 30 at the most, for the first event after the cursor."""
     limit: PageSize = 200
+    """How many events at the most; more than 500 is read as 500."""
     app_instance_id: str = ""
+    """Events of this instance only; empty: of all."""
     correlation_id: str = ""
+    """Events under this id only; empty: all."""
 
 
 class Events(Wire):
+    """Events behind a cursor, and where to go on."""
+
     items: list[Event]
     cursor: int
     """Pass it as `after` to go on from here; it moves on past events the filters left out."""
@@ -50,7 +62,9 @@ class StreamQuery(Query):
     after: Cursor = 0
     """As in the list. A `Last-Event-ID` header, sent by clients that reconnect, goes before it."""
     app_instance_id: str = ""
+    """Events of this instance only; empty: of all."""
     correlation_id: str = ""
+    """Events under this id only; empty: all."""
 
 
 EVENT_LIST = Endpoint(
@@ -68,7 +82,7 @@ EVENT_STREAM = Endpoint(
     "record.events_stream",
     "GET",
     "/api/v1/projects/{project_id}/events/stream",
-    "The same as a stream of server-sent events, with a bookmark after every 15 s of silence",
+    "Follow what happens in a project as server-sent events, with a bookmark after every 15 s of silence",
     permission="record.event.read",
     request=NoBody,
     query=StreamQuery,

@@ -15,6 +15,8 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
+    """Somebody's reason to keep a member from work or from removal."""
+
     hold_id: str
     instance_id: str
     org_id: str
@@ -22,18 +24,26 @@ class Hold(Wire):
     member_id: str
     name: str
     kind: HoldKind
+    """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: str
     owner: str
     """Who placed it; nobody else lifts it."""
     expires_at: datetime.datetime
+    """It ends by itself then."""
     created_at: datetime.datetime
     lifted_at: datetime.datetime | None = None
+    """When its owner ended it before its time."""
 
 
 class PlaceHold(Request):
+    """Keeps a member from work or from removal for a while."""
+
     name: Label
+    """What to call it, for people: `bad-fan`."""
     kind: HoldKind
+    """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: Reason
+    """Shown to whoever is refused because of it."""
     ttl_s: Annotated[int, msgspec.Meta(ge=60, le=HOLD_S_MAX)] = 24 * 3600
     """It ends by itself after this long."""
 

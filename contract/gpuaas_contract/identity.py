@@ -9,12 +9,16 @@ from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
 
 
 class Org(Wire):
+    """A customer of the platform; it owns projects and narrows them."""
+
     org_id: str
     name: str
     created_at: datetime.datetime
 
 
 class Project(Wire):
+    """Where machines, apps and people of an organisation meet."""
+
     project_id: str
     org_id: str
     name: str
@@ -22,16 +26,21 @@ class Project(Wire):
 
 
 class ServiceAccount(Wire):
+    """An identity for programs; it belongs to one project."""
+
     service_account_id: str
     org_id: str
     project_id: str
     name: str
     state: str
+    """`active`, `disabled` or `deleted`."""
     created_by: str
     created_at: datetime.datetime
 
 
 class Binding(Wire):
+    """A role you hold, and where it holds."""
+
     role: str
     scope: str
     """`platform`, an org id or a project id."""
@@ -42,42 +51,62 @@ class Binding(Wire):
 
 
 class Me(Wire):
+    """Who you are to the platform and what you may do."""
+
     actor_type: str
+    """`user` or `service_account`."""
     actor_id: str
     name: str
     bindings: list[Binding]
     session_id: str = ""
+    """The session this call is made with."""
     session_expires_at: datetime.datetime | None = None
 
 
 class Login(Request):
+    """Signs a person in."""
+
     name: str
     password: str
 
 
 class Token(Wire):
+    """What to send as `Authorization: Bearer …` until it expires."""
+
     access_token: str
+    """Shown once; the platform keeps a digest only."""
     expires_in_s: int
 
 
 class ServiceAccountLogin(Request):
+    """Signs a program in with a key of its service account."""
+
     key_id: str
     client_secret: str
 
 
 class CreateOrg(Request):
+    """Makes an organisation; its creator becomes its `tenant_admin`."""
+
     name: Name
 
 
 class CreateProject(Request):
+    """Makes a project in the organisation the path names."""
+
     name: Name
 
 
 class CreateServiceAccount(Request):
+    """Makes an identity for a program of the project."""
+
     name: Name
+    """Unique among the project's accounts that are not deleted."""
 
 
 class ServiceAccountKey(Wire):
+    """What a program signs in with as its service account."""
+
     key_id: str
     service_account_id: str
     client_secret: str
@@ -92,6 +121,7 @@ class ServiceAccountKeyInfo(Wire):
     created_at: datetime.datetime
     created_by: str
     last_used_at: datetime.datetime | None = None
+    """When a token was last made with it."""
     expires_at: datetime.datetime | None = None
     """Set when the key was rotated with a time of grace."""
 
@@ -100,8 +130,10 @@ KEY_GRACE_MAX_S = 24 * 3600
 
 
 class RotateServiceAccountKey(Request):
+    """Makes a new key and ends the present one."""
+
     grace_s: int = 0
-    """How long the old key still works beside the new one; a day at the most."""
+    """How long the old key still works beside the new one, in seconds; a day at the most."""
 
 
 LOGIN = Endpoint(

@@ -19,10 +19,12 @@ class Condition(Wire):
     """One named statement about an instance: what is so, why, and which state of it was looked at."""
 
     type: str
+    """What is spoken of: `LastOperationSucceeded` is the platform's, all others the app's."""
     status: Literal["true", "false", "unknown"]
     reason: str
     """One word for machines."""
     message: str
+    """The same for people."""
     observed_revision: int
     """Revision of the instance that was looked at when this was first seen."""
     changed_at: datetime.datetime
@@ -30,28 +32,42 @@ class Condition(Wire):
 
 
 class Instance(Wire):
+    """An app that was deployed in a project, on machines of its own."""
+
     instance_id: str
     resource_name: str
+    """Names it among everything on the platform: region, organisation, project and id."""
     org_id: str
     project_id: str
     app_slug: str
     app_version: str
     name: str
+    """Unique among the project's instances that are not deleted; it can be given wherever an id can."""
     status: InstanceStatus
+    """Derived from its members, its conditions and the operation that works on it."""
     status_reason: str
+    """What is wrong while it is degraded or failed."""
     topology: str
+    """The arrangement of roles, out of those the manifest offers."""
     operating_mode: str
+    """Chosen at deploy from the manifest; a word of the app's own."""
     control_plane_scope: str
+    """Chosen at deploy from the manifest; a word of the app's own."""
     runtime_backend: str
+    """As the manifest says; a word of the app's own."""
     placement: dict[str, list[str]]
     """component_key -> allocation ids, as asked for at deploy."""
     inputs: dict[str, Any]
+    """What the deploy form was filled in with."""
     operator_service_account_id: str
+    """Whose controller works on it, and nobody else's; empty: any of the project."""
     requested_by: str
+    """Who deployed it."""
     correlation_id: str
     """Of the request that created it; each operation has its own."""
     last_operation_id: str
     revision: int
+    """Grows with every change: what was seen of an older one can be told apart."""
     created_at: datetime.datetime
     updated_at: datetime.datetime
     previous_version: str = ""
@@ -59,7 +75,9 @@ class Instance(Wire):
     previous_inputs: dict[str, Any] = {}
     """The inputs before the last upgrade; a rollback brings them back."""
     baseline: Baseline = "up"
+    """How the last operation on the whole instance left it; its status is derived from it."""
     conditions: list[Condition] = []
+    """What the platform and the app's controller say about it, by type."""
     artifacts: dict[str, str] = {}
     """Name in the manifest -> digest, as resolved at deploy or upgrade."""
 
@@ -75,78 +93,112 @@ class BreakerState(Wire):
 
 
 class Role(Wire):
+    """The members of an instance that play one part, counted."""
+
     component_key: str
+    """The role's name in the manifest."""
     desired: int
+    """Members that are not removed or given up."""
     current: int
+    """Of these, those that have not failed."""
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
+    """Healthy when every member is ready, failed when every one has, empty without any."""
     breaker: BreakerState = BreakerState()
 
 
 class Roles(Wire):
+    """Every role of an instance, empty ones included."""
+
     items: list[Role]
 
 
 class Member(Wire):
+    """One machine's part in an app instance."""
+
     member_id: str
     instance_id: str
     org_id: str
     project_id: str
     component_key: str
+    """The role it plays."""
     status: MemberStatus
+    """`drained`: there, but takes no work. `tombstoned`: given up, and nobody knows what is left of it."""
     status_reason: str
+    """Why it is so, in the words of whoever moved it."""
     allocation_id: str
     node_id: str
     node_name: str
     address: str
+    """Where its machine is reached over SSH."""
     last_operation_id: str
+    """The operation that last asked something of it."""
     correlation_id: str
+    """Of that operation."""
     adapter_detail: dict[str, Any]
     """Words of the app's own, for people; the platform never reads them."""
     observed_version: str
+    """Of the app's software on the machine, as its controller saw it."""
     was_ready: bool
     """Has been ready or degraded on this machine, so it may have run work."""
     revision: int
+    """Grows with every change: what was seen of an older one is refused."""
     created_at: datetime.datetime
     updated_at: datetime.datetime
 
 
 class DeployInstance(Request):
+    """Deploys an app on allocations of the project."""
+
     name: Label
+    """Unique among the project's instances that are not deleted."""
     app_slug: str
     topology: str
+    """One that the manifest offers."""
     version: str = ""
     """Empty takes the newest published version."""
     inputs: dict[str, Any] = {}
+    """The deploy form, filled in; it also says which allocations play which role."""
     operator_service_account_id: str = ""
     """Whose controller works on it, and nobody else's; empty: the calling service account, or any of the project."""
     operating_mode: str = ""
     """Empty takes the first of the manifest."""
     control_plane_scope: str = ""
+    """Empty takes the first of the manifest."""
 
 
 class Deployed(Wire):
+    """A deploy that was accepted: the instance as it is now and the operation to follow."""
+
     instance: Instance
     operation: Operation
     members: list[Member] = []
 
 
 class ChangeInstance(Request):
+    """Stops, starts, restarts or rolls back a whole instance."""
+
     reason: str = ""
+    """Why; kept with the operation."""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
 
 class Decommission(ChangeInstance):
-    """Tear down."""
+    """Tears a whole instance down."""
 
 
 class UpgradeInstance(Request):
+    """Moves an instance to another version of its app."""
+
     version: str
+    """Empty takes the newest published version."""
     inputs: dict[str, Any] | None = None
     """New inputs; none keeps the present ones."""
     reason: str = ""
+    """Why; kept with the operation."""
     force: bool = False
+    """As for stop: against holds, the disruption budget and missing evidence."""
 
 
 class LiveQuery(PageQuery):
@@ -162,9 +214,12 @@ class MemberOperationRequest(Request):
 
     kind: Literal["add", "drain", "resume", "remove", "replace"]
     component_key: str = ""
+    """`add`: the role of the new members."""
     allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+    """Machines that members are made on, or move to."""
     member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
     reason: str = ""
+    """Why; kept with the operation."""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
     stop_after_failures: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -172,16 +227,24 @@ class MemberOperationRequest(Request):
 
 
 class SetOperator(Request):
+    """Says whose controller works on an instance from now on."""
+
     operator_service_account_id: str
     """An active service account of the project; empty: any of the project."""
     reason: Reason
+    """Why; told as an event and kept in the audit trail."""
 
 
 class ResetBreaker(Request):
+    """Lets a role take new members again before its breaker closes by itself."""
+
     reason: Reason
+    """Why; told as an event."""
 
 
 class Connection(Wire):
+    """An address the app is reached at."""
+
     name: str
     url: str
 
@@ -202,8 +265,10 @@ class AccessBundle(Wire):
 
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
+    """What lies where on the machines, by a name of the app's own."""
     commands: list[Command] = []
     notes: list[str] = []
+    """What else people should know."""
 
 
 INSTANCE_CREATE = Endpoint(

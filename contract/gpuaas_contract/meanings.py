@@ -25,9 +25,9 @@ def of(struct: Any) -> dict[str, str]:
 
 
 def described(schemas: Mapping[str, dict[str, Any]], kinds: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """The schemas of these types and all they hold, with the meaning of each property that has none yet."""
-    named = {_schema_name(struct.cls): struct.cls for kind in kinds for struct in _held(shapes.type_info(kind), set())}
-    return {name: _with_meanings(schema, of(named[name])) for name, schema in schemas.items()}
+    """The schemas of these types and all they hold, each property with its meaning before what its type says of it."""
+    named = {_schema_name(struct.cls): struct for kind in kinds for struct in _held(shapes.type_info(kind), set())}
+    return {name: _with_meanings(schema, _by_property(named[name])) for name, schema in schemas.items()}
 
 
 def parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
@@ -64,12 +64,24 @@ def _schema_name(struct: Any) -> str:
     return f"{struct.__name__}_{'_'.join(arguments)}_" if arguments else struct.__name__
 
 
+def _by_property(struct: shapes.StructType) -> dict[str, str]:
+    """As the wire calls the fields."""
+    said = of(struct.cls)
+    return {field.encode_name: said[field.name] for field in struct.fields if field.name in said}
+
+
 def _with_meanings(schema: dict[str, Any], meanings: Mapping[str, str]) -> dict[str, Any]:
     properties = {
-        name: {**shape, "description": meanings[name]} if name in meanings and "description" not in shape else shape
+        name: {**shape, "description": _both(meanings[name], shape.get("description", ""))}
+        if name in meanings
+        else shape
         for name, shape in schema.get("properties", {}).items()
     }
     return {**schema, "properties": properties} if properties else schema
+
+
+def _both(meaning: str, rule: str) -> str:
+    return f"{meaning} {rule}".rstrip()
 
 
 @functools.cache

@@ -9,46 +9,68 @@ from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
 
 
 class Trust(Wire):
+    """What a machine pins before it joins: whose certificate, whose tasks."""
+
     ca_pem: str
+    """The certificate authority behind the platform's TLS certificate."""
     task_public_key_pem: str
+    """A task counts only when this key signed it."""
 
 
 class Enrol(Request):
+    """A machine joins as a node."""
+
     token: str
     name: str
+    """The one its token was made for."""
     public_key_pem: str
+    """Ed25519: from here on the node proves itself with the private half, which it made itself."""
     ssh_host_public_key: str
     facts: Facts
 
 
 class Enrolled(Wire):
+    """The machine is a node now."""
+
     node_id: str
 
 
 class NodeLogin(Request):
+    """A node proves its key."""
+
     node_id: str
     timestamp_s: int
+    """Seconds since 1970 by the node's clock; five minutes off at the most."""
     nonce: str
+    """Random; a proof works once."""
     signature: str
     """Ed25519 by the node's key over `gpuaas-node-token\\n{node_id}\\n{timestamp_s}\\n{nonce}`, base64."""
 
 
 class NodeToken(Wire):
+    """What a node sends as bearer until it expires."""
+
     access_token: str
     expires_in_s: int
 
 
 class NodeStatusReport(Request):
+    """A heartbeat: the node is there, and this is what it is."""
+
     agent_version: str
     boot_id: str
     facts: Facts
     agent_sha256: str = ""
+    """Of the file the agent runs from; empty for one that runs from its source."""
     trial: bool = False
     """Sent by an agent that has yet to prove itself: the node is heard, and nothing else of it changes."""
 
 
 class HeartbeatAnswer(Wire):
+    """The platform has heard the node."""
+
     heartbeat_interval_s: float
+    """When to send the next one."""
 
 
 FETCH_TASK = "artifact.fetch"
@@ -58,37 +80,54 @@ URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "al
 
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
+    """Wait this long, 30 at the most, for a task."""
     busy_with: str = ""
     """The task the node is at. Only urgent ones are handed out then, and the wait is over when this one has ended."""
 
 
 class SignedTask(Wire):
+    """A task as the platform signed it."""
+
     payload: str
     """JSON text of the task; the signature covers exactly these bytes."""
     signature: str
+    """Ed25519 by the platform's task key, base64."""
 
 
 class NextTask(Wire):
+    """The task to do next, if there is one."""
+
     task: SignedTask | None
     is_urgent: bool = False
+    """It is done beside whatever else the node is at."""
 
 
 class TaskError(Request):
+    """Why a node could not, or would not, do what it was told."""
+
     code: str
+    """One word for machines."""
     message: str
 
 
 class TaskResult(Request):
+    """How a task went on the node."""
+
     status: Literal["succeeded", "failed", "refused"]
+    """`refused`: the node would not do it, and did nothing."""
     result: dict[str, Any] = {}
     error: TaskError | None = None
 
 
 class TaskReceipt(Wire):
+    """The platform has the result."""
+
     task_id: str
 
 
 class AgentFile(Wire):
+    """A release of the agent, for the node that was told to run it."""
+
     sha256: str
     content: bytes
     """The agent, one file."""

@@ -20,26 +20,59 @@ _DESCRIPTION = (
 _TEXT = {"type": "string"}
 _RAW = {"type": "string", "format": "binary"}
 _HEADERS: dict[str, dict[str, Any]] = {
-    "X-Correlation-ID": {"required": True, "schema": _TEXT},
-    "traceparent": {"required": True, "schema": _TEXT},
-    "ETag": {"required": True, "schema": _TEXT},
-    "WWW-Authenticate": {"schema": _TEXT},
-    "Allow": {"required": True, "schema": _TEXT},
-    "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}},
+    "X-Correlation-ID": {
+        "description": "Under which everything about the request is on record: `gpuaas triage` starts with it.",
+        "required": True,
+        "schema": _TEXT,
+    },
+    "traceparent": {"description": "W3C trace context of the answer.", "required": True, "schema": _TEXT},
+    "ETag": {"description": "The resource's revision: send it as If-Match.", "required": True, "schema": _TEXT},
+    "WWW-Authenticate": {"description": "How to authenticate.", "schema": _TEXT},
+    "Allow": {"description": "Methods this path takes.", "required": True, "schema": _TEXT},
+    "Retry-After": {
+        "description": "Seconds to wait before the next attempt.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
 }
 _HEADERS_OF_STATUS = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",), 503: ("Retry-After",)}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
-    "X-Correlation-ID": {"required": False, "schema": _TEXT},
-    "traceparent": {"required": False, "schema": _TEXT},
-    "Last-Event-ID": {"required": False, "schema": _TEXT},
-    "If-Match": {"required": False, "schema": _TEXT},
-    "If-None-Match": {"required": False, "schema": _TEXT},
+    "X-Correlation-ID": {
+        "description": "Put the request on record under an id of yours; without it the platform makes one.",
+        "required": False,
+        "schema": _TEXT,
+    },
+    "traceparent": {"description": "W3C trace context to go on with.", "required": False, "schema": _TEXT},
+    "Last-Event-ID": {
+        "description": "The cursor of the last event received; goes before `after`.",
+        "required": False,
+        "schema": _TEXT,
+    },
+    "If-Match": {
+        "description": "The ETag you read: the change is refused when the resource is another by now.",
+        "required": False,
+        "schema": _TEXT,
+    },
+    "If-None-Match": {
+        "description": "GET: answer 304 while this is still its ETag. PUT with `*`: only if there is none yet.",
+        "required": False,
+        "schema": _TEXT,
+    },
     "X-Idempotency-Key": {
+        "description": "One random key per change, the same on every retry: the change is made once, and a repeat gets"
+        " the first answer again.",
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     },
 }
 _SEGMENT = {"type": "string", "minLength": 1, "maxLength": 255}
+_DRY_RUN = {
+    "name": "dry_run",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "boolean", "default": False},
+    "description": "Check and answer as if it were done, and keep nothing of it.",
+}
 
 
 def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str, Any]:
@@ -100,8 +133,7 @@ def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
         for field, shape in zip(fields, shapes, strict=True)
     ]
     if endpoint.mutates:
-        flag = {"type": "boolean", "default": False}
-        found.append({"name": "dry_run", "in": "query", "required": False, "schema": flag})
+        found.append(_DRY_RUN)
     return found
 
 

@@ -97,11 +97,19 @@ CLOCKS_APART_S = 5
 
 
 class OperationError(Wire):
+    """Why an operation failed, and what to do about it."""
+
     code: str
+    """One word for machines, the platform's or the app's."""
     message: str
     failure_class: FailureClass
+    """`retryable`: try again. `drift`: the controller will put it right. `repairable`: repair, then retry.
+    `needs_operator`: only a person can go on. `lost`: who worked on it, or what it was about, is gone. `expired`: its
+    time was up."""
     retryable: bool
+    """Whether a retry may help without anything being repaired."""
     fix: str = ""
+    """What to do next."""
 
 
 class Transcript(Wire):
@@ -109,16 +117,21 @@ class Transcript(Wire):
 
     commands: Annotated[int, msgspec.Meta(ge=1)]
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    """Of the record in the controller's log, so that it can be checked against this."""
 
 
 class Step(Wire):
+    """One thing the controller did or does for an operation, by a name of the app's own."""
+
     name: str
     state: StepState
     started_at: datetime.datetime
     member_id: str = ""
     """Empty for a step of the whole operation."""
     message: str = ""
+    """How far it is or why it failed, for people."""
     attempt: int = 1
+    """Grows when a failed step is tried again."""
     ended_at: datetime.datetime | None = None
     transcript: Transcript | None = None
     """None while the step runs, and when it touched no machine."""
@@ -129,6 +142,7 @@ class Evidence(Wire):
 
     state: Literal["idle", "busy", "unknown", "unreachable"]
     source: str
+    """Where it was seen, in the app's words."""
     observed_at: datetime.datetime
     detail: str = ""
     running_work: int | None = None
@@ -141,8 +155,11 @@ class Work(Wire):
     """One piece of work that an operation would hit."""
 
     work_id: str
+    """What the app calls it, a job's number for instance."""
     member_ids: list[str] = []
+    """The members it runs on."""
     owner: str = ""
+    """Who runs it, in the app's words."""
     gpus: int = 0
     started_at: datetime.datetime | None = None
     ends_at: datetime.datetime | None = None
@@ -155,21 +172,29 @@ class Preview(Wire):
     answered: bool
     """False: no controller answered in time, so nothing is known."""
     source: str = ""
+    """Where it was seen, in the app's words."""
     observed_at: datetime.datetime | None = None
     running_work: list[Work] = []
     gpu_hours_at_stake: float = 0
+    """What the work that would be lost has used, as the app counts it."""
     done_by: datetime.datetime | None = None
     """When it could be done without interrupting anything."""
     irreversible: list[str] = []
     """What cannot be undone afterwards."""
     notes: list[str] = []
+    """What else people should know."""
 
 
 class Target(Wire):
+    """What became of one member in an operation."""
+
     member_id: str
     outcome: Literal["pending", "succeeded", "failed", "skipped", "cancelled"] = "pending"
+    """`skipped`: too many others failed before its turn."""
     error: str = ""
+    """Why it failed or was skipped."""
     evidence: Evidence | None = None
+    """What was last seen of its work, when the controller said so."""
     allocation_id: str = ""
     """`replace`: the allocation the member moves to."""
     previous_allocation_id: str = ""
@@ -177,10 +202,15 @@ class Target(Wire):
 
 
 class Lease(Wire):
+    """A controller's hold on an operation: it lapses unless it is renewed."""
+
     holder: str
+    """What the controller calls itself."""
     claim_id: str
+    """The caller's own name for the claim."""
     epoch: int
     expires_at: datetime.datetime
+    """Not renewed by then, another controller may take the operation."""
     actor_id: str = ""
     """The account that claimed it; an epoch in other hands is worth nothing."""
     cancel_requested: bool = False
@@ -192,12 +222,16 @@ class Exit(Wire):
 
     name: ExitName
     permission: str
+    """The one it needs."""
     permitted: bool
     """Whether the caller holds the permission here."""
     meaning: str
+    """What it does to the operation."""
 
 
 class ExitTaken(Wire):
+    """That somebody took a way out, and why."""
+
     name: ExitName
     taken_by: str
     reason: str
@@ -207,12 +241,16 @@ class ExitTaken(Wire):
 
 
 class Progress(Wire):
+    """How far an operation is."""
+
     done: int = 0
     total: int = 0
     """Targets, ended and all; an operation without targets has none."""
 
 
 class Operation(Wire):
+    """A long change of an instance, done by the app's controller."""
+
     operation_id: str
     org_id: str
     project_id: str
@@ -221,22 +259,33 @@ class Operation(Wire):
     app_slug: str
     kind: OperationKind
     component_key: str
+    """The role it is about; empty when it is about the whole instance."""
     status: OperationStatus
+    """A failed one can be taken up again or closed through its exits; the other ends are final."""
     targets: list[Target]
+    """The members it is about, and what became of each."""
     steps: list[Step]
+    """What was done so far, in order; a retry does not repeat those that succeeded."""
     reason: str
     force: bool
+    """Asked for against holds, the disruption budget and missing evidence."""
     requested_by: str
     correlation_id: str
     attempts: int
+    """How often a controller took it up."""
     epoch: int
     """Grows with every claim; a report with a lower one is refused."""
     lease: Lease | None
+    """Who works on it; none while nobody does."""
     deadline_at: datetime.datetime
+    """Not done by then, it fails."""
     error: OperationError | None
+    """Why it failed; none otherwise."""
     revision: int
+    """Grows with every change but a renewed lease: wait for the next with it."""
     created_at: datetime.datetime
     started_at: datetime.datetime | None
+    """When a controller first took it up."""
     ended_at: datetime.datetime | None
     progress: Progress = Progress()
     stop_after_failures: int = 0
@@ -246,6 +295,7 @@ class Operation(Wire):
     from_version: str = ""
     """`upgrade`, `rollback`: the app version before."""
     to_version: str = ""
+    """`upgrade`, `rollback`: the app version after."""
     action: str = ""
     """`action`: its name in the manifest."""
     exclusive: bool = False
@@ -255,10 +305,13 @@ class Operation(Wire):
     result: dict[str, Any] | None = None
     """What the controller said at the end of an action."""
     preview_of: OperationKind | None = None
+    """`preview`: the kind of operation it asks about."""
     preview: Preview | None = None
+    """`preview`: what the controller answered."""
     operator_service_account_id: str = ""
     """The only one that may claim it; empty: any service account of the project."""
     exits_taken: list[ExitTaken] = []
+    """Ways out that people took, in order."""
     exits: list[Exit] = []
     """What may be done now. Filled when one operation is read, left out of lists."""
 
@@ -267,12 +320,16 @@ class OperationQuery(Query):
     wait_s: WaitSeconds = 0
     """Wait this long, 30 at the most, for a revision other than `revision`."""
     revision: int = -1
+    """The one you have seen."""
 
 
 class OperationListQuery(Query):
     page_size: PageSize = 100
+    """How many items at the most; more than 500 is read as 500."""
     page_token: str = ""
+    """`next_page_token` of the page before."""
     instance_id: str = ""
+    """Operations of this instance only; empty: of all."""
 
 
 Reason = Annotated[
@@ -282,12 +339,17 @@ Reason = Annotated[
 
 
 class TakeExit(Request):
+    """Takes one of an operation's ways out."""
+
     reason: Reason
     """Why; kept with the operation and in the audit trail."""
 
 
 class GiveUpMembers(Request):
+    """Gives up members that cannot be recovered; nothing is done on their machines."""
+
     reason: Reason
+    """Why; kept with the operation and in the audit trail."""
     member_ids: list[str] = []
     """Empty: every target that failed."""
 

@@ -37,19 +37,24 @@ class Choice(Request):
 
 
 class Overlay(Request):
+    """What one layer narrows; what it leaves out it does not touch."""
+
     regions: Choice = Choice()
+    """Where nodes may be claimed."""
     skus: Choice = Choice()
+    """What nodes may be claimed as."""
     artifact_sources: Choice = Choice()
+    """Where artifacts may come from: `local`, an address or a registry."""
     apps: Choice = Choice()
-    """By slug."""
+    """What may be deployed, by slug."""
     allocations_max: int | None = None
-    """Allocations of one project that are not released; None sets no limit. The same for the next three."""
+    """Allocations of one project that are not released; None sets no limit."""
     instances_max: int | None = None
-    """App instances of one project that are not deleted."""
+    """App instances of one project that are not deleted; None sets no limit."""
     members_per_instance_max: int | None = None
-    """Live members of one app instance, all roles together."""
+    """Live members of one app instance, all roles together; None sets no limit."""
     artifact_bytes_max: int | None = None
-    """Bytes of one project's artifacts, those published and not yet uploaded included."""
+    """Bytes of one project's artifacts, those published and not yet uploaded included; None sets no limit."""
     reason: str = ""
     """Why it is so, for whoever is refused."""
 
@@ -62,30 +67,36 @@ class Ineffective(Wire):
     field: str
     """Where it stands: `regions.allow`, `instances_max`."""
     entry: str
+    """The entry itself."""
     extent: Literal["whole", "part"]
     narrowed_by: Layer
     """Whole: the layer after which nothing of it is left. Part: the first layer that takes some of it."""
     rule: str
+    """What narrows it, as a sentence."""
 
 
 class PolicyLayer(Wire):
+    """An overlay and where it holds: for all, for an organisation or for a project."""
+
     layer: Layer
     scope: str
     """`platform`, an org id or a project id."""
     overlay: Overlay
     revision: int
-    """0: never set."""
+    """Grows with every change; 0: never set."""
     changed_by: str
     changed_at: datetime.datetime | None
 
 
 class ChangedPolicyLayer(PolicyLayer):
+    """A layer as it is now, and what of it has no effect."""
+
     ineffective: list[Ineffective] = []
     """Entries wider than the layers above leave; they change when those do, so only `explain` shows them later."""
 
 
 class ExplainPolicy(Request):
-    """Empty: not asked."""
+    """What the layers say about these values; an empty one is not asked about."""
 
     region: str = ""
     sku: str = ""
@@ -94,6 +105,8 @@ class ExplainPolicy(Request):
 
 
 class PolicyVerdict(Wire):
+    """Whether a value is allowed here, and which layer says so."""
+
     subject: Subject
     value: str
     allowed: bool
@@ -101,45 +114,64 @@ class PolicyVerdict(Wire):
     """Refused: the first layer that refuses, from global to project. Allowed: the narrowest layer with a list that
     names it, or None when no layer has such a list."""
     rule: str
+    """The entry that decides, as a sentence."""
 
 
 class PolicyLimit(Wire):
+    """How much a project may have, and which layer says so."""
+
     limit: Limit
     max: int
     layer: Layer
     """The first layer with the smallest number."""
     rule: str
+    """The same as a sentence, with the layer's reason."""
 
 
 class PolicyExplanation(Wire):
+    """What all layers together allow in a project, and why."""
+
     verdicts: list[PolicyVerdict]
     """One per value that was asked about."""
     limits: list[PolicyLimit]
+    """Those that some layer sets."""
     effective: Overlay
     """What all layers together leave."""
     ineffective: list[Ineffective]
+    """Entries, of every layer, that the layers above make void."""
 
 
 class CanI(Request):
     """May I do this, there? At most one of `project_id` and `org_id`; neither asks about the platform as a whole."""
 
     permission: str
+    """A permission key, the platform's or an app's."""
     project_id: str = ""
     org_id: str = ""
     region: str = ""
+    """Ask about this region too; empty: do not."""
     sku: str = ""
+    """Ask about this SKU too; empty: do not."""
     artifact_source: str = ""
+    """Ask about this source too; empty: do not."""
     app: str = ""
+    """Ask about this app too, by slug; empty: do not."""
 
 
 class DecidedByBinding(Wire, tag_field="kind", tag="binding"):
+    """A role of yours gives it."""
+
     role: str
     scope: str
+    """Where you hold the role: `platform`, an org id or a project id."""
 
 
 class DecidedByOverlay(Wire, tag_field="kind", tag="overlay"):
+    """You hold the permission, and a policy refuses the value."""
+
     layer: Layer
     rule: str
+    """The entry that refuses, as a sentence."""
 
 
 class DecidedByNone(Wire, tag_field="kind", tag="none"):
@@ -147,9 +179,12 @@ class DecidedByNone(Wire, tag_field="kind", tag="none"):
 
 
 class CanIAnswer(Wire):
+    """Whether you may, and what decides it."""
+
     allowed: bool
     decided_by: DecidedByBinding | DecidedByOverlay | DecidedByNone
     explanation: str
+    """The same as a sentence."""
 
 
 _EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}
@@ -167,7 +202,7 @@ GLOBAL_SET = Endpoint(
     "policy.global.set",
     "PUT",
     "/api/v1/admin/policy",
-    "Narrow every organisation",
+    "Replace the platform's overlay: narrow what every organisation may have",
     permission="policy.overlay.change_global",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -188,7 +223,7 @@ ORG_SET = Endpoint(
     "policy.org.set",
     "PUT",
     "/api/v1/orgs/{org_id}/policy",
-    "Narrow every project of an organisation",
+    "Replace an organisation's overlay: narrow what its projects may have",
     permission="policy.overlay.change_org",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -209,7 +244,7 @@ PROJECT_SET = Endpoint(
     "policy.project.set",
     "PUT",
     "/api/v1/projects/{project_id}/policy",
-    "Narrow a project",
+    "Replace a project's overlay: narrow what it may have",
     permission="policy.overlay.change_project",
     request=Overlay,
     response=ChangedPolicyLayer,

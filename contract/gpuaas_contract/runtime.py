@@ -20,12 +20,17 @@ ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class ClaimOperation(Request):
+    """Asks for the next operation of an app that waits for a controller."""
+
     app_slug: str
     holder: ShortText
+    """What the controller calls itself; people see it."""
     claim_id: ShortText
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
     lease_s: int = 15
+    """How long the lease lasts without a heartbeat: 1 to 60 seconds."""
     wait_s: WaitSeconds = 0
+    """Wait this long, 30 at the most, for an operation."""
     controller_version: ShortText = ""
     """Of the caller's own program, for people."""
 
@@ -40,35 +45,54 @@ class Claim(Wire):
     members: list[Member] = []
     holds: list[Hold] = []
     epoch: int = 0
+    """Every report carries it; 0 when nothing waits."""
 
 
 class Heartbeat(Request):
+    """Renews the lease on an operation."""
+
     epoch: int
+    """Of the claim."""
     lease_s: int = 15
+    """How long it lasts from now on: 1 to 60 seconds."""
 
 
 class ReportStep(Request):
+    """Says that a step of an operation runs, succeeded or failed."""
+
     epoch: int
+    """Of the claim."""
     name: ShortText
+    """A word of the app's own. The same name again is the same step, for each member apart."""
     state: StepState
     member_id: str = ""
+    """Empty for a step of the whole operation."""
     message: str = ""
+    """For people."""
     transcript: Transcript | None = None
 
 
 class ReportMember(Request):
+    """Says how a member of the operation is."""
+
     epoch: int
+    """Of the claim."""
     status: MemberStatus
     status_reason: str = ""
+    """For people."""
     adapter_detail: dict[str, Any] | None = None
+    """Words of the app's own, at most 16 KiB as JSON; none leaves what was said before."""
     observed_version: ShortText | None = None
+    """Of the app's software on the machine; none leaves what was said before."""
     evidence: Evidence | None = None
+    """Needed before a member that may have run work is taken away."""
 
 
 class CompleteOperation(Request):
     """Every target is where it should be, failed, or undone; the platform says what that makes of the operation."""
 
     epoch: int
+    """Of the claim."""
     result: dict[str, Any] | None = None
     """`action`: what it brought."""
     preview: Preview | None = None
@@ -79,33 +103,53 @@ class CompleteOperation(Request):
 
 
 class FailOperation(Request):
+    """Ends an operation that cannot go on, with the reason."""
+
     epoch: int
+    """Of the claim."""
     code: ShortText
+    """One word for machines, of the app's own."""
     message: str
+    """For people."""
     failure_class: FailureClass
+    """What can be done about it, as people read it with the operation's error."""
     fix: str = ""
+    """What to do next, for people."""
 
 
 class PublishAccess(Request):
+    """Writes how people reach the app; it takes the place of what was written before."""
+
     epoch: int
+    """Of the claim."""
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
+    """What lies where on the machines, by a name of the app's own."""
     commands: list[Command] = []
     notes: list[str] = []
+    """What else people should know."""
 
 
 class ReportedCondition(Request):
+    """One named statement about an instance, by its controller."""
+
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*(?!\n)$")]
+    """A word of the app's own: `QueueReachable`. Anything but `true` makes the instance degraded."""
     status: Literal["true", "false", "unknown"]
     reason: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    """One word for machines."""
     message: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    """For people."""
 
 
 class ObservedMember(Request):
+    """How a member is that no operation works on."""
+
     member_id: str
     revision: int
     """Of the member as the observer knew it: an observation of an older one is refused."""
     status: MemberStatus
+    """One that a member can reach by itself: it neither comes nor goes this way."""
     status_reason: str = ""
     adapter_detail: dict[str, Any] | None = None
     observed_version: ShortText | None = None
@@ -115,6 +159,7 @@ class ReportRuntime(Request):
     """What a controller sees between operations."""
 
     holder: str
+    """What the controller calls itself."""
     observed_revision: int
     """Of the instance as the observer knew it."""
     conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
@@ -123,12 +168,16 @@ class ReportRuntime(Request):
 
 
 class RefusedObservation(Wire):
+    """Why what was said about a member did not count."""
+
     member_id: str
     code: Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
     message: str
 
 
 class RuntimeReported(Wire):
+    """What became of a report."""
+
     instance: Instance
     members: list[Member]
     """As they are now, for the next report."""
@@ -139,11 +188,15 @@ class Controller(Wire):
     """An app controller that asks for work in this project."""
 
     controller_id: str
+    """Project, app and holder."""
     project_id: str
     app_slug: str
     holder: str
+    """What it calls itself."""
     actor_id: str
+    """The service account it signs in as."""
     version: str
+    """Of its own program, as it says."""
     last_seen_at: datetime.datetime
 
 
@@ -164,7 +217,7 @@ HEARTBEAT = Endpoint(
     "runtime.heartbeat",
     "PUT",
     f"{_OPERATION}/lease",
-    "Keep the lease",
+    "Keep the lease on an operation",
     permission="apps.operation.execute",
     request=Heartbeat,
     response=Lease,
@@ -211,7 +264,7 @@ COMPLETE = Endpoint(
     "runtime.complete",
     "PUT",
     f"{_OPERATION}/complete",
-    "The operation succeeded",
+    "End an operation whose targets are all done, failed or undone; the platform says what that makes of it",
     permission="apps.operation.execute",
     request=CompleteOperation,
     response=Operation,
@@ -222,7 +275,7 @@ FAIL = Endpoint(
     "runtime.fail",
     "PUT",
     f"{_OPERATION}/fail",
-    "The operation failed, and why",
+    "End an operation that cannot go on, and say why",
     permission="apps.operation.execute",
     request=FailOperation,
     response=Operation,

@@ -33,7 +33,9 @@ class RuntimeSecret(Wire):
     instance_id: str
     app_slug: str
     purpose: SecretPurpose
+    """What it is for, out of those the app's manifest declares."""
     name: str
+    """What the app calls it."""
     version: int
     """Grows when a secret of this purpose and name is issued again after the one before ended."""
     state: SecretState
@@ -44,34 +46,49 @@ class RuntimeSecret(Wire):
     issued_by: str
     issued_at: datetime.datetime
     expires_at: datetime.datetime
+    """The value is destroyed then."""
     deliveries: int
+    """How often a controller asked for it."""
     deliveries_opened: int
+    """How many of these were opened."""
     ended_at: datetime.datetime | None = None
     """When it was revoked or expired; the value is destroyed then."""
 
 
 class IssueSecret(Request):
+    """Has the platform keep a secret for an operation the caller holds, or make one."""
+
     epoch: int
+    """Of the operation's lease."""
     purpose: SecretPurpose
     """One the app's manifest declares."""
     name: Label
+    """What the app calls it; while it is valid, the same purpose and name mean the same secret."""
     value: Value = ""
     """Empty: the platform makes one of 32 random bytes, in base64url."""
     ttl_s: TtlSeconds = 3600
+    """How long it is kept, a year at the most."""
 
 
 class IssuedSecret(Wire):
+    """A secret that waits to be opened, once."""
+
     secret: RuntimeSecret
     delivery_id: str
     """Opens the value once."""
 
 
 class OpenDelivery(Request):
+    """Opens a delivery, for an operation of the instance it was made for."""
+
     operation_id: str
     epoch: int
+    """Of the operation's lease, which the caller holds."""
 
 
 class OpenedDelivery(Wire):
+    """The value of a secret, given once."""
+
     delivery_id: str
     secret: RuntimeSecret
     value: str

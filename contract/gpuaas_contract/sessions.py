@@ -9,6 +9,8 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 
 class Session(Wire):
+    """A time for which somebody is signed in."""
+
     session_id: str
     """Names the session; it opens nothing."""
     created_at: datetime.datetime
@@ -16,10 +18,12 @@ class Session(Wire):
     current: bool
     """The session this very call is made with."""
     key_id: str = ""
-    """The service-account key it was made with."""
+    """The service-account key it was made with; empty for people."""
 
 
 class OidcStart(Wire):
+    """Where to sign in with the identity provider."""
+
     authorization_url: str
     """Open it in a browser; the provider sends the browser back with `code` and `state`."""
     state: str
@@ -27,7 +31,10 @@ class OidcStart(Wire):
 
 
 class OidcExchange(Request):
+    """What the identity provider sent back, to be traded for a token."""
+
     code: str
+    """As the identity provider sent it back, within ten minutes. Works once."""
     state: str
 
 

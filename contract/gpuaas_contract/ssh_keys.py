@@ -20,6 +20,8 @@ KeySetState = Literal["installed", "pending"]
 
 
 class SshKey(Wire):
+    """A public key of a person, for machines the person is put on."""
+
     ssh_key_id: str
     user_id: str
     algorithm: str
@@ -31,6 +33,8 @@ class SshKey(Wire):
 
 
 class AddSshKey(Request):
+    """Registers a public key of your own."""
+
     public_key: Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
     """One line, as in a `.pub` file: Ed25519, ECDSA, or RSA of at least 3072 bits."""
     comment: Annotated[str, msgspec.Meta(max_length=100)] = ""
@@ -38,6 +42,8 @@ class AddSshKey(Request):
 
 
 class PersonOnAllocation(Wire):
+    """Somebody who was put on a machine, and whether their keys let them in."""
+
     user_id: str
     name: str
     fingerprints: list[str]
@@ -47,6 +53,8 @@ class PersonOnAllocation(Wire):
 
 
 class AllocationKeys(Wire):
+    """Whose keys are on an allocation's machine, and whether it has them by now."""
+
     allocation_id: str
     people: list[PersonOnAllocation]
     state: KeySetState
@@ -59,6 +67,8 @@ class AllocationKeys(Wire):
 
 
 class SetAllocationPeople(Request):
+    """Chooses whose keys are on an allocation's machine."""
+
     user_ids: Annotated[list[str], msgspec.Meta(max_length=PEOPLE_PER_ALLOCATION_MAX)]
     """All whose keys shall be there; whoever is not named is taken off."""
 

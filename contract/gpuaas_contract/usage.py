@@ -33,26 +33,35 @@ Text = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 char
 
 
 class ReportedUsage(Request):
+    """What somebody used of an instance in a stretch of time, as its app measured it."""
+
     record_id: RecordId
     """The reporter's own: the same id again is the same record."""
     meter: Label
     """A word of the app's own, such as `gpu-time`."""
     quantity: Quantity
     unit: Label
+    """Of the quantity, a word of the app's own such as `s`."""
     started_at: Moment
     """Decides the day (UTC) the record counts for."""
     ended_at: Moment
     member_id: str = ""
+    """Where it was used; empty when that is not one member."""
     subject: Text = ""
     """Who used it, in the app's words."""
     attributes: Annotated[dict[Label, Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)] = {}
+    """Whatever else the app wants to keep with it."""
 
 
 class ReportUsage(Request):
+    """Usage of one instance; what was reported before may be among it."""
+
     records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
 
 
 class UsageReceipt(Wire):
+    """How many records were new."""
+
     accepted: int
     repeated: int
     """Were there already, just so."""
@@ -61,15 +70,21 @@ class UsageReceipt(Wire):
 
 
 class UsageRecord(Wire):
+    """What somebody used of an instance in a stretch of time."""
+
     usage_id: str
     record_id: str
+    """The reporter's own name for it."""
     meter: str
+    """What was measured, a word of the app's own."""
     quantity: str
+    """A decimal number in a string, so that nothing is rounded."""
     unit: str
     started_at: datetime.datetime
     ended_at: datetime.datetime
     member_id: str
     subject: str
+    """Who used it, in the app's words."""
     attributes: dict[str, str]
     org_id: str
     project_id: str
@@ -78,6 +93,7 @@ class UsageRecord(Wire):
     app_version: str
     """Of the instance when the record came."""
     reported_by: str
+    """The service account of the app's controller."""
     reported_at: datetime.datetime
     correlation_id: str
 
@@ -99,6 +115,8 @@ class UsagePageQuery(UsageQuery):
 
 
 class UsageDay(Wire):
+    """What was used of an instance on one day."""
+
     day: datetime.date
     """In UTC."""
     instance_id: str
@@ -108,6 +126,7 @@ class UsageDay(Wire):
     quantity: str
     """The exact sum."""
     records: int
+    """How many records are in the sum."""
 
 
 class SummaryQuery(PageQuery):

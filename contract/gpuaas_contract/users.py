@@ -11,11 +11,14 @@ PASSWORD_LENGTH_MAX = 1000
 
 
 class User(Wire):
+    """A person who signs in to the platform."""
+
     user_id: str
     name: str
     state: str
     """`active` or `disabled`."""
     has_password: bool
+    """False: they sign in through an identity provider, or not yet."""
     issuer: str
     """Identity provider the person signs in through; empty: none."""
     external_id: str
@@ -25,18 +28,27 @@ class User(Wire):
 
 
 class CreateUser(Request):
+    """Makes a person; roles are given apart."""
+
     name: str
+    """What they sign in with: up to 63 letters, digits and characters of ._@+-"""
     password: str = ""
-    """Empty: the person cannot sign in until somebody sets one."""
+    """10 to 1000 characters; empty: the person cannot sign in until somebody sets one."""
 
 
 class SetPassword(Request):
+    """Gives a person a new password."""
+
     password: str
+    """10 to 1000 characters."""
 
 
 class ChangePassword(Request):
+    """Changes your own password."""
+
     present_password: str
     new_password: str
+    """10 to 1000 characters."""
 
 
 USER_CREATE = Endpoint(
@@ -54,7 +66,7 @@ USER_LIST = Endpoint(
     "identity.user.list",
     "GET",
     "/api/v1/admin/users",
-    "Everybody",
+    "Every person the platform knows, disabled ones included",
     permission="identity.user.read",
     request=NoBody,
     query=PageQuery,

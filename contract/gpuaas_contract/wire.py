@@ -58,7 +58,7 @@ OptionalLabel = Annotated[
     msgspec.Meta(
         max_length=63,
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?(?!\n)$",
-        description="Empty, or up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
+        description="Up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
     ),
 ]
 
@@ -78,6 +78,8 @@ Item = TypeVar("Item")
 
 
 class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
+    """A part of a list, and where to go on."""
+
     items: list[Item]
     next_page_token: str | None = None
     """Give it as `page_token` for what follows; none on the last page."""

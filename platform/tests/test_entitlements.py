@@ -115,6 +115,23 @@ async def test_a_disabled_app_is_not_deployed_again_and_what_runs_stays_manageab
     assert (await service.manifest_of(world.site.database.reader, "toy", "1.0.0")).slug == "toy"
 
 
+async def test_the_bound_on_members_counts_all_instances_of_the_app_together(world: World) -> None:
+    await world.entitled_app()
+    await _set(world, members_max=3)
+    token = await world.service_account()
+    instance = (await world.running_instance(token)).instance
+    with pytest.raises(errors.NotEntitled) as refused:
+        await world.deploy("two")
+    assert refused.value.details == {"limit": 3, "present": 2, "asked": 2}
+    await _set(world, members_max=4)
+    await world.deploy("three")
+    spare = await world.allocation("spare")
+    add = {"kind": "add", "component_key": "hand", "allocation_ids": [spare.allocation_id]}
+    with pytest.raises(errors.NotEntitled) as refused:
+        await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=instance.instance_id)
+    assert refused.value.details == {"limit": 4, "present": 4, "asked": 1}
+
+
 async def test_a_service_account_never_decides_even_if_its_role_held_the_key(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ app = running.command_group()
 
 _COLUMNS = (
     Column("KIND", lambda kind: kind.plural),
-    Column("FORM", lambda kind: forms.find(kind.plural)[0].name),
+    Column("FORM", lambda kind: forms.find(kind.plural)[0].name, wide=True),
     Column("MEANING", lambda kind: forms.find(kind.plural)[0].meaning),
 )
 
@@ -42,7 +42,8 @@ def explain(
     elif flags.output == "name":
         print("\n".join(one.name for one in form.fields))
     else:
-        print("\n".join(form_story.of_form(form) if field is None else form_story.of_field(form, field)))
+        width = min(output.terminal_width(form_story.WIDTH), form_story.WIDTH)
+        print("\n".join(form_story.of_form(form, width) if field is None else form_story.of_field(form, field, width)))
     return failures.OK
 
 

@@ -129,8 +129,8 @@ def _explanation(found: PolicyExplanation) -> list[str]:
     ]
     limits = [[one.limit, str(one.max), one.layer, one.rule] for one in found.limits]
     return [
-        *story.section("Verdicts", aligned(verdicts) if verdicts else []),
-        *story.section("Limits", aligned(limits) if limits else []),
+        *story.section("Verdicts", aligned(verdicts)),
+        *story.section("Limits", aligned(limits)),
         *story.section("All layers together", _text(found.effective).splitlines()),
         *story.section("Without effect", _ineffective(found.ineffective)),
     ]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from gpuaas_contract import openapi, registry
+from gpuaas_contract import meanings, openapi, registry
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_cli import failures, form_story, forms, output, reach, running
@@ -16,7 +16,7 @@ app = running.command_group()
 _COLUMNS = (
     Column("ENDPOINT", lambda one: one.name),
     Column("METHOD", lambda one: one.method),
-    Column("PATH", lambda one: one.path),
+    Column("PATH", lambda one: one.path, wide=True),
     Column("PERMISSION", lambda one: one.permission, wide=True),
     Column("COMMAND", lambda one: next(iter(reach.lines(one.name)), "")),
 )
@@ -47,19 +47,16 @@ def schema(
     elif flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, openapi.document([_endpoint(name)])))
     else:
-        print("\n".join(form_story.of_endpoint(_endpoint(name))))
+        width = min(output.terminal_width(form_story.WIDTH), form_story.WIDTH)
+        print("\n".join(form_story.of_endpoint(_endpoint(name), width)))
     return failures.OK
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
     """With what the contract says under each field, which JSON Schema has a place for."""
     found = msgspec.json.schema(form.struct)
-    for title, part in found["$defs"].items():
-        known = next(one for one in forms.every().values() if one.struct.__name__ == title)
-        for field in known.fields:
-            if field.meaning:
-                part["properties"][field.name]["description"] = field.meaning
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    described = meanings.described(found["$defs"], [form.struct])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "$defs": described}
 
 
 def _endpoint(name: str) -> Endpoint[Any, Any]:

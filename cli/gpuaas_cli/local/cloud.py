@@ -102,7 +102,7 @@ async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish,
             with report.step(f"registering {wish.app}", f"{wish.app} {manifest.version} in the catalog"):
                 await apps.offer(session, manifest, report)
     report.note(f"The control plane is up ({report.total()}). You are signed in as {server.ADMIN}.")
-    for line in [*programs.path_hint(), "gpuaas get apps", "gpuaas node token NAME", "gpuaas down"]:
+    for line in [*programs.path_hint(), "gpuaas get apps", "gpuaas node token NAME", plan.command("down", wish.lab)]:
         report.note(f"  {line}")
     return failures.OK
 
@@ -193,7 +193,8 @@ def _down(home_folder: Path, where: plan.Places, lab_name: str, report: Report, 
         home.forget_context(home_folder, lab_name)
         report.note("Data deleted.")
     elif where.data.exists():
-        report.note(f"Data stays in {where.folder}. Start again: gpuaas up · delete: gpuaas down --purge")
+        again, delete = plan.command("up", lab_name), plan.command("down --purge", lab_name)
+        report.note(f"Data stays in {where.folder}. Start again: {again} · delete: {delete}")
     else:
         output.talk("Nothing runs here.")
 

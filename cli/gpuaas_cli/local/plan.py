@@ -153,4 +153,9 @@ def next_commands(
         found.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
     if free and roles["add"]:
         found.append(f"gpuaas member add {name} --role {roles['add'][0]} --allocation {free[0].node_name}")
-    return [*found, "gpuaas down" if wish.lab == "local" else f"gpuaas down --lab {wish.lab}"]
+    return [*found, command("down", wish.lab)]
+
+
+def command(words: str, lab_name: str) -> str:
+    """`gpuaas down`, or with the lab's name where it is not the usual one."""
+    return f"gpuaas {words}" + ("" if lab_name == "local" else f" --lab {lab_name}")

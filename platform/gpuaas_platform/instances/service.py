@@ -229,13 +229,21 @@ async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, plac
     if limits.instances_max is not None:
         present = await store.live_count_of_app(tx, project_id, app_slug)
         rules.check_entitled_count("instances", limits.instances_max, present, 1)
-    rules.check_entitled_count("members", limits.members_max, 0, sum(map(len, placement.values())))
+    await _check_entitled_members(tx, project_id, app_slug, limits, sum(map(len, placement.values())))
+
+
+async def _check_entitled_members(
+    tx: db.Tx, project_id: str, app_slug: str, limits: catalog.Limits, asked: int
+) -> None:
+    if limits.members_max is not None:
+        present = await store.live_member_count_of_app(tx, project_id, app_slug)
+        rules.check_entitled_count("members", limits.members_max, present, asked)
 
 
 async def _check_more_members(tx: db.Tx, call: Call, instance: Instance, present: int, asked: int) -> None:
     rules.check_members_max(await policy.of_project(tx, call.in_project()), present, asked)
     limits = await catalog.entitlement_limits(tx, instance.project_id, instance.app_slug)
-    rules.check_entitled_count("members", limits.members_max, present, asked)
+    await _check_entitled_members(tx, instance.project_id, instance.app_slug, limits, asked)
 
 
 async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:

@@ -123,8 +123,18 @@ async def live_count(reader: db.Reader, project_id: str) -> int:
 
 
 async def live_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
+    return len(await _live_of_app(reader, project_id, app_slug))
+
+
+async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
+    """In all instances of the app together."""
+    found = await _live_of_app(reader, project_id, app_slug)
+    return sum([len(await live_members(reader, instance.instance_id)) for instance in found])
+
+
+async def _live_of_app(reader: db.Reader, project_id: str, app_slug: str) -> list[Instance]:
     found = await INSTANCES.find(reader, LIVE_INSTANCES, project_id)
-    return sum(instance.app_slug == app_slug for instance in found)
+    return [instance for instance in found if instance.app_slug == app_slug]
 
 
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:

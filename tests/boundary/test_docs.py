@@ -1,0 +1,63 @@
+"""The pages people read: links lead somewhere, and every command printed is one that can be typed."""
+
+import re
+from pathlib import Path
+
+import pytest
+from gpuaas_cli import flags, reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/docs/**/*.md")])
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_COMMAND = re.compile(r"(?:^|`)gpuaas ([a-z][^`|;&)\n]*)", re.MULTILINE)
+_OPTION = re.compile(r"(?<=\s)--?[a-z][a-z-]*")
+_FLAGS = frozenset(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", flags.HELP))
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _leads_nowhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return not target.exists() or bool(anchor and anchor not in _anchors(target))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = [link for link in _LINK.findall(page.read_text()) if not link.startswith("https://")]
+    assert [link for link in links if _leads_nowhere(page, link)] == []
+
+
+@pytest.fixture(scope="module")
+def options_of() -> dict[str, set[str]]:
+    """Every command that can be typed."""
+    return {
+        words: {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        for _, words, command in reference.leaves()
+    }
+
+
+def _flaw(typed: str, options_of: dict[str, set[str]]) -> str:
+    """What is wrong with a printed command; what follows ` -- ` is another program's, what follows # is talk."""
+    line = re.split(r"\s--\s|\s#", typed)[0]
+    words = line.split()
+    named = [" ".join(words[:size]) for size in (3, 2, 1)]
+    command = next((name for name in named if name in options_of), None)
+    if command is None:
+        is_group = len(words) == 1 and any(name.startswith(f"{words[0]} ") for name in options_of)
+        return "" if is_group else "no such command"
+    unknown = set(_OPTION.findall(line)) - options_of[command] - _FLAGS
+    return f"no option {', '.join(sorted(unknown))}" if unknown else ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_every_command_on_a_page_exists_with_its_options(page: Path, options_of: dict[str, set[str]]) -> None:
+    typed = [one.strip() for one in _COMMAND.findall(page.read_text())]
+    assert {one: flaw for one in typed if (flaw := _flaw(one, options_of))} == {}
