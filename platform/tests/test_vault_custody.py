@@ -164,6 +164,29 @@ async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: 
     assert answer.status_code == 201
 
 
+async def test_an_opening_that_vault_did_not_let_happen_is_not_used_up(world: World, vault: VaultServer) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    await world.deploy()
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    operation_id = claim.operation.operation_id
+    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
+    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    asked = {"token": token, "delivery_id": issued.delivery_id}
+    vault.sealed = True
+    with pytest.raises(errors.Sealed):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+    vault.sealed, good, vault.token = False, vault.token, "s.another"
+    with pytest.raises(errors.Unavailable):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+    vault.token = good
+    assert (await world.call(secrets.DELIVERY_OPEN, opening, **asked)).value == "the value"
+    with pytest.raises(errors.SecretAlreadyDelivered):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+
+
 async def test_the_ssh_authority_is_in_vault_and_access_waits_for_it(world: World, vault: VaultServer) -> None:
     made = await ssh_trust.authority(world.site.database.reader)
     assert made is not None
