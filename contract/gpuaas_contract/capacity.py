@@ -106,8 +106,10 @@ class NodeDrain(Wire):
 class CreateEnrolmentToken(Request):
     name: Label
     """The node's name; unique. A node that enrols again under its name keeps its id."""
-    sku: Label = "standard"
-    region: Label = "local"
+    sku: OptionalLabel = ""
+    """Empty: as a node of that name has it already; else `standard`."""
+    region: OptionalLabel = ""
+    """Empty: as a node of that name has it already; else `local`."""
     ttl_s: int = 3600
 
 
