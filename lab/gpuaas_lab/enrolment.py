@@ -49,7 +49,9 @@ def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
     present, wanted = _sha256(target, AGENT_PATH), hashlib.sha256(enrolment.agent).hexdigest()
     is_ours = plan.may_renew_agent(present=present, wanted=wanted, installed=_installed(target))
     if not is_ours:
-        shell.say(f"{target.name} keeps the agent it was upgraded to; change it: gpuaas agent upgrade {target.name}")
+        shell.say(
+            f"{target.name} keeps the agent it was upgraded to; another: gpuaas agent upgrade {target.name} --to …"
+        )
     elif present != wanted:
         files[AGENT_PATH[1:]] = machine.File(enrolment.agent, 0o755)
     if files:
