@@ -45,7 +45,8 @@ def run(app: typer.Typer, name: str, words: list[str], flags: Flags) -> int:
         return failures.DETACHED
     except typer.TyperException as error:
         text = getattr(error, "format_message", error.__str__)()
-        failure = failures.usage(text or "a word is missing", f"{name} --help")
+        reached = getattr(error, "ctx", None)
+        failure = failures.usage(text or "a word is missing", f"{reached.command_path if reached else name} --help")
     except (failures.Failure, ApiError, NoAnswer) as error:
         failure = failures.as_failure(error)
     except BrokenPipeError:

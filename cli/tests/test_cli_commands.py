@@ -137,6 +137,11 @@ def test_a_wrong_word_is_a_usage_error(words: list[str], cli: Cli) -> None:
     assert ended.err.splitlines()[-1].startswith("  next: gpuaas ")
 
 
+def test_a_usage_error_names_the_help_of_the_command_that_was_reached(stranger: Cli) -> None:
+    assert stranger("node", "cordon", "gpu-1", expect=64).err.endswith("next: gpuaas node cordon --help\n")
+    assert stranger("node", "nonsense", expect=64).err.endswith("next: gpuaas node --help\n")
+
+
 def test_a_near_miss_is_recognised(cli: Cli) -> None:
     assert "did you mean deploy?" in cli("deplyo", expect=64).err
 

@@ -135,8 +135,10 @@ class CreateEnrolmentToken(Request):
 
     name: Label
     """The node's name; unique. A node that enrols again under its name keeps its id."""
-    sku: Label = "standard"
-    region: Label = "local"
+    sku: OptionalLabel = ""
+    """Empty: as a node of that name has it already; else `standard`."""
+    region: OptionalLabel = ""
+    """Empty: as a node of that name has it already; else `local`."""
     ttl_s: int = 3600
     """How long the token can be used: at least a minute, at most a day."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuaas_lab import errors, machine, shell
+from gpuaas_lab import errors, machine, plan, shell
 
 AGENT_PATH = "/opt/gpuaas/agent.pyz"
 CONFIG_PATH = "/etc/gpuaas/agent.json"
@@ -39,27 +39,54 @@ def read(agent: Path, enrol: Path) -> Enrolment:
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
-    """Write what is missing or outdated; true when anything changed. A machine that has a config keeps it."""
-    files: dict[str, machine.File] = {}
-    token = enrolment.tokens.get(target.name)
-    configured = _exists(target, CONFIG_PATH)
-    if not configured and token:
-        config = {"server": enrolment.server, "ca_sha256": enrolment.ca_sha256, "token": token, "name": target.name}
-        files[CONFIG_PATH[1:]] = machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600)
-        files[f"etc/systemd/system/{UNIT_NAME}"] = machine.File(enrolment.unit)
-    if (configured or token) and _sha256(target, AGENT_PATH) != hashlib.sha256(enrolment.agent).hexdigest():
-        files[AGENT_PATH[1:]] = machine.File(enrolment.agent, 0o755)
-    if not files:
+    """Write what is missing or outdated; true when anything changed. A machine that has a config keeps it.
+
+    The agent is noted last: if this process dies before, the next `up` with the same agent notes it.
+    """
+    files = _config(target, enrolment)
+    if not files and not _exists(target, CONFIG_PATH):
         return False
-    machine.write_files(target, files)
-    machine.in_root(target, ["systemctl", "--quiet", "enable", UNIT_NAME])
-    return True
+    present, wanted = _sha256(target, AGENT_PATH), hashlib.sha256(enrolment.agent).hexdigest()
+    is_ours = plan.may_renew_agent(present=present, wanted=wanted, installed=_installed(target))
+    if not is_ours:
+        shell.say(
+            f"{target.name} keeps the agent it was upgraded to; another: gpuaas agent upgrade {target.name} --to …"
+        )
+    elif present != wanted:
+        files[AGENT_PATH[1:]] = machine.File(enrolment.agent, 0o755)
+    if files:
+        machine.write_files(target, files)
+        machine.in_root(target, ["systemctl", "--quiet", "enable", UNIT_NAME])
+    if is_ours:
+        shell.write_atomically(_note(target), wanted)
+    return bool(files)
 
 
 def restart_agent(target: machine.Machine) -> None:
     """In a machine that already runs, let systemd see the unit and start the new agent."""
     for argv in (["systemctl", "daemon-reload"], ["systemctl", "restart", UNIT_NAME]):
         shell.run(machine.enter_command(target, argv), environment=machine.EXEC_ENVIRONMENT)
+
+
+def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.File]:
+    """Empty where there is one already, or no token to enrol with."""
+    token = enrolment.tokens.get(target.name)
+    if not token or _exists(target, CONFIG_PATH):
+        return {}
+    config = {"server": enrolment.server, "ca_sha256": enrolment.ca_sha256, "token": token, "name": target.name}
+    return {
+        CONFIG_PATH[1:]: machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600),
+        f"etc/systemd/system/{UNIT_NAME}": machine.File(enrolment.unit),
+    }
+
+
+def _note(target: machine.Machine) -> Path:
+    """On the host: the digest of the agent that the lab put into this machine last."""
+    return target.folder / "agent.sha256"
+
+
+def _installed(target: machine.Machine) -> str:
+    return _note(target).read_text() if _note(target).exists() else ""
 
 
 def _exists(target: machine.Machine, path: str) -> bool:

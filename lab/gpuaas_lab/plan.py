@@ -173,6 +173,11 @@ def parse_package_list(text: str) -> list[str]:
     return names
 
 
+def may_renew_agent(*, present: str, wanted: str, installed: str) -> bool:
+    """By digest: an agent that is not the one the lab put there came with an upgrade, and the lab would undo it."""
+    return not installed or present in ("", wanted, installed)
+
+
 def counted(machines: int) -> str:
     return "1 machine" if machines == 1 else f"{machines} machines"
 

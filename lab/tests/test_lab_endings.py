@@ -65,6 +65,13 @@ def test_a_lab_that_runs_is_seen_in_every_kind_of_trace(before: set[str]) -> Non
     LAB.do("down", "--purge")
 
 
+def test_sixteen_machines_come_up_in_one_command_and_leave_nothing(before: set[str]) -> None:
+    LAB.do("up", "--nodes", "16")
+    assert list(LAB.states().values()) == ["running"] * 16
+    LAB.do("down", "--purge")
+    assert left_behind(before) == set()
+
+
 def test_down_leaves_nothing_after_up_was_killed_at_ten_random_points(before: set[str]) -> None:
     whole_s = seconds_of("up", "--nodes", "3")
     LAB.do("down", "--purge")

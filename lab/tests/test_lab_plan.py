@@ -123,3 +123,18 @@ def test_a_package_list_has_comments_blank_lines_and_doubles() -> None:
 def test_a_line_that_is_no_package_name_is_refused(line: str) -> None:
     with pytest.raises(errors.UsageError):
         plan.parse_package_list(line)
+
+
+@pytest.mark.parametrize(
+    ("present", "installed", "may"),
+    [
+        ("", "", True),
+        ("old", "old", True),
+        ("new", "old", True),
+        ("", "old", True),
+        ("old", "", True),
+        ("released", "old", False),
+    ],
+)
+def test_an_agent_is_renewed_unless_another_was_put_in_its_place(present: str, installed: str, may: bool) -> None:
+    assert plan.may_renew_agent(present=present, wanted="new", installed=installed) is may

@@ -208,6 +208,20 @@ def test_an_enrolled_machine_runs_the_agent_and_keeps_its_config(tmp_path: Path)
     on("gpu-1", "grep", "-q", "7200", "/opt/gpuaas/agent.pyz")
 
 
+@pytest.mark.usefixtures("three_machines")
+def test_an_agent_that_was_upgraded_since_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
+    agent, enrol = tmp_path / "agent.pyz", tmp_path / "enrol.json"
+    enrol.write_text(json.dumps({"server": "https://gateway:7443", "ca_sha256": "00", "tokens": {"gpu-2": "first"}}))
+    enrolled = ("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
+    write_agent(agent, "import time\ntime.sleep(3600)\n")
+    lab(*enrolled)
+    on("gpu-2", "sh", "-c", "echo released > /opt/gpuaas/next && mv /opt/gpuaas/next /opt/gpuaas/agent.pyz")
+    assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr
+    lab("kill", "gpu-2")
+    assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr, "also where the machine is started"
+    assert on("gpu-2", "cat", "/opt/gpuaas/agent.pyz") == "released\n"
+
+
 def test_packages_install_without_a_network(before: set[str], tmp_path: Path) -> None:
     listed = tmp_path / "packages.txt"
     listed.write_text("tree # small\n")

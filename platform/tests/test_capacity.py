@@ -31,6 +31,22 @@ async def test_an_enrolment_token_expires_and_names_its_node(world: World) -> No
         await world.call(node.ENROL, enrol_body(token.token, "n1", key), token="")
 
 
+async def test_a_node_that_enrols_again_keeps_its_class_unless_the_token_says_another(world: World) -> None:
+    await world.node("n1", sku="h100x8", region="west")
+    for sku, kept in (("", ("h100x8", "west")), ("l40s", ("l40s", "west"))):
+        token = await world.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name="n1", sku=sku))
+        await world.call(node.ENROL, enrol_body(token.token, "n1", Ed25519PrivateKey.generate()), token="")
+        (found,) = (await world.call(capacity.NODE_LIST, query={"name": "n1"})).items
+        assert (found.sku, found.region) == kept
+
+
+async def test_a_node_is_of_the_first_class_if_nobody_says_otherwise(world: World) -> None:
+    token = await world.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name="n1"))
+    await world.call(node.ENROL, enrol_body(token.token, "n1", Ed25519PrivateKey.generate()), token="")
+    (found,) = (await world.call(capacity.NODE_LIST)).items
+    assert (found.sku, found.region) == ("standard", "local")
+
+
 async def test_a_nodes_proof_is_fresh_its_own_and_used_once(world: World) -> None:
     found = await world.node("n1")
     now_s = int(world.clock().timestamp())

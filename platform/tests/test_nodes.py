@@ -121,6 +121,16 @@ async def test_only_what_changed_in_a_heartbeat_is_told(world: World) -> None:
     ]
 
 
+async def test_an_allocation_is_reached_where_its_node_is_now(world: World) -> None:
+    allocation = await world.allocation("n1")
+    moved = capacity.Facts(hostname="n1", cpus=4, memory_mb=1000, addresses=["127.0.0.7"])
+    await beat(world, world.nodes["n1"], facts=moved)
+    shown = await world.call(capacity.ALLOCATION_GET, allocation_id=allocation.allocation_id)
+    granted = await world.machine_access(world.token, allocation.allocation_id)
+    assert (shown.address, granted.host) == ("127.0.0.7", "127.0.0.7")
+    assert "its address went from 127.0.0.1 to 127.0.0.7" in (await told(world))[-1]["reason"]
+
+
 async def test_a_silent_node_is_lost_after_the_missed_heartbeats_and_comes_back_by_itself(world: World) -> None:
     silent, speaking = await world.node("n1"), await world.node("n2")
     await pass_time(world, world.site.settings.node_lost_after_s, speaking=(speaking,))

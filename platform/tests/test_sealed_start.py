@@ -25,7 +25,7 @@ from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity import ssh_trust
 from gpuaas_platform.edge import http
 from gpuaas_platform.instances import grants_reconcile
-from gpuaas_platform.kit import custody, custody_choice, key_files, keys
+from gpuaas_platform.kit import custody, custody_choice, key_files, keys, loop
 from gpuaas_platform.kit.key_files import GivenFile, PlainFile, SealedFile
 from gpuaas_platform.kit.key_ring import KeyRing
 from gpuaas_platform.kit.settings import Settings
@@ -188,7 +188,9 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
     (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
     assert claimed.status == "requested"
     assert "gpuaas-platform unseal" in claimed.status_reason
-    await _sweep(world)
+    with pytest.raises(loop.Later, match="custody is not open"):
+        await authority_reconcile.sweep(world.site)
+    await capacity_reconcile.sweep(world.site)
     assert await world.next_task(node) is None
     with pytest.raises(errors.Sealed, match="nobody has given the passphrase"):
         await world.machine_access(world.token, claimed.allocation_id)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import vault_server
-from gpuaas_contract import capacity, errors, secrets
+from gpuaas_contract import capacity, credentials, errors, secrets
 from gpuaas_contract.custody import CUSTODY_GET
 from gpuaas_platform.access import authority, authority_reconcile, secrets_reconcile
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity import ssh_trust
-from gpuaas_platform.kit import custody
+from gpuaas_platform.kit import custody, loop
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.vault_custody import VaultCustody
-from platform_world import World, ssh_public_key
+from platform_world import World, ssh_private_key, ssh_public_key
 from vault_server import MOUNT, VaultServer
 
 VALUE = b"\x00\xff binary value"
@@ -164,6 +164,29 @@ async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: 
     assert answer.status_code == 201
 
 
+async def test_an_opening_that_vault_did_not_let_happen_is_not_used_up(world: World, vault: VaultServer) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    await world.deploy()
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    operation_id = claim.operation.operation_id
+    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
+    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    asked = {"token": token, "delivery_id": issued.delivery_id}
+    vault.sealed = True
+    with pytest.raises(errors.Sealed):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+    vault.sealed, good, vault.token = False, vault.token, "s.another"
+    with pytest.raises(errors.Unavailable):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+    vault.token = good
+    assert (await world.call(secrets.DELIVERY_OPEN, opening, **asked)).value == "the value"
+    with pytest.raises(errors.SecretAlreadyDelivered):
+        await world.call(secrets.DELIVERY_OPEN, opening, **asked)
+
+
 async def test_the_ssh_authority_is_in_vault_and_access_waits_for_it(world: World, vault: VaultServer) -> None:
     made = await ssh_trust.authority(world.site.database.reader)
     assert made is not None
@@ -191,7 +214,8 @@ class TestFirstStartWithoutVault:
         node = await world.node("n1")
         (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
         noted = await _noted(world)
-        await authority_reconcile.sweep(world.site)
+        with pytest.raises(loop.Later, match="custody is not open"):
+            await authority_reconcile.sweep(world.site)
         assert (claimed.status, vault.kept) == ("requested", {})
         assert await _noted(world) == noted, "a long outage leaves nothing to clean up"
         vault.sealed = False
@@ -199,6 +223,55 @@ class TestFirstStartWithoutVault:
             await sweep(world.site)
         await world.finish_task(node)
         assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
+
+
+class TestFirstStartThatVaultRefuses:
+    @pytest.fixture
+    def token_file(self, token_file: Path) -> Path:
+        token_file.write_text("s.wrong")
+        return token_file
+
+    async def test_it_is_said_and_leaves_nothing_to_clean_up(
+        self, world: World, vault: VaultServer, token_file: Path
+    ) -> None:
+        for _ in range(3):
+            with pytest.raises(loop.Later, match=r"no SSH authority yet.*--vault-token-file"):
+                await authority_reconcile.sweep(world.site)
+        assert (await _noted(world), vault.kept) == (0, {})
+        _replace(token_file, vault.token)
+        await authority_reconcile.sweep(world.site)
+        assert await authority.signing_key(world.site)
+
+    async def test_who_keeps_a_value_learns_that_custody_refuses_and_leaves_nothing_either(self, world: World) -> None:
+        body = {"name": "fleet", "private_key": ssh_private_key()}
+        answer = await world.send(credentials.CREDENTIAL_CREATE, body)
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert answer.json()["detail"] == "Custody refuses this server."
+        assert await _noted(world) == 0
+
+
+async def test_an_engine_that_is_not_there_is_told_from_a_value_that_is_not(
+    vault: VaultServer, token_file: Path
+) -> None:
+    lost = VaultCustody(vault.url, token_file=token_file, mount="elsewhere", prefix="gpuaas")
+    for act in (lost.put("sec_one", VALUE), lost.get("sec_one", 1), lost.delete("sec_one")):
+        with pytest.raises(custody.Refused, match="no KV version 2 engine at elsewhere/; see --vault-mount"):
+            await act
+
+
+async def test_values_that_vault_does_not_let_go_are_told_and_go_later(
+    world: World, vault: VaultServer, token_file: Path
+) -> None:
+    await world.entitled_app()
+    made = await world.call(credentials.CREDENTIAL_CREATE, {"name": "fleet", "private_key": ssh_private_key()})
+    await world.call(credentials.CREDENTIAL_REVOKE, {"reason": "over"}, credential_id=made.credential_id)
+    kept, vault.token = set(vault.kept), "s.another"
+    with pytest.raises(loop.Later, match="stay in custody: Vault refuses"):
+        await secrets_reconcile.sweep(world.site)
+    assert set(vault.kept) == kept
+    _replace(token_file, vault.token)
+    await secrets_reconcile.sweep(world.site)
+    assert len(vault.kept) == 1, "the SSH authority stays"
 
 
 async def _noted(world: World) -> int:

@@ -45,8 +45,8 @@ def node() -> None:
 def token(
     context: typer.Context,
     name: Name,
-    sku: Annotated[str, typer.Option(help="What the node is sold as.")] = "standard",
-    region: Annotated[str, typer.Option(help="Where it stands.")] = "local",
+    sku: Annotated[str, typer.Option(help="What the node is sold as; left out: as before, or standard.")] = "",
+    region: Annotated[str, typer.Option(help="Where it stands; left out: as before, or local.")] = "",
     ttl_s: Annotated[int, typer.Option(min=60, help="Seconds until the token is useless.")] = 3600,
 ) -> int:
     """Print a token that admits one node, once.

@@ -7,16 +7,28 @@ from gpuaas_contract import errors
 from gpuaas_platform.access import authority
 from gpuaas_platform.call import Site
 from gpuaas_platform.capacity import ssh_trust
+from gpuaas_platform.kit import custody, loop
 
 TOPIC = "ssh-authority"
 
 
 async def start(site: Site) -> None:
-    """Never in the way of a start: what custody lacks is in the log, and said to whoever needs the authority."""
-    with contextlib.suppress(errors.ApiError):
+    """Never in the way of a start: the loop asks again and says what custody lacks."""
+    with contextlib.suppress(errors.ApiError, custody.CustodyError):
         await authority.ensure(site)
 
 
 async def sweep(site: Site) -> None:
-    if await ssh_trust.authority(site.database.reader) is None and not (await site.custody.status()).sealed:
-        await start(site)
+    if await ssh_trust.authority(site.database.reader) is not None:
+        return
+    status = await site.custody.status()
+    if status.sealed:
+        raise _later(f"custody is not open ({status.key})")
+    try:
+        await authority.ensure(site)
+    except (errors.ApiError, custody.CustodyError) as error:
+        raise _later(str(error)) from error
+
+
+def _later(why: str) -> loop.Later:
+    return loop.Later(f"there is no SSH authority yet, so nobody can enter a machine: {why}")

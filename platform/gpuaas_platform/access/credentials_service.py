@@ -48,7 +48,8 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
         await _audit(tx, call, made)
         return made
 
-    return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+    with keeping.translated():
+        return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
 
 
 async def rotate(call: Call, credential_id: str, body: credentials.RotateCredential) -> Credential:
@@ -73,7 +74,8 @@ async def rotate(call: Call, credential_id: str, body: credentials.RotateCredent
         await _audit(tx, call, rotated)
         return rotated
 
-    return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+    with keeping.translated():
+        return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
 
 
 async def revoke(tx: db.Tx, call: Call, credential_id: str, reason: str) -> Credential:

@@ -10,7 +10,7 @@ from gpuaas_contract import errors
 from gpuaas_platform.access import keeping
 from gpuaas_platform.access.secrets_rules import HeldOperation
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, custody, db
 
 Thing = TypeVar("Thing")
 FindHeld = Callable[[db.Reader], Awaitable[HeldOperation]]
@@ -63,11 +63,13 @@ async def add(tx: db.Tx, delivery: Delivery) -> None:
 async def open_once(
     call: Call, find_held: FindHeld, delivery_id: str, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bytes]:
-    """The delivery counts as opened before the value leaves custody: shown at most once, whatever fails in between.
+    """Shown at most once, whatever fails in between: the delivery counts as opened before the value leaves us.
 
-    The value is empty in a dry run."""
+    It is taken out of custody before that, so that a custody that does not answer uses nothing up. The value is empty
+    in a dry run."""
     with keeping.translated():
         await call.site.custody.check()
+    ready = await _taken_out(call, find_held, delivery_id)
     delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, find_held, delivery_id, of))
     if not is_first:
         raise errors.SecretAlreadyDelivered(
@@ -75,7 +77,19 @@ async def open_once(
             details={"delivery_id": delivery_id},
             fix="Ask for a new delivery; if nobody of yours opened this one, revoke what it held.",
         )
-    return delivery, thing, b"" if call.dry_run else await keeping.read(call.site, delivery.secret_id)
+    return delivery, thing, b"" if call.dry_run else ready or await keeping.read(call.site, delivery.secret_id)
+
+
+async def _taken_out(call: Call, find_held: FindHeld, delivery_id: str) -> bytes:
+    """Empty where `_open` is going to refuse: it has the words, and the record."""
+    reader = call.site.database.reader
+    held, delivery = await find_held(reader), await _find(reader, delivery_id)
+    if call.dry_run or delivery is None or delivery.is_opened or delivery.instance_id != held.instance_id:
+        return b""
+    try:
+        return await keeping.read(call.site, delivery.secret_id, custody.SecretMissing)
+    except custody.SecretMissing:
+        return b""
 
 
 async def _open(

@@ -42,7 +42,7 @@ async def keep(
     """`find` looks for what is there already; if nothing is, the value goes into custody and `make` records its id.
 
     `find` looks twice: somebody else may have been faster while custody was slow. `kind` begins the id, for people who
-    look into custody.
+    look into custody. Raises custody's own errors: whoever answers a request wraps this in `translated`.
     """
     secret_id, write = ids.new(kind), site.database.write
 
@@ -58,14 +58,12 @@ async def keep(
     async def rehearse(tx: db.Tx) -> Kept:
         return await begin(tx) or await finish(tx)
 
-    with translated():
-        await site.custody.check()
+    await site.custody.check()
     if dry_run:
         return await write(rehearse)
     found = await write(begin)
     if found is None:
-        with translated():
-            await site.custody.put(secret_id, value)
+        await _put(site, secret_id, value)
         found = await write(finish)
     return found
 
@@ -87,6 +85,14 @@ async def destroy(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None:
     tx.wake(TOPIC)
 
 
+async def _put(site: Site, secret_id: str, value: bytes) -> None:
+    try:
+        await site.custody.put(secret_id, value)
+    except custody.Refused:
+        await site.database.write(lambda tx: store.forget_due(tx, secret_id))
+        raise
+
+
 @contextlib.contextmanager
 def translated(*untouched: type[Exception]) -> Iterator[None]:
     """Custody's errors in the words of the API, but for those the caller understands."""
@@ -98,6 +104,9 @@ def translated(*untouched: type[Exception]) -> Iterator[None]:
         raise errors.Conflict("It ended meanwhile; its value is destroyed.") from error
     except custody.Sealed as error:
         raise errors.Sealed(f"Secrets are sealed: {error}.") from error
+    except custody.Refused as error:
+        log.error("custody refuses the platform", why=str(error))
+        raise errors.Unavailable("Custody refuses this server.", fix="An operator finds why in its log.") from error
     except custody.Unavailable as error:
         log.error("custody does not answer", why=str(error))
         raise errors.Unavailable("Custody does not answer.", fix="Ask again when it does.") from error

@@ -6,7 +6,7 @@ from gpuaas_platform.access import keeping
 from gpuaas_platform.access import secrets_service as service
 from gpuaas_platform.access import secrets_store as store
 from gpuaas_platform.call import Site, system_origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import custody, db, loop
 
 TOPIC = keeping.TOPIC
 _BATCH = 100
@@ -15,8 +15,15 @@ _BATCH = 100
 async def sweep(site: Site) -> None:
     while found := await store.due(site.database.reader, site.clock(), _BATCH):
         for secret_id in found:
-            await site.custody.delete(secret_id)
+            await _destroy(site, secret_id)
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
+
+
+async def _destroy(site: Site, secret_id: str) -> None:
+    try:
+        await site.custody.delete(secret_id)
+    except custody.CustodyError as error:
+        raise loop.Later(f"values whose time is over stay in custody: {error}") from error
 
 
 async def _note_destroyed(site: Site, secret_id: str, tx: db.Tx) -> None:

@@ -31,7 +31,8 @@ async def issue(call: Call, find_held: FindHeld, body: IssueSecret) -> IssuedSec
         held = await find_held(tx)
         return await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
 
-    return await keeping.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
+    with keeping.translated():
+        return await keeping.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
 
 
 async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> OpenedDelivery:

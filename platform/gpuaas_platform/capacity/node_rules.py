@@ -79,6 +79,8 @@ def news(before: Node, after: Node) -> str:
         changes.append("it was booted anew")
     if before.agent_version and before.agent_version != after.agent_version:
         changes.append(f"its agent went from {before.agent_version} to {after.agent_version}")
+    if before.address != after.address:
+        changes.append(f"its address went from {before.address} to {after.address}")
     if before.gpus_by_type != after.gpus_by_type:
         changes.append(f"its GPUs were {_counted(before.gpus_by_type)} and are {_counted(after.gpus_by_type)}")
     return "; ".join(changes)

@@ -20,6 +20,7 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
 _LOGIN_SKEW_S = 300
+_FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 
 async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:
@@ -42,6 +43,8 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     known = await store.NODES.find(tx, "name = $1 AND admin_state <> 'retired'", body.name)
     enrolled = _enrolled_node(call, body, token, known[0] if known else None)
     await (store.NODES.save if known else store.NODES.insert)(tx, enrolled)
+    if known:
+        await _move_allocation(tx, known[0], enrolled)
     await store.set_node_key(tx, enrolled.node_id, body.public_key_pem)
     await token_store.end_tokens_of(tx, enrolled.node_id)
     await store.use_enrolment_token(tx, ids.digest(body.token), body.public_key_pem, enrolled.node_id)
@@ -73,6 +76,7 @@ async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.
         raise errors.NotFound
     seen = node_rules.heard(present, body, _address(call, body.facts.addresses, present.address))
     await store.NODES.save(tx, msgspec.structs.replace(seen, last_seen_at=call.now))
+    await _move_allocation(tx, present, seen)
     news = node_rules.news(present, seen)
     if news:
         await tell(tx, call.origin, seen, news)
@@ -167,8 +171,8 @@ def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | No
     return Node(
         node_id=known.node_id if known else ids.new("node"),
         name=body.name,
-        region=token["region"],
-        sku=token["sku"],
+        region=token["region"] or (known.region if known else _FIRST_REGION),
+        sku=token["sku"] or (known.sku if known else _FIRST_SKU),
         status="ready",
         admin_state=known.admin_state if known else "active",
         admin_reason=known.admin_reason if known else "",
@@ -183,6 +187,15 @@ def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | No
         allocation_id=known.allocation_id if known else None,
         revision=known.revision + 1 if known else 1,
     )
+
+
+async def _move_allocation(tx: db.Tx, before: Node, after: Node) -> None:
+    """Whoever holds the node finds it at its new address."""
+    if after.allocation_id is None or after.address == before.address:
+        return
+    held = await store.ALLOCATIONS.get(tx, after.allocation_id)
+    if held is not None:
+        await store.ALLOCATIONS.save(tx, msgspec.structs.replace(held, address=after.address))
 
 
 def _address(call: Call, said: list[str], present: str) -> str:

@@ -12,7 +12,10 @@ from gpuaas_contract.node import TaskResult
 _RETRY_FIRST = datetime.timedelta(seconds=30)
 _RETRY_LAST = datetime.timedelta(hours=1)
 _NAMED_MAX = 5
-_NO_AUTHORITY = "Waiting for the SSH authority: custody has to be open once to make it (gpuaas-platform unseal)"
+_NO_AUTHORITY = (
+    "Waiting for the SSH authority, which is made once custody is open: gpuaas-platform unseal; "
+    "with Vault, the server's log says what is missing"
+)
 
 
 def check_request(wanted: CreateAllocation) -> None:

@@ -25,6 +25,10 @@ class Unavailable(CustodyError):
     """The store does not answer. Trying again may help."""
 
 
+class Refused(Unavailable):
+    """The store does not let the platform in, so nothing was kept; it stays so until somebody changes a setting."""
+
+
 class Sealed(Unavailable):
     """Somebody has to open the store first; until then nothing is kept or read."""
 

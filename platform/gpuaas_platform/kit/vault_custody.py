@@ -76,7 +76,7 @@ class VaultCustody:
         return await asyncio.to_thread(self._in_thread, request)
 
     def _in_thread(self, request: Callable[[], Result]) -> Result:
-        with _own_errors():
+        with _own_errors(self._mount):
             if not self._client.token:
                 self._read_token()
             try:
@@ -91,14 +91,17 @@ class VaultCustody:
 
 
 @contextlib.contextmanager
-def _own_errors() -> Iterator[None]:
+def _own_errors(mount: str) -> Iterator[None]:
     """What the client raises quotes what was sent back, which may hold a value: only the kind goes on."""
     try:
         yield
-    except hvac.exceptions.InvalidPath:
+    except hvac.exceptions.InvalidPath as error:
+        # Vault gives no reason where an engine has no such value, and one where there is no engine.
+        if error.errors:
+            raise custody.Refused(f"Vault has no KV version 2 engine at {mount}/; see --vault-mount") from None
         raise custody.SecretMissing("there is no such version in Vault") from None
     except (hvac.exceptions.Forbidden, hvac.exceptions.Unauthorized):
-        raise custody.Unavailable("Vault refuses the platform's token; see --vault-token-file") from None
+        raise custody.Refused("Vault refuses the platform's token; see --vault-token-file") from None
     except hvac.exceptions.VaultDown:
         raise custody.Sealed("Vault is sealed or stands by") from None
     except hvac.exceptions.VaultError as error:
@@ -106,4 +109,4 @@ def _own_errors() -> Iterator[None]:
     except requests.exceptions.RequestException as error:
         raise custody.Unavailable(f"Vault does not answer: {type(error).__name__}") from None
     except OSError as error:
-        raise custody.Unavailable(f"the token file cannot be read: {error.strerror}") from None
+        raise custody.Refused(f"the token file cannot be read: {error.strerror}") from None

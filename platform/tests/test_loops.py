@@ -1,0 +1,56 @@
+"""Loops: what cannot go on says so once and asks again less and less often; a wake is never waited out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from gpuaas_platform.kit import hub, loop
+
+TOPIC = "things"
+HOUR_S = 3600.0
+
+
+async def _swept(*ends: Exception | None) -> list[str]:
+    """What a loop logs whose sweeps end like this, each woken by hand."""
+    wakes, left, done = hub.Hub(), list(ends), asyncio.Event()
+
+    async def sweep() -> None:
+        end = left.pop(0)
+        if left:
+            wakes.notify(TOPIC)
+        else:
+            done.set()
+        if end is not None:
+            raise end
+
+    with structlog.testing.capture_logs() as lines:
+        await _run_until(done, lambda: loop.run(wakes, TOPIC, HOUR_S, sweep))
+    return [f"{line['log_level']} {line.get('why', line['event'])}" for line in lines]
+
+
+async def _run_until(done: asyncio.Event, start: Callable[[], Awaitable[None]]) -> None:
+    task = asyncio.ensure_future(start())
+    await done.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_cannot_go_on_is_said_once_until_it_goes_on() -> None:
+    refused, gone = loop.Later("refused"), loop.Later("gone")
+    assert await _swept(refused, refused, gone, gone, None, None, refused) == [
+        "warning refused",
+        "warning gone",
+        "info goes on",
+        "warning refused",
+    ]
+
+
+async def test_a_sweep_that_breaks_is_told_each_time() -> None:
+    assert await _swept(ValueError(), ValueError()) == ["error sweep failed, trying again"] * 2
+
+
+def test_pauses_grow_to_a_minute_and_are_never_shorter_than_the_interval() -> None:
+    assert [loop.pause_s(1.0, tries) for tries in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert loop.pause_s(1.0, 5000) == 60
+    assert loop.pause_s(HOUR_S, 3) == HOUR_S
