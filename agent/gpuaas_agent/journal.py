@@ -29,7 +29,7 @@ class Journal:
 
     def find(self, task_id: str) -> Entry | None:
         content = files.read(self._path(task_id))
-        return None if content is None else Entry(**json.loads(content))
+        return None if content is None else _entry(content)
 
     def record(self, entry: Entry) -> None:
         files.write_atomic(self._path(entry.task_id), json.dumps(dataclasses.asdict(entry)).encode(), 0o600)
@@ -47,7 +47,13 @@ class Journal:
                 log.event("journal entry removed", task_id=entry.task_id)
 
     def _entries(self) -> list[Entry]:
-        return [Entry(**json.loads(path.read_bytes())) for path in sorted(self._directory.glob("[a-z]*.json"))]
+        return [_entry(path.read_bytes()) for path in sorted(self._directory.glob("[a-z]*.json"))]
 
     def _path(self, task_id: str) -> Path:
         return self._directory / (task_id + ".json")
+
+
+def _entry(content: bytes) -> Entry:
+    """A later agent, since rolled back, may have written more than this one knows."""
+    said = json.loads(content)
+    return Entry(**{field.name: said[field.name] for field in dataclasses.fields(Entry)})

@@ -254,6 +254,14 @@ def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> Non
     assert record.find("task_new") is not None
 
 
+def test_an_entry_of_a_later_agent_is_read_by_the_one_that_takes_over_again(tmp_path: Path) -> None:
+    record = journal.Journal(tmp_path / "tasks")
+    record.record(journal.Entry("task_1", "c", 1000.0, {}, posted=False))
+    path = tmp_path / "tasks" / "task_1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "a_word_of_tomorrow": 1}))
+    assert record.find("task_1") == record.unposted()[0] == journal.Entry("task_1", "c", 1000.0, {}, posted=False)
+
+
 def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, bench: Bench) -> None:
     bench.stop.set()
     bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
