@@ -109,7 +109,9 @@ async def _observe(
         adapter_detail=member.adapter_detail if observed.adapter_detail is None else observed.adapter_detail,
         observed_version=member.observed_version if observed.observed_version is None else observed.observed_version,
     )
-    return member if changed == member else await changes.save_member(tx, call.origin, member, changed)
+    if changed == member:
+        return member
+    return await changes.save_member(tx, call.origin, instance.app_slug, member, changed)
 
 
 _BY_ITSELF = frozenset({"ready", "degraded", "draining", "drained", "failed"})

@@ -88,7 +88,7 @@ async def report_member(tx: db.Tx, call: Call, member_id: str, body: runtime.Rep
         adapter_detail=member.adapter_detail if body.adapter_detail is None else body.adapter_detail,
         observed_version=member.observed_version if body.observed_version is None else body.observed_version,
     )
-    saved = await changes.save_member(tx, call.origin, member, changed)
+    saved = await changes.save_member(tx, call.origin, operation.app_slug, member, changed)
     instance = await ending.instance_of(tx, operation)
     await _note_outcome(tx, call, operation, instance, saved, body)
     if saved.status in lifecycles.GONE_MEMBER:
@@ -215,7 +215,7 @@ async def _note_outcome(
     noted = replace(target, outcome=outcome, error=error, evidence=seen)
     changed = replace(operation, targets=_with_target(operation.targets, noted))
     if outcome == "failed" and target.outcome != "failed" and operation.kind in rules.JOINING:
-        await breakers.count_failure(tx, call.origin, operation, instance, member)
+        await breakers.count_failures(tx, call.origin, operation, instance, [member])
     if outcome == "failed" and operation.stop_after_failures:
         changed = await _skip_rest(tx, call, changed)
     await changes.save_operation(tx, changed)
@@ -224,13 +224,15 @@ async def _note_outcome(
 async def _skip_rest(tx: db.Tx, call: Call, operation: Operation) -> Operation:
     members = await ending.targets_of(tx, operation)
     why = f"{operation.stop_after_failures} members failed before its turn"
-    for member_id in report_rules.to_skip(operation, members):
-        skipped = next(found for found in operation.targets if found.member_id == member_id)
-        skipped = replace(skipped, outcome="skipped", error=why)
-        operation = replace(operation, targets=_with_target(operation.targets, skipped))
-        if operation.kind == "add":
-            await ending.set_member(tx, call.origin, members[member_id], "removed", why)
-    return operation
+    skipped = report_rules.to_skip(operation, members)
+    targets = [
+        replace(target, outcome="skipped", error=why) if target.member_id in skipped else target
+        for target in operation.targets
+    ]
+    if operation.kind == "add":
+        moves = [ending.Move(members[member_id], "removed", why) for member_id in sorted(skipped)]
+        await ending.move_members(tx, call.origin, operation, moves)
+    return replace(operation, targets=targets)
 
 
 def _with_target(targets: list[Target], changed: Target) -> list[Target]:

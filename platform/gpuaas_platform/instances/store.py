@@ -71,6 +71,13 @@ async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:
     return await MEMBERS.find(reader, f"{LIVE_MEMBERS} ORDER BY member_id", instance_id)
 
 
+async def carrying(reader: db.Reader, instance_id: str, allocation_ids: Sequence[str]) -> set[str]:
+    """Those of the allocations that live members of the instance sit on."""
+    where = f"{LIVE_MEMBERS} AND allocation_id IN ({db.marks(len(allocation_ids), 2)})"
+    rows = await reader.all(f"SELECT allocation_id FROM members WHERE {where}", instance_id, *allocation_ids)  # noqa: S608
+    return {row[0] for row in rows}
+
+
 async def member_counts(reader: db.Reader, instance_id: str) -> dict[str, int]:
     rows = await reader.all("SELECT status, COUNT(*) FROM members WHERE instance_id = $1 GROUP BY status", instance_id)
     return {row[0]: int(row[1]) for row in rows}
