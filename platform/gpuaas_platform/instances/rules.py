@@ -80,8 +80,8 @@ def check_members_max(layers: policy_rules.Layers, present: int, asked: int) -> 
     policy_rules.check_limit(layers, "members_per_instance_max", present=present, asked=asked)
 
 
-def check_entitled_count(thing: str, limit: int | None, present: int, asked: int) -> None:
-    if limit is not None and present + asked > limit:
+def check_entitled_count(thing: str, limit: int, present: int, asked: int) -> None:
+    if present + asked > limit:
         raise errors.NotEntitled(
             f"The entitlement allows {limit} {thing}; there would be {present + asked}.",
             details={"limit": limit, "present": present, "asked": asked},
