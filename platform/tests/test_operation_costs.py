@@ -25,9 +25,9 @@ async def _forced(cluster: Cluster, added: Operation) -> object:
     return await take_exit(cluster.world, added, "force_complete")
 
 
-async def _expired(cluster: Cluster, _: Operation) -> object:
+async def _expired(cluster: Cluster, _: Operation) -> None:
     cluster.world.clock.forward(DEADLINE_S + 1)
-    return await reconcile.sweep(cluster.world.site)
+    await reconcile.sweep(cluster.world.site)
 
 
 async def _given_up(cluster: Cluster, added: Operation) -> object:

@@ -182,7 +182,7 @@ async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operati
 
 def _to_give_up(operation: Operation, members: Mapping[str, Member], named: Sequence[str]) -> list[Member]:
     failed = [target.member_id for target in operation.targets if target.outcome == "failed"]
-    wanted = named or failed
+    wanted = list(dict.fromkeys(named)) or failed
     unknown = [member_id for member_id in wanted if member_id not in members]
     if unknown:
         raise errors.NotFound(f"{operation.operation_id} is not about member {unknown[0]}.")

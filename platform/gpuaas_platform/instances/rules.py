@@ -115,7 +115,8 @@ def check_member_request(
     """Whether this member operation may be asked for; returns the role it is about."""
     if instance.status not in _UP:
         raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
-    component_key = request.component_key or _role_of(members, request)
+    _check_names(request)
+    component_key = request.component_key or _role_of(manifest, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
     if role is None:
         known = ", ".join(found.component_key for found in manifest.roles)
@@ -128,7 +129,6 @@ def check_member_request(
             details={"component_key": component_key, "operations": role.operations},
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
-    _check_names(request)
     if request.kind == "add":
         _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
     else:
@@ -244,11 +244,21 @@ def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
         raise errors.PermissionDenied("Another service account holds this operation.")
 
 
-def _role_of(members: Sequence[Member], request: MemberOperationRequest) -> str:
-    keys = {member.component_key for member in members if member.member_id in request.member_ids}
+def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
+    """The members say which role is meant where the request does not."""
+    key_of = {member.member_id: member.component_key for member in members}
+    unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
+    if unknown:
+        raise errors.NotFound(f"There is no member {unknown[0]} in this instance.")
+    keys = {key_of[member_id] for member_id in request.member_ids}
     if len(keys) > 1:
         raise errors.ValidationFailed("The members have different roles; send one operation per role.")
-    return next(iter(keys), "")
+    if not keys:
+        known = ", ".join(role.component_key for role in manifest.roles)
+        raise errors.ValidationFailed(
+            f"{request.kind} must name the role: {known}.", details={"field": "component_key"}
+        )
+    return keys.pop()
 
 
 def _check_count(limit: int, asked: int, component_key: str) -> None:
