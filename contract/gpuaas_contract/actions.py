@@ -4,14 +4,14 @@ from typing import Any
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, OptionalReason
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
 class InvokeAction(Request):
     inputs: dict[str, Any] = {}
     """Checked against the action's schema in the app's manifest."""
-    reason: str = ""
+    reason: OptionalReason = ""
 
 
 class ActionQuery(Query):

@@ -8,7 +8,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
-from gpuaas_contract.operations import Operation, Reason
+from gpuaas_contract.operations import Operation, OptionalReason, Reason
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
@@ -132,7 +132,7 @@ class Deployed(Wire):
 
 
 class ChangeInstance(Request):
-    reason: str = ""
+    reason: OptionalReason = ""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
@@ -145,7 +145,7 @@ class UpgradeInstance(Request):
     version: str
     inputs: dict[str, Any] | None = None
     """New inputs; none keeps the present ones."""
-    reason: str = ""
+    reason: OptionalReason = ""
     force: bool = False
 
 
@@ -164,7 +164,7 @@ class MemberOperationRequest(Request):
     component_key: str = ""
     allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
     member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
-    reason: str = ""
+    reason: OptionalReason = ""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
     stop_after_failures: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -72,7 +72,7 @@ def fenced(operation: Operation) -> Operation:
 def failure(code: str, message: str, failure_class: FailureClass, fix: str) -> OperationError:
     return OperationError(
         code=code,
-        message=message[:4_000],
+        message=message,
         failure_class=failure_class,
         retryable=failure_class in ("retryable", "drift", "expired"),
         fix=fix,

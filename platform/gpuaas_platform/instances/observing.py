@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.operations import Evidence
 from gpuaas_contract.runtime import (
     Controller,
     ObservedMember,
@@ -77,6 +78,11 @@ def check_size(detail: dict[str, Any] | None, bytes_max: int = _DETAIL_MAX_BYTES
 def clipped(text: str) -> str:
     """What is said for people is shortened, not refused: the report matters more than its words."""
     return text[:_TEXT_CHARS_MAX]
+
+
+def clipped_evidence(seen: Evidence) -> Evidence:
+    said = {name: clipped(getattr(seen, name)) for name in ("source", "detail", "work_digest")}
+    return msgspec.structs.replace(seen, **said)
 
 
 def _check_count(instance: Instance, reported: Sequence[Condition]) -> None:
