@@ -41,7 +41,11 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     catalog_rules.check_inputs(manifest, body.topology, body.inputs)
     placement = catalog_rules.placement(manifest, body.topology, body.inputs)
     if await store.live_instance_named(tx, project.project_id, body.name):
-        raise errors.Conflict(f"There is an instance named {body.name} already.", details={"field": "name"})
+        raise errors.Conflict(
+            f"There is an instance named {body.name} already.",
+            details={"field": "name"},
+            fix="Take another name; gpuaas get instances lists those there are.",
+        )
     rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
     await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
     await _check_operator(tx, project.project_id, body.operator_service_account_id)
