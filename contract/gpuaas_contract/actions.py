@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, OptionalReason
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
@@ -13,7 +13,7 @@ class InvokeAction(Request):
 
     inputs: dict[str, Any] = {}
     """Checked against the action's schema in the app's manifest."""
-    reason: str = ""
+    reason: OptionalReason = ""
     """Why; kept with the operation."""
 
 

@@ -1,7 +1,7 @@
-"""Artifacts: content named by its digest, verified against trusted keys, promoted into channels, handed out for a task,
-put on machines.
+"""Artifacts: content named by its digest, verified against trusted keys, promoted into channels, ended.
 
-Each act exists twice: in a project, and for the platform's shared artifacts, which every project may use.
+Each act exists twice: in a project, and for the platform's shared artifacts, which every project may use. Whose
+signatures count is in `trust_keys`, how the bytes leave the platform in `deliveries` and `placements`.
 """
 
 import datetime
@@ -11,24 +11,10 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
-from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust, PlacementState
-from gpuaas_contract.node import TaskError
+from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.wire import (
-    Label,
-    NoBody,
-    NoQuery,
-    OptionalLabel,
-    Page,
-    PageQuery,
-    Query,
-    Request,
-    WaitSeconds,
-    Wire,
-)
+from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
 
-DELIVERY_TTL_MAX_S = 900
-CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
 SHARED = "platform"
 """The scope of artifacts and trust keys that hold for every project."""
 
@@ -190,107 +176,6 @@ class ProjectArtifactQuery(ArtifactQuery):
     """List the platform's shared artifacts instead of the project's own."""
 
 
-class TrustKey(Wire):
-    """A public key whose signatures on artifacts count."""
-
-    trust_key_id: str
-    scope: str
-    """A project id, or `platform`."""
-    fingerprint: str
-    """SHA-256 of the key; a key counts by what it is, not by its id."""
-    public_key_pem: str
-    created_by: str
-    created_at: datetime.datetime
-    revoked_at: datetime.datetime | None = None
-    revoked_by: str = ""
-
-    @property
-    def trust_key_ref(self) -> str:
-        return f"{self.scope}/{self.trust_key_id}"
-
-
-class PutTrustKey(Request):
-    """Lets the signatures of a key count."""
-
-    public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
-    """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
-
-
-class CreateDelivery(Request):
-    """Asks for a token of minutes that fetches one artifact."""
-
-    purpose: Label
-    """What it is for, in the words of whoever asks: it is on the record."""
-    operation_id: OptionalLabel = ""
-    """What it is for, when that is an operation: it is on the record."""
-    ttl_s: Annotated[int, msgspec.Meta(ge=1, le=DELIVERY_TTL_MAX_S)] = 300
-    """How long the token opens the content, in seconds."""
-
-
-class Delivery(Wire):
-    """What to fetch one artifact with, for some minutes."""
-
-    delivery_id: str
-    artifact_id: str
-    url: str
-    """Path under this API; GET it with the token as bearer."""
-    token: str
-    """Shown once; the platform keeps a digest only."""
-    expires_at: datetime.datetime
-    digest: str
-    size_bytes: int
-    media_type: str
-
-
-FileMode = Literal["0600", "0644", "0700", "0755"]
-
-
-class PlaceArtifact(Request):
-    """Has an artifact put on a machine, for an operation the caller holds."""
-
-    allocation_id: Label
-    """The machine: one of the operation's instance."""
-    operation_id: Label
-    """What it is for: an operation the caller holds."""
-    epoch: int
-    """Of the operation's lease."""
-    mode: FileMode = "0644"
-    """Of the file on the machine, which belongs to root."""
-
-
-class ArtifactPlacement(Wire):
-    """An artifact's content on one machine, for as long as the machine's allocation lasts."""
-
-    placement_id: str
-    org_id: str
-    project_id: str
-    artifact_id: str
-    name: str
-    digest: str
-    size_bytes: int
-    mode: FileMode
-    allocation_id: str
-    node_id: str
-    node_name: str
-    operation_id: str
-    actor_id: str
-    state: PlacementState
-    correlation_id: str
-    created_at: datetime.datetime
-    expires_at: datetime.datetime
-    """Not on the machine by then, it has failed."""
-    ended_at: datetime.datetime | None = None
-    path: str = ""
-    """Where it lies on the machine, once it is placed."""
-    error: TaskError | None = None
-    """Why it failed: a code of the platform or of the machine's agent."""
-
-
-class PlacementQuery(Query):
-    wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the placement to end."""
-
-
 _Body = TypeVar("_Body")
 _Answer = TypeVar("_Answer")
 
@@ -312,7 +197,7 @@ _CONTENT_ERRORS = (
     errors.ArtifactSourceDenied,
     errors.ArtifactSourceUnreachable,
 )
-_TRUST_ERRORS = (
+TRUST_ERRORS = (
     errors.ArtifactUnverified,
     errors.ArtifactUnsigned,
     errors.ArtifactSignatureInvalid,
@@ -323,7 +208,7 @@ _TRUST_ERRORS = (
 )
 
 
-def _both(
+def own_and_shared(
     thing: str,
     verb: str,
     method: Literal["GET", "POST", "PUT", "DELETE"],
@@ -365,7 +250,7 @@ def _both(
     return own, shared
 
 
-PUBLISH, SHARED_PUBLISH = _both(
+PUBLISH, SHARED_PUBLISH = own_and_shared(
     "artifact",
     "publish",
     "POST",
@@ -378,7 +263,7 @@ PUBLISH, SHARED_PUBLISH = _both(
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
 )
-LIST, SHARED_LIST = _both(
+LIST, SHARED_LIST = own_and_shared(
     "artifact",
     "list",
     "GET",
@@ -390,7 +275,7 @@ LIST, SHARED_LIST = _both(
     shared_permission="artifacts.shared.read",
     query=(ProjectArtifactQuery, ArtifactQuery),
 )
-STORAGE_GET, SHARED_STORAGE_GET = _both(
+STORAGE_GET, SHARED_STORAGE_GET = own_and_shared(
     "storage",
     "get",
     "GET",
@@ -401,7 +286,7 @@ STORAGE_GET, SHARED_STORAGE_GET = _both(
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
-GET, SHARED_GET = _both(
+GET, SHARED_GET = own_and_shared(
     "artifact",
     "get",
     "GET",
@@ -412,7 +297,7 @@ GET, SHARED_GET = _both(
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
-CONTENT_PUT, SHARED_CONTENT_PUT = _both(
+CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
     "content",
     "put",
     "PUT",
@@ -431,7 +316,7 @@ CONTENT_PUT, SHARED_CONTENT_PUT = _both(
         errors.PolicyDenied,
     ),
 )
-SIGNATURE_PUT, SHARED_SIGNATURE_PUT = _both(
+SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "signature",
     "put",
     "PUT",
@@ -443,7 +328,7 @@ SIGNATURE_PUT, SHARED_SIGNATURE_PUT = _both(
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
 )
-VERIFY, SHARED_VERIFY = _both(
+VERIFY, SHARED_VERIFY = own_and_shared(
     "artifact",
     "verify",
     "POST",
@@ -461,7 +346,7 @@ VERIFY, SHARED_VERIFY = _both(
     ),
     example={},
 )
-PROMOTE, SHARED_PROMOTE = _both(
+PROMOTE, SHARED_PROMOTE = own_and_shared(
     "artifact",
     "promote",
     "POST",
@@ -470,10 +355,10 @@ PROMOTE, SHARED_PROMOTE = _both(
     PromoteArtifact,
     Artifact,
     permission="artifacts.artifact.promote",
-    errors=(*_CONTENT_ERRORS, *_TRUST_ERRORS),
+    errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
 )
-DEPRECATE, SHARED_DEPRECATE = _both(
+DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "artifact",
     "deprecate",
     "POST",
@@ -484,7 +369,7 @@ DEPRECATE, SHARED_DEPRECATE = _both(
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
 )
-RETIRE, SHARED_RETIRE = _both(
+RETIRE, SHARED_RETIRE = own_and_shared(
     "artifact",
     "retire",
     "POST",
@@ -495,7 +380,7 @@ RETIRE, SHARED_RETIRE = _both(
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
 )
-REVOKE, SHARED_REVOKE = _both(
+REVOKE, SHARED_REVOKE = own_and_shared(
     "artifact",
     "revoke",
     "POST",
@@ -505,116 +390,6 @@ REVOKE, SHARED_REVOKE = _both(
     Artifact,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
-)
-TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = _both(
-    "trust_key",
-    "list",
-    "GET",
-    "trust-keys",
-    "Keys whose signatures count, and those that were revoked",
-    NoBody,
-    Page[TrustKey],
-    permission="artifacts.trust_key.read",
-    shared_permission="artifacts.shared.read",
-    query=(PageQuery, PageQuery),
-)
-TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = _both(
-    "trust_key",
-    "put",
-    "PUT",
-    "trust-keys/{trust_key_id}",
-    "Trust a public key; a key never changes and never comes back after it was revoked",
-    PutTrustKey,
-    TrustKey,
-    permission="artifacts.trust_key.change",
-    repeat="natural",
-)
-TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = _both(
-    "trust_key",
-    "revoke",
-    "DELETE",
-    "trust-keys/{trust_key_id}",
-    "Revoke a key: what it alone vouched for is refused from now on",
-    NoBody,
-    TrustKey,
-    permission="artifacts.trust_key.change",
-    repeat="natural",
-)
-DELIVERY_CREATE = Endpoint(
-    "artifacts.delivery.create",
-    "POST",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
-    "A token of minutes to fetch an artifact with: the project's own or a shared one",
-    permission="artifacts.artifact.deliver",
-    request=CreateDelivery,
-    response=Delivery,
-    status=201,
-    secret_answer=True,
-    errors=(*_TRUST_ERRORS, errors.ArtifactNotPromoted, errors.ArtifactSourceDenied),
-    example={"purpose": "install"},
-)
-CONTENT_GET = Endpoint(
-    "artifacts.content.get",
-    "GET",
-    CONTENT_PATH,
-    "The bytes of a delivery, with its token as bearer; the connection breaks off when they are not those published",
-    audience="public",
-    request=NoBody,
-    response=bytes,
-    media_type="application/octet-stream",
-    errors=(
-        *_TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.ArtifactDigestMismatch,
-        errors.ArtifactContentMissing,
-        errors.DeliveryExpired,
-        errors.DeliveryUnknown,
-    ),
-)
-PLACEMENT_CREATE = Endpoint(
-    "artifacts.placement.create",
-    "POST",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements",
-    "Put an artifact on a machine of an operation the caller holds: the project's own or a shared one",
-    permission="artifacts.artifact.place",
-    request=PlaceArtifact,
-    response=ArtifactPlacement,
-    status=202,
-    errors=(
-        *_TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.LeaseLost,
-        errors.NotEntitled,
-    ),
-)
-PLACEMENT_GET = Endpoint(
-    "artifacts.placement.get",
-    "GET",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements/{placement_id}",
-    "How far a placement is: wait for its end with wait_s",
-    permission="artifacts.artifact.read",
-    request=NoBody,
-    query=PlacementQuery,
-    response=ArtifactPlacement,
-)
-PLACED_CONTENT_GET = Endpoint(
-    "node.artifact.content",
-    "GET",
-    "/node/v1/artifact-content/{placement_id}",
-    "The bytes of a placement, for its node and until it ends; cut off when they are not those published",
-    audience="node",
-    request=NoBody,
-    response=bytes,
-    media_type="application/octet-stream",
-    errors=(
-        *_TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.ArtifactDigestMismatch,
-        errors.ArtifactContentMissing,
-    ),
 )
 _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (PUBLISH, SHARED_PUBLISH),
@@ -628,16 +403,8 @@ _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (DEPRECATE, SHARED_DEPRECATE),
     (RETIRE, SHARED_RETIRE),
     (REVOKE, SHARED_REVOKE),
-    (TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST),
-    (TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT),
-    (TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE),
 )
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     *(own for own, _ in _PAIRS),
-    DELIVERY_CREATE,
-    CONTENT_GET,
-    PLACEMENT_CREATE,
-    PLACEMENT_GET,
-    PLACED_CONTENT_GET,
     *(shared for _, shared in _PAIRS),
 )

@@ -8,7 +8,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
-from gpuaas_contract.operations import Operation, Reason
+from gpuaas_contract.operations import Operation, OptionalReason, Reason
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
@@ -178,7 +178,7 @@ class Deployed(Wire):
 class ChangeInstance(Request):
     """Stops, starts, restarts or rolls back a whole instance."""
 
-    reason: str = ""
+    reason: OptionalReason = ""
     """Why; kept with the operation."""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
@@ -195,7 +195,7 @@ class UpgradeInstance(Request):
     """Empty takes the newest published version."""
     inputs: dict[str, Any] | None = None
     """New inputs; none keeps the present ones."""
-    reason: str = ""
+    reason: OptionalReason = ""
     """Why; kept with the operation."""
     force: bool = False
     """As for stop: against holds, the disruption budget and missing evidence."""
@@ -218,7 +218,7 @@ class MemberOperationRequest(Request):
     allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
     """Machines that members are made on, or move to."""
     member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
-    reason: str = ""
+    reason: OptionalReason = ""
     """Why; kept with the operation."""
     force: bool = False
     """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""

@@ -337,6 +337,10 @@ Reason = Annotated[
     msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters."),
 ]
 
+OptionalReason = Annotated[
+    str, msgspec.Meta(max_length=500, description="A reason has at most 500 characters, or is left out.")
+]
+
 
 class TakeExit(Request):
     """Takes one of an operation's ways out."""

@@ -10,13 +10,15 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
+from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
+STEPS_MAX = 8 * BULK_MAX
+"""Steps of one operation: also the largest has room for eight of each member."""
 
 
 class ClaimOperation(Request):
@@ -65,7 +67,7 @@ class ReportStep(Request):
     name: ShortText
     """A word of the app's own. The same name again is the same step, for each member apart."""
     state: StepState
-    member_id: str = ""
+    member_id: ShortText = ""
     """Empty for a step of the whole operation."""
     message: str = ""
     """For people."""
@@ -158,7 +160,7 @@ class ObservedMember(Request):
 class ReportRuntime(Request):
     """What a controller sees between operations."""
 
-    holder: str
+    holder: ShortText
     """What the controller calls itself."""
     observed_revision: int
     """Of the instance as the observer knew it."""

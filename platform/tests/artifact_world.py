@@ -8,8 +8,9 @@ import httpx
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import artifacts
-from gpuaas_contract.artifacts import Artifact, Delivery, Envelope
+from gpuaas_contract import artifacts, deliveries, trust_keys
+from gpuaas_contract.artifacts import Artifact, Envelope
+from gpuaas_contract.deliveries import Delivery
 from gpuaas_platform.artifacts import signatures
 from platform_world import World
 from securesystemslib import dsse
@@ -55,9 +56,9 @@ async def trusted(world: World, trust_key_id: str = "release") -> Signer:
     return signer
 
 
-async def trust(world: World, signer: Signer, trust_key_id: str) -> artifacts.TrustKey:
-    body = artifacts.PutTrustKey(public_key_pem=signer.public_pem())
-    return await world.call(artifacts.TRUST_KEY_PUT, body, trust_key_id=trust_key_id)
+async def trust(world: World, signer: Signer, trust_key_id: str) -> trust_keys.TrustKey:
+    body = trust_keys.PutTrustKey(public_key_pem=signer.public_pem())
+    return await world.call(trust_keys.TRUST_KEY_PUT, body, trust_key_id=trust_key_id)
 
 
 def intent(content: bytes = CONTENT, signer: Signer | None = None, **changes: Any) -> dict[str, Any]:
@@ -101,8 +102,8 @@ async def promoted(world: World, signer: Signer, content: bytes = CONTENT, **cha
 
 async def shared(world: World, signer: Signer, content: bytes = CONTENT) -> Artifact:
     """The same by the platform's admin, for every project."""
-    key = artifacts.PutTrustKey(public_key_pem=signer.public_pem())
-    await world.call(artifacts.SHARED_TRUST_KEY_PUT, key, trust_key_id="release")
+    key = trust_keys.PutTrustKey(public_key_pem=signer.public_pem())
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, key, trust_key_id="release")
     artifact = await world.call(artifacts.SHARED_PUBLISH, intent(content, signer))
     path = artifacts.SHARED_CONTENT_PUT.path.format(artifact_id=artifact.artifact_id)
     answer = await world.http.put(path, content=content, headers={"Authorization": f"Bearer {world.token}"})
@@ -113,7 +114,7 @@ async def shared(world: World, signer: Signer, content: bytes = CONTENT) -> Arti
 
 async def delivery(world: World, artifact: Artifact, **options: Any) -> Delivery:
     body = {"purpose": "install", "ttl_s": 60}
-    return await world.call(artifacts.DELIVERY_CREATE, body, artifact_id=artifact.artifact_id, **options)
+    return await world.call(deliveries.DELIVERY_CREATE, body, artifact_id=artifact.artifact_id, **options)
 
 
 async def fetch(world: World, found: Delivery, token: str = "") -> httpx.Response:

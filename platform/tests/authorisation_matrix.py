@@ -16,13 +16,13 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
     agents,
-    artifacts,
     bindings,
     credentials,
     holds,
     identity,
     instances,
     operations,
+    placements,
     registry,
     runtime,
     secrets,
@@ -434,7 +434,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     handed_out = await artifact_world.delivery(world, artifact)
     there = {"allocation_id": claim.members[0].allocation_id, "operation_id": operation_id, "epoch": claim.epoch}
     where = {"token": controller, "artifact_id": artifact.artifact_id}
-    placement = await world.call(artifacts.PLACEMENT_CREATE, there, **where)
+    placement = await world.call(placements.PLACEMENT_CREATE, there, **where)
     (shared,) = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
     person = await world.person(f"guest-of-{name}")
     ssh_key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": _PUBLIC_KEY}, token=person.token)

@@ -5,8 +5,9 @@ from typing import Any
 
 import httpx
 from artifact_world import CONTENT, promoted, trusted
-from gpuaas_contract import artifacts, capacity, events, instances
-from gpuaas_contract.artifacts import Artifact, ArtifactPlacement
+from gpuaas_contract import capacity, events, instances, placements
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.placements import ArtifactPlacement
 from platform_world import Node, World
 from scripted_controller import CLUSTERED, Held
 
@@ -29,12 +30,12 @@ class Placing:
     async def place(self, artifact: Artifact | None = None, *, token: str = "", **changes: Any) -> ArtifactPlacement:
         where = {"artifact_id": (artifact or self.artifact).artifact_id}
         said = self.body(**changes)
-        return await self.world.call(artifacts.PLACEMENT_CREATE, said, token=token or self.held.token, **where)
+        return await self.world.call(placements.PLACEMENT_CREATE, said, token=token or self.held.token, **where)
 
     async def now(self, placement: ArtifactPlacement, wait_s: float = 0) -> ArtifactPlacement:
         where = {"artifact_id": placement.artifact_id, "placement_id": placement.placement_id}
         query = {"wait_s": wait_s}
-        return await self.world.call(artifacts.PLACEMENT_GET, token=self.held.token, query=query, **where)
+        return await self.world.call(placements.PLACEMENT_GET, token=self.held.token, query=query, **where)
 
     async def ended(self, placement: ArtifactPlacement) -> ArtifactPlacement:
         while placement.state == "queued":
@@ -43,7 +44,7 @@ class Placing:
 
     async def content(self, placement: ArtifactPlacement, token: str = "") -> httpx.Response:
         token = token or self.node.token
-        return await self.world.send(artifacts.PLACED_CONTENT_GET, token=token, placement_id=placement.placement_id)
+        return await self.world.send(placements.PLACED_CONTENT_GET, token=token, placement_id=placement.placement_id)
 
     async def told(self) -> list[tuple[str, str]]:
         """State and code, as events told them."""

@@ -20,7 +20,7 @@ from artifact_world import (
     upload,
     verified,
 )
-from gpuaas_contract import artifacts, identity, policy
+from gpuaas_contract import artifacts, deliveries, identity, policy, trust_keys
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_platform.artifacts.blobs import Blobs
 from gpuaas_platform.kit.settings import Settings
@@ -83,7 +83,7 @@ async def sign_with_a_key_nobody_trusts(world: World, _: LoopbackSource) -> str:
 async def use_what_a_revoked_key_signed(world: World, _: LoopbackSource) -> str:
     artifact = await promoted(world, await trusted(world))
     handed_out = await delivery(world, artifact)
-    await world.call(artifacts.TRUST_KEY_REVOKE, trust_key_id="release")
+    await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release")
     codes = {await _promote(world, artifact), await _deliver(world, artifact), code_of(await fetch(world, handed_out))}
     codes.add(await _failed(world, artifact))
     (code,) = codes
@@ -160,7 +160,7 @@ async def use_the_token_of_another_project(world: World, _: LoopbackSource) -> s
     other = await world.call(identity.PROJECT_CREATE, {"name": "other"}, org_id=org_id)
     account = await world.service_account("robot", other.project_id)
     refused = await world.send(
-        artifacts.DELIVERY_CREATE, {"purpose": "x"}, token=account, artifact_id=handed_out.artifact_id
+        deliveries.DELIVERY_CREATE, {"purpose": "x"}, token=account, artifact_id=handed_out.artifact_id
     )
     assert (refused.status_code, code_of(refused)) == (404, "not_found")
     world.project_id = other.project_id
@@ -229,5 +229,5 @@ async def _promote(world: World, artifact: Artifact) -> str:
 
 
 async def _deliver(world: World, artifact: Artifact) -> str:
-    answer = await world.send(artifacts.DELIVERY_CREATE, {"purpose": "x"}, artifact_id=artifact.artifact_id)
+    answer = await world.send(deliveries.DELIVERY_CREATE, {"purpose": "x"}, artifact_id=artifact.artifact_id)
     return code_of(answer)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from artifact_world import CONTENT, MEDIA_TYPE, Signer, code_of, digest_of, promoted, published, shared, trusted
-from gpuaas_contract import artifacts, capacity, catalog, errors, identity, node
+from gpuaas_contract import artifacts, capacity, catalog, errors, identity, node, placements
 from gpuaas_contract.node import TaskError, TaskResult
 from gpuaas_platform.artifacts import reconcile, rules, store
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
@@ -54,8 +54,8 @@ async def test_a_shared_artifact_is_placed_as_the_projects_own(placed: Placing) 
 
 async def test_asked_twice_with_one_key_it_is_placed_once(placed: Placing) -> None:
     where = {"token": placed.held.token, "key": "once", "artifact_id": placed.artifact.artifact_id}
-    first = await placed.world.call(artifacts.PLACEMENT_CREATE, placed.body(), **where)
-    assert await placed.world.call(artifacts.PLACEMENT_CREATE, placed.body(), **where) == first
+    first = await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where)
+    assert await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where) == first
     assert await placed.told() == [("queued", "")]
 
 
@@ -145,16 +145,16 @@ async def test_nothing_crosses_into_a_sibling_project(placed: Placing) -> None:
     placement = await placed.place()
     where = {"token": token, "project_id": sibling.project_id, "artifact_id": placed.artifact.artifact_id}
     with pytest.raises(errors.NotFound):
-        await world.call(artifacts.PLACEMENT_CREATE, placed.body(), **where)
+        await world.call(placements.PLACEMENT_CREATE, placed.body(), **where)
     with pytest.raises(errors.NotFound):
-        await world.call(artifacts.PLACEMENT_GET, placement_id=placement.placement_id, **where)
+        await world.call(placements.PLACEMENT_GET, placement_id=placement.placement_id, **where)
     own = World(world.site, world.clock, world.http, world.token, sibling.project_id)
     theirs = await promoted(own, await trusted(own), b"theirs")
     with pytest.raises(errors.NotFound):
         await placed.place(theirs)
     where["artifact_id"] = theirs.artifact_id
     with pytest.raises(errors.NotFound):
-        await world.call(artifacts.PLACEMENT_CREATE, placed.body(), **where)
+        await world.call(placements.PLACEMENT_CREATE, placed.body(), **where)
 
 
 async def test_a_placement_is_found_under_its_artifact_only(placed: Placing) -> None:

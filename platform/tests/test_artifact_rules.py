@@ -9,7 +9,8 @@ import pytest
 from artifact_world import CONTENT, Signer, digest_of
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import Envelope, HttpSource, LocalSource, OciSource, TrustKey
+from gpuaas_contract.artifacts import Envelope, HttpSource, LocalSource, OciSource
+from gpuaas_contract.trust_keys import TrustKey
 from gpuaas_platform.artifacts import rules, signatures
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -28,8 +28,9 @@ from artifact_world import (
     upload,
     verified,
 )
-from gpuaas_contract import artifacts, audit, errors, events, identity, policy
-from gpuaas_contract.artifacts import Artifact, Delivery
+from gpuaas_contract import artifacts, audit, errors, events, identity, policy, trust_keys
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.deliveries import Delivery
 from gpuaas_platform import server, tls
 from gpuaas_platform.artifacts import fetching, reconcile, service, store
 from gpuaas_platform.artifacts.blobs import Blobs
@@ -100,7 +101,7 @@ async def test_a_signature_can_follow_later_and_verifying_again_heals(world: Wor
 
 async def test_what_lost_its_key_is_trusted_again_once_another_trusted_key_signed_it(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
-    await world.call(artifacts.TRUST_KEY_REVOKE, trust_key_id="release")
+    await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release")
     successor = await trusted(world, "release-2")
     envelope = successor.envelope(artifact.digest)
     await world.call(artifacts.SIGNATURE_PUT, envelope, artifact_id=artifact.artifact_id)
@@ -229,8 +230,8 @@ async def test_shared_artifacts_are_made_by_admins_and_used_by_every_project(wor
 
 async def test_a_project_key_does_not_vouch_for_what_is_shared_and_a_platform_key_does_everywhere(world: World) -> None:
     mine, vendor = await trusted(world), Signer()
-    key = artifacts.PutTrustKey(public_key_pem=vendor.public_pem())
-    await world.call(artifacts.SHARED_TRUST_KEY_PUT, key, trust_key_id="vendor")
+    key = trust_keys.PutTrustKey(public_key_pem=vendor.public_pem())
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, key, trust_key_id="vendor")
     artifact = await world.call(artifacts.SHARED_PUBLISH, intent(signer=mine))
     path = artifacts.SHARED_CONTENT_PUT.path.format(artifact_id=artifact.artifact_id)
     await world.http.put(path, content=CONTENT, headers={"Authorization": f"Bearer {world.token}"})
@@ -260,20 +261,20 @@ async def test_a_trust_key_never_changes_and_never_comes_back(world: World) -> N
     assert (await trust(world, signer, "release")).revoked_at is None
     with pytest.raises(errors.Conflict):
         await trust(world, Signer(), "release")
-    revoked = await world.call(artifacts.TRUST_KEY_REVOKE, trust_key_id="release")
-    assert await world.call(artifacts.TRUST_KEY_REVOKE, trust_key_id="release") == revoked
+    revoked = await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release")
+    assert await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release") == revoked
     for trust_key_id in ("release", "again"):
         with pytest.raises(errors.Conflict):
             await trust(world, signer, trust_key_id)
-    assert (await world.call(artifacts.TRUST_KEY_LIST)).items == [revoked]
+    assert (await world.call(trust_keys.TRUST_KEY_LIST)).items == [revoked]
     told = [event.payload["revoked"] for event in await _events(world, "artifacts.trust_key.changed")]
     assert told == [False, True]
 
 
 async def test_no_service_account_decides_whose_signatures_count(world: World) -> None:
     token = await world.service_account()
-    body = artifacts.PutTrustKey(public_key_pem=Signer().public_pem())
-    refused = await world.send(artifacts.TRUST_KEY_PUT, body, token=token, trust_key_id="mine")
+    body = trust_keys.PutTrustKey(public_key_pem=Signer().public_pem())
+    refused = await world.send(trust_keys.TRUST_KEY_PUT, body, token=token, trust_key_id="mine")
     assert refused.status_code == 403
 
 

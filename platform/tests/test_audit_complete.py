@@ -23,12 +23,14 @@ from gpuaas_contract import (
     holds,
     identity,
     instances,
+    placements,
     policy,
     registry,
     runtime,
     secrets,
     sessions,
     ssh_keys,
+    trust_keys,
     usage,
     users,
 )
@@ -292,7 +294,7 @@ async def _placement(world: World, token: str, claim: runtime.Claim, allocation_
     signer = await artifact_world.trusted(world, "placing")
     artifact = await artifact_world.promoted(world, signer, b"placed", name="placed")
     body = {"allocation_id": allocation_id, "operation_id": claim.operation.operation_id, "epoch": claim.epoch}
-    await world.call(artifacts.PLACEMENT_CREATE, body, token=token, artifact_id=artifact.artifact_id)
+    await world.call(placements.PLACEMENT_CREATE, body, token=token, artifact_id=artifact.artifact_id)
 
 
 async def _artifacts(world: World) -> None:
@@ -316,7 +318,7 @@ async def _artifacts(world: World) -> None:
         await world.call(sign, envelope, artifact_id=found.artifact_id)
         for endpoint in (deprecate, retire, revoke):
             await world.call(endpoint, {"reason": "no longer needed"}, artifact_id=found.artifact_id)
-    for revoke_key in (artifacts.TRUST_KEY_REVOKE, artifacts.SHARED_TRUST_KEY_REVOKE):
+    for revoke_key in (trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE):
         await world.call(revoke_key, trust_key_id="release")
 
 

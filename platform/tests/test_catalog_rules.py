@@ -286,6 +286,12 @@ def test_inputs_of_an_unknown_topology_or_of_too_many_bytes_are_refused() -> Non
         rules.check_inputs(manifest(), "pair", {"head_allocation": "a" * 70_000})
 
 
+def test_of_a_thousand_misfits_the_first_are_told() -> None:
+    with pytest.raises(errors.ValidationFailed) as refused:
+        rules.check_inputs(manifest(), "pair", {"head_allocation": "a", "hand_allocations": [1] * 1_000})
+    assert list(refused.value.details["fields"]) == [f"hand_allocations[{place}]" for place in range(20)]
+
+
 def test_an_action_is_found_by_name_and_its_inputs_are_checked() -> None:
     found = rules.action_of(manifest(), "submit")
     rules.check_action_inputs(found, {"script": "true"})

@@ -7,8 +7,9 @@ import pytest
 from gpuaas_contract import audit, catalog, errors, events, instances, permissions
 from gpuaas_platform import server
 from gpuaas_platform.catalog import service
+from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit.settings import Settings
-from old_store import first_schema
+from old_store import first_schema, schema_before
 from platform_world import MANIFEST, World
 
 
@@ -101,6 +102,31 @@ async def test_limits_hold_also_when_it_is_disabled(world: World) -> None:
     assert await service.entitlement_limits(reader, world.project_id, "toy") == service.Limits(1, 3)
 
 
+async def test_the_members_of_all_instances_together_stay_within_the_entitlement(world: World) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    await _set(world, members_max=5)
+    first = (await world.running_instance(token)).instance
+    with pytest.raises(errors.NotEntitled, match="allows 5 members; there would be 6"):
+        await world.deploy("large", hands=3)
+    await world.deploy("two")
+    spares = [(await world.allocation(name)).allocation_id for name in ("spare", "another")]
+    add = {"kind": "add", "component_key": "hand", "allocation_ids": spares}
+    with pytest.raises(errors.NotEntitled, match="allows 5 members; there would be 6"):
+        await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=first.instance_id)
+    add["allocation_ids"] = spares[:1]
+    await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=first.instance_id)
+
+
+async def test_a_project_has_as_many_instances_as_its_entitlement_allows(world: World) -> None:
+    await world.entitled_app()
+    await _set(world, instances_max=1)
+    await world.deploy("one")
+    with pytest.raises(errors.NotEntitled, match="allows 1 instances; there would be 2") as refused:
+        await world.deploy("two")
+    assert refused.value.details == {"limit": 1, "present": 1, "asked": 1}
+
+
 async def test_a_disabled_app_is_not_deployed_again_and_what_runs_stays_manageable(world: World) -> None:
     await world.entitled_app()
     token = await world.service_account()
@@ -113,23 +139,6 @@ async def test_a_disabled_app_is_not_deployed_again_and_what_runs_stays_manageab
     add = {"kind": "add", "component_key": "hand", "allocation_ids": [spare.allocation_id]}
     await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=instance.instance_id)
     assert (await service.manifest_of(world.site.database.reader, "toy", "1.0.0")).slug == "toy"
-
-
-async def test_the_bound_on_members_counts_all_instances_of_the_app_together(world: World) -> None:
-    await world.entitled_app()
-    await _set(world, members_max=3)
-    token = await world.service_account()
-    instance = (await world.running_instance(token)).instance
-    with pytest.raises(errors.NotEntitled) as refused:
-        await world.deploy("two")
-    assert refused.value.details == {"limit": 3, "present": 2, "asked": 2}
-    await _set(world, members_max=4)
-    await world.deploy("three")
-    spare = await world.allocation("spare")
-    add = {"kind": "add", "component_key": "hand", "allocation_ids": [spare.allocation_id]}
-    with pytest.raises(errors.NotEntitled) as refused:
-        await world.call(instances.MEMBER_OPERATION_CREATE, add, instance_id=instance.instance_id)
-    assert refused.value.details == {"limit": 4, "present": 4, "asked": 1}
 
 
 async def test_a_service_account_never_decides_even_if_its_role_held_the_key(
@@ -167,3 +176,17 @@ async def test_what_was_decided_before_bounds_existed_is_carried_over(settings: 
     async with server.open_site(settings) as site:
         found = await service.entitlement_of(site.database.reader, "p", "toy")
     assert (found.enabled, found.versions, found.channels, found.instances_max) == (True, [], [], None)
+
+
+async def test_instances_of_an_older_store_count_for_their_app(settings: Settings) -> None:
+    settings.data_dir.mkdir()
+    rows = [
+        f"""INSERT INTO instances VALUES ('inst_{name}', 'p', '{name}', '{status}', '{{"app_slug": "{app_slug}"}}')"""
+        for name, status, app_slug in (("a", "running", "toy"), ("b", "deleted", "toy"), ("c", "running", "other"))
+    ]
+    rows.append("INSERT INTO members VALUES ('mem_1', 'inst_a', 'p', 'alloc_1', 'ready', '{}')")
+    await schema_before(18, settings.data_dir / "gpuaas.sqlite", settings.database_url, *rows)
+    async with server.open_site(settings) as site:
+        reader = site.database.reader
+        assert await instances_store.live_count_of_app(reader, "p", "toy") == 1
+        assert await instances_store.live_member_count_of_app(reader, "p", "toy") == 1

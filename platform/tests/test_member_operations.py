@@ -271,6 +271,9 @@ async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -
             {"kind": "replace", "member_ids": [one, two], "allocation_ids": [machine]},
         ),
         (errors.NotFound, "no member", {"kind": "drain", "component_key": "hand", "member_ids": ["mem_none"]}),
+        (errors.ValidationFailed, "drain names member_ids, and nothing else", {"kind": "drain"}),
+        (errors.NotFound, "no member mem_none", {"kind": "drain", "member_ids": [one, "mem_none"]}),
+        (errors.ValidationFailed, "name the role: head, hand", {"kind": "add", "allocation_ids": [machine]}),
         (errors.NotFound, "no allocation", {"kind": "add", "component_key": "hand", "allocation_ids": ["alloc_none"]}),
     ]
     for kind, why, body in refused:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import agents, artifacts, capacity, errors, node, registry
+from gpuaas_contract import agents, capacity, errors, node, placements, registry
 from gpuaas_contract.endpoint import Endpoint
 from platform_world import Node, World
 
@@ -13,7 +13,7 @@ NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (
     node.TASK_NEXT,
     node.TASK_RESULT,
     node.AGENT_FILE,
-    artifacts.PLACED_CONTENT_GET,
+    placements.PLACED_CONTENT_GET,
 )
 """Whoever adds a route for nodes says here what it can reach. Bytes placed for another: `test_artifact_placements`."""
 

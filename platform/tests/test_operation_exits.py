@@ -228,8 +228,11 @@ async def test_members_that_are_given_up_finish_a_removal(world: World) -> None:
     await held.report(one, "draining")
     failed = await held.fail("needs_operator", "no_answer")
     assert await cluster.statuses(one, two) == ["draining", "ready"]
-    part = await take_exit(world, failed, "tombstone", member_ids=[one])
+    part = await take_exit(world, failed, "tombstone", member_ids=[one, one])
     assert part.status == "failed"
+    assert [told["was"] for told in await cluster.told("apps.member.changed") if told["status"] == "tombstoned"] == [
+        "draining"
+    ]
     assert await cluster.statuses(one, two) == ["tombstoned", "ready"]
     assert (await take_exit(world, operation, "tombstone", member_ids=[two])).status == "succeeded"
     assert await cluster.bound() == await cluster.occupied()

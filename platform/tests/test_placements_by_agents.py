@@ -14,8 +14,8 @@ from agent_process_on_folder import AgentProcess
 from artifact_world import digest_of, promoted, trusted
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import agents, artifacts, capacity
-from gpuaas_contract.artifacts import ArtifactPlacement
 from gpuaas_contract.node import TaskResult
+from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_platform import server
 from gpuaas_platform.artifacts import content, placements
 from gpuaas_platform.call import system_origin

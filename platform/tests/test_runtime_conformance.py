@@ -9,7 +9,18 @@ from typing import Any, Protocol
 import httpx
 import pytest
 from artifact_world import CONTENT, promoted, trusted
-from gpuaas_contract import actions, artifacts, errors, identity, instances, lifecycles, operations, runtime, secrets
+from gpuaas_contract import (
+    actions,
+    artifacts,
+    errors,
+    identity,
+    instances,
+    lifecycles,
+    operations,
+    placements,
+    runtime,
+    secrets,
+)
 from gpuaas_contract import node as node_contract
 from gpuaas_sdk.testing import FakePlatform
 from platform_world import FakeClock, World
@@ -38,7 +49,7 @@ class Side(Protocol):
     async def hold(self, member_id: str) -> None: ...
     async def instance(self) -> instances.Instance: ...
     async def artifact(self) -> artifacts.Artifact: ...
-    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None: ...
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
 
 
 class Real:
@@ -84,7 +95,7 @@ class Real:
     async def artifact(self) -> artifacts.Artifact:
         return await promoted(self._cluster.world, await trusted(self._cluster.world))
 
-    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None:
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None:
         world = self._cluster.world
         node, where = (
             world.nodes[placement.node_name],
@@ -142,7 +153,7 @@ class Fake:
     async def artifact(self) -> artifacts.Artifact:
         return self._platform.add_artifact(self._instance, "tool", CONTENT)
 
-    async def arrive(self, placement: artifacts.ArtifactPlacement) -> None:
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None:
         """Machines in memory have it as soon as they are asked."""
 
 
@@ -490,10 +501,10 @@ async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: t
         await side.arrive(queued)
         where = {"artifact_id": artifact.artifact_id, "placement_id": queued.placement_id}
         options: dict[str, Any] = {"token": held.token, "query": {"wait_s": 10}}
-        placed = await held.world.call(artifacts.PLACEMENT_GET, **options, **where)
+        placed = await held.world.call(placements.PLACEMENT_GET, **options, **where)
         there = f"/var/lib/gpuaas/artifacts/{member.allocation_id}/{artifact.digest.replace(':', '/')}"
         assert (placed.state, placed.path, placed.error) == ("placed", there, None), side
 
 
-async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> artifacts.ArtifactPlacement:
-    return await held.world.call(artifacts.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)
+async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:
+    return await held.world.call(placements.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)

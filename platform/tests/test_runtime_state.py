@@ -1,9 +1,15 @@
 """What a controller says between operations: how its instance and members are, and that it is there at all."""
 
+import datetime
 from typing import Any
 
+import msgspec
 import pytest
-from gpuaas_contract import errors, instances, runtime
+from gpuaas_contract import errors, instances, operations, runtime
+from gpuaas_contract.instances import BULK_MAX
+from gpuaas_contract.runtime import STEPS_MAX
+from gpuaas_platform.instances import store
+from gpuaas_platform.kit import db
 from platform_world import World
 from scripted_controller import Cluster, Controller, evidence
 
@@ -125,19 +131,56 @@ async def test_texts_a_controller_says_are_bounded_wherever_they_are_kept(world:
     assert len(reported.members[0].status_reason) == 2_000
     await cluster.operate("drain", one.member_id)
     held = await cluster.controller.take()
-    seen = evidence(world.clock(), detail=long)
+    seen = evidence(world.clock(), detail=long, work_digest=long) | {"source": long}
     drained = await held.report(one.member_id, "draining", status_reason=long, evidence=seen)
     noted = (await world.operation(held.operation_id)).targets[0].evidence
     assert noted is not None
-    assert (len(drained.status_reason), len(noted.detail)) == (2_000, 2_000)
+    assert {len(text) for text in (drained.status_reason, noted.detail, noted.source, noted.work_digest)} == {2_000}
+    await held.send(runtime.STEP_REPORT, {"name": "wait", "state": "running", "message": long})
+    assert [len(told["message"]) for told in await cluster.told("apps.operation.step")] == [2_000]
     for field, said in {
         "name": held.step(long),
+        "member_id": held.step("wait", member_id=long),
+        "holder": _report(cluster, holder=long),
         "observed_version": held.report(one.member_id, "draining", observed_version=long),
         "code": held.fail(code=long),
+        "reason": cluster.operate("drain", two.member_id, reason=long),
     }.items():
         with pytest.raises(errors.ValidationFailed) as refused:
             await said
         assert refused.value.details["field"] == field
+    said_at_the_end = {"code": "stuck", "message": long, "failure_class": "repairable", "fix": long}
+    error = (await held.send(runtime.FAIL, said_at_the_end)).error
+    assert error is not None
+    assert (len(error.message), len(error.fix)) == (2_000, 2_000)
+
+
+async def test_the_largest_operation_has_room_for_the_steps_of_every_member(world: World) -> None:
+    cluster = await Cluster.running(world)
+    operation = await cluster.operate("drain", *await cluster.hands())
+    held = await cluster.controller.take()
+    three_each = [_step(f"step {at}") for at in range(3 * BULK_MAX)]
+    await _with_steps(world, operation.operation_id, three_each)
+    assert len((await held.step("one more")).steps) == 3 * BULK_MAX + 1
+    await _with_steps(world, operation.operation_id, [_step(f"step {at}") for at in range(STEPS_MAX)])
+    with pytest.raises(errors.ValidationFailed, match=f"at most {STEPS_MAX} steps"):
+        await held.step("one more")
+
+
+def _step(name: str) -> operations.Step:
+    started_at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    return operations.Step(name=name, state="succeeded", started_at=started_at)
+
+
+async def _with_steps(world: World, operation_id: str, steps: list[operations.Step]) -> None:
+    """As it would be after so many reports."""
+
+    async def put(tx: db.Tx) -> None:
+        present = await store.OPERATIONS.get(tx, operation_id)
+        assert present is not None
+        await store.OPERATIONS.save(tx, msgspec.structs.replace(present, steps=steps))
+
+    await world.site.database.write(put)
 
 
 async def test_an_instance_has_a_bounded_number_of_conditions(world: World) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import msgspec
-from gpuaas_contract.artifacts import DELIVERY_CREATE
 from gpuaas_contract.catalog import ArtifactRef
+from gpuaas_contract.deliveries import DELIVERY_CREATE
 from gpuaas_contract.secrets import DELIVERY_OPEN
 from gpuaas_sdk.controller import App, Operation, Preview, Work
 from gpuaas_sdk.testing import FakePlatform

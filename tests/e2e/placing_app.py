@@ -12,7 +12,7 @@ import httpx
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from gpuaas_contract import artifacts, catalog, identity, instances, lifecycles, operations
+from gpuaas_contract import artifacts, catalog, identity, instances, lifecycles, operations, trust_keys
 from gpuaas_contract.endpoint import Answer, Endpoint
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
@@ -47,7 +47,7 @@ class PlacingApp:
     async def publish_tool(self) -> None:
         key = Ed25519PrivateKey.generate()
         pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-        await self._call(artifacts.TRUST_KEY_PUT, artifacts.PutTrustKey(public_key_pem=pem), trust_key_id="placing")
+        await self._call(trust_keys.TRUST_KEY_PUT, trust_keys.PutTrustKey(public_key_pem=pem), trust_key_id="placing")
         artifact_id = (await self._call(artifacts.PUBLISH, _intent(key))).artifact_id
         await self._upload(artifact_id)
         await self._call(artifacts.VERIFY, artifacts.VerifyArtifact(), artifact_id=artifact_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from gpuaas_contract import artifacts
+from gpuaas_contract import artifacts, trust_keys
 from gpuaas_contract.artifacts import (
     Artifact,
     EndArtifact,
@@ -17,12 +17,11 @@ from gpuaas_contract.artifacts import (
     OciSource,
     PromoteArtifact,
     PublishArtifact,
-    PutTrustKey,
     Source,
-    TrustKey,
     VerifyArtifact,
 )
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.trust_keys import PutTrustKey, TrustKey
 
 from gpuaas_cli import asking, documents, failures, kinds, lookup, output, running, session
 from gpuaas_cli.options import NeededReason
@@ -57,7 +56,7 @@ def artifact() -> None:
 
 
 @trust.callback()
-def trust_keys() -> None:
+def whom_to_trust() -> None:
     """Keys whose signatures on artifacts count."""
 
 
@@ -240,7 +239,7 @@ def list_keys(context: typer.Context, shared: Shared = False) -> int:
     Example: gpuaas artifact trust list
     """
     flags = running.flags_of(context)
-    endpoint = _at((artifacts.TRUST_KEY_LIST, artifacts.SHARED_TRUST_KEY_LIST), shared)
+    endpoint = _at((trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST), shared)
     kinds.show_list(flags, "trust-keys", session.run(flags, lambda opened: opened.every(endpoint)))
     return failures.OK
 
@@ -257,7 +256,7 @@ def add(
     Example: gpuaas artifact trust add release release.pem
     """
     body = PutTrustKey(public_key_pem=documents.text(file))
-    endpoint = _at((artifacts.TRUST_KEY_PUT, artifacts.SHARED_TRUST_KEY_PUT), shared)
+    endpoint = _at((trust_keys.TRUST_KEY_PUT, trust_keys.SHARED_TRUST_KEY_PUT), shared)
     return _show_key(context, lambda opened: opened.call(endpoint, body, trust_key_id=key))
 
 
@@ -267,7 +266,7 @@ def revoke(context: typer.Context, key: KeyName, shared: Shared = False) -> int:
 
     Example: gpuaas artifact trust revoke release
     """
-    endpoint = _at((artifacts.TRUST_KEY_REVOKE, artifacts.SHARED_TRUST_KEY_REVOKE), shared)
+    endpoint = _at((trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE), shared)
     return _show_key(context, lambda opened: opened.call(endpoint, trust_key_id=key))
 
 

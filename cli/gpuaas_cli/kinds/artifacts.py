@@ -4,7 +4,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract.artifacts import LIST, TRUST_KEY_LIST, HttpSource, OciSource, Source
+from gpuaas_contract.artifacts import LIST, HttpSource, OciSource, Source
+from gpuaas_contract.trust_keys import TRUST_KEY_LIST
 
 from gpuaas_cli import lookup
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names

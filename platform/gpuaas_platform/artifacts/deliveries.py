@@ -4,7 +4,7 @@ import datetime
 import hmac
 
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import CONTENT_PATH, CreateDelivery, Delivery
+from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.event_types import ArtifactDelivery
 
 from gpuaas_platform.artifacts import content, service, store

@@ -9,10 +9,11 @@ import functools
 from collections.abc import Sequence
 
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import Artifact, ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import ArtifactPlacementChanged
 from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
 
 from gpuaas_platform.artifacts import content, rules, service, store
 from gpuaas_platform.artifacts.blobs import Reading, WrongContent

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 
-from gpuaas_contract import artifacts
+from gpuaas_contract import artifacts, deliveries, placements, trust_keys
 from gpuaas_contract.wire import NoBody, Page
 
-from gpuaas_platform.artifacts import content, deliveries, placements, service, store, trust
+from gpuaas_platform.artifacts import content, service, store, trust
+from gpuaas_platform.artifacts import deliveries as delivering
+from gpuaas_platform.artifacts import placements as placing
 from gpuaas_platform.call import Call, Routes, Source
 from gpuaas_platform.kit import db
 
@@ -88,39 +90,39 @@ async def revoke(call: Call, tx: db.Tx, body: artifacts.EndArtifact) -> artifact
     return await service.revoke(tx, call, body.reason)
 
 
-@routes.read(artifacts.TRUST_KEY_LIST)
-@routes.read(artifacts.SHARED_TRUST_KEY_LIST)
-async def list_trust_keys(call: Call, reader: db.Reader) -> Page[artifacts.TrustKey]:
+@routes.read(trust_keys.TRUST_KEY_LIST)
+@routes.read(trust_keys.SHARED_TRUST_KEY_LIST)
+async def list_trust_keys(call: Call, reader: db.Reader) -> Page[trust_keys.TrustKey]:
     return await call.page(reader, store.TRUST_KEYS, "scope = $1", trust.scope_of(call))
 
 
-@routes.write(artifacts.TRUST_KEY_PUT)
-@routes.write(artifacts.SHARED_TRUST_KEY_PUT)
-async def put_trust_key(call: Call, tx: db.Tx, body: artifacts.PutTrustKey) -> artifacts.TrustKey:
+@routes.write(trust_keys.TRUST_KEY_PUT)
+@routes.write(trust_keys.SHARED_TRUST_KEY_PUT)
+async def put_trust_key(call: Call, tx: db.Tx, body: trust_keys.PutTrustKey) -> trust_keys.TrustKey:
     return await trust.add(tx, call, call.params["trust_key_id"], body.public_key_pem)
 
 
-@routes.write(artifacts.TRUST_KEY_REVOKE)
-@routes.write(artifacts.SHARED_TRUST_KEY_REVOKE)
-async def revoke_trust_key(call: Call, tx: db.Tx, _: NoBody) -> artifacts.TrustKey:
+@routes.write(trust_keys.TRUST_KEY_REVOKE)
+@routes.write(trust_keys.SHARED_TRUST_KEY_REVOKE)
+async def revoke_trust_key(call: Call, tx: db.Tx, _: NoBody) -> trust_keys.TrustKey:
     return await trust.revoke(tx, call, call.params["trust_key_id"])
 
 
-@routes.write(artifacts.DELIVERY_CREATE)
-async def create_delivery(call: Call, tx: db.Tx, body: artifacts.CreateDelivery) -> artifacts.Delivery:
-    return await deliveries.create(tx, call, body)
+@routes.write(deliveries.DELIVERY_CREATE)
+async def create_delivery(call: Call, tx: db.Tx, body: deliveries.CreateDelivery) -> deliveries.Delivery:
+    return await delivering.create(tx, call, body)
 
 
-@routes.stream(artifacts.CONTENT_GET)
+@routes.stream(deliveries.CONTENT_GET)
 async def get_content(call: Call) -> Source:
-    return await deliveries.open_content(call)
+    return await delivering.open_content(call)
 
 
-@routes.flow(artifacts.PLACEMENT_GET)
-async def get_placement(call: Call, _: NoBody) -> artifacts.ArtifactPlacement:
-    return await placements.wait_for(call, call.query.wait_s)
+@routes.flow(placements.PLACEMENT_GET)
+async def get_placement(call: Call, _: NoBody) -> placements.ArtifactPlacement:
+    return await placing.wait_for(call, call.query.wait_s)
 
 
-@routes.stream(artifacts.PLACED_CONTENT_GET)
+@routes.stream(placements.PLACED_CONTENT_GET)
 async def get_placed_content(call: Call) -> Source:
-    return await placements.open_content(call)
+    return await placing.open_content(call)

@@ -8,17 +8,11 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.artifacts import (
-    Artifact,
-    ArtifactPlacement,
-    HttpSource,
-    LocalSource,
-    OciSource,
-    Source,
-    TrustKey,
-)
+from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.placements import ArtifactPlacement
+from gpuaas_contract.trust_keys import TrustKey
 
 TRUST_KEYS_MAX = 32
 """Live keys of one scope: each is tried on each signature."""

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import Envelope, TrustKey
+from gpuaas_contract.artifacts import Envelope
+from gpuaas_contract.trust_keys import TrustKey
 from securesystemslib import dsse
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import SSlibKey

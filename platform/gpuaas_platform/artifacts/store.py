@@ -5,7 +5,9 @@ import datetime
 from collections.abc import Sequence
 
 import msgspec
-from gpuaas_contract.artifacts import Artifact, ArtifactPlacement, Envelope, TrustKey
+from gpuaas_contract.artifacts import Artifact, Envelope
+from gpuaas_contract.placements import ArtifactPlacement
+from gpuaas_contract.trust_keys import TrustKey
 
 from gpuaas_platform.artifacts import rules
 from gpuaas_platform.kit import clock, db

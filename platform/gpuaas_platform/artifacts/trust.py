@@ -2,8 +2,9 @@
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import SHARED, TrustKey
+from gpuaas_contract.artifacts import SHARED
 from gpuaas_contract.event_types import TrustKeyChanged
+from gpuaas_contract.trust_keys import TrustKey
 from gpuaas_contract.wire import Label, Wire
 
 from gpuaas_platform.artifacts import rules, signatures, store

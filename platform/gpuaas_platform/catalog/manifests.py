@@ -127,6 +127,8 @@ def _deadline_flaw(path: str, deadline_s: int) -> Flaws:
 
 
 def _repeats(path: str, found: Sequence[str], of: str = "") -> Flaws:
+    seen: set[str] = set()
     for place, word in enumerate(found):
-        if word in found[:place]:
+        if word in seen:
             yield words.path(path, place) + of, f"`{word}` is there already"
+        seen.add(word)

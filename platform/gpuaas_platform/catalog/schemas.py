@@ -4,6 +4,7 @@ Schemas are written by app teams and run in the platform's process: what could l
 (`$ref`) is refused, and patterns are matched in linear time, by an engine without look-around and back references.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from gpuaas_contract.catalog import Picker
 from gpuaas_platform.catalog import words
 
 DEPTH_MAX = 16
+_MISFITS_MAX = 20
 PICKER = "x-gpuaas-picker"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFUSED = {
@@ -47,8 +49,8 @@ def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def misfits(schema: dict[str, Any], document: Any) -> dict[str, str]:
-    """Path -> words of every place where the document does not fit; `$` is the document itself."""
-    found = _validator(schema).iter_errors(document)
+    """Path -> words of the first places where the document does not fit; `$` is the document itself."""
+    found = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
     return {words.path("", *error.instance_path) or "$": error.message[:500] for error in found}
 
 

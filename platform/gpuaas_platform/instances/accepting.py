@@ -67,7 +67,7 @@ async def accept(
         owned = msgspec.structs.replace(
             member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
         )
-        await changes.save_member(tx, call.origin, member, owned)
+        await changes.save_member(tx, call.origin, instance.app_slug, member, owned)
     accepted = OperationAccepted(
         operation_id=operation.operation_id, kind=operation.kind, members=[member.member_id for member in members]
     )
@@ -119,10 +119,10 @@ async def let_go(tx: db.Tx, instance_id: str, project_id: str, allocation_ids: S
     """An allocation stays bound to the instance while a live member sits on it or is about to move there."""
     if not allocation_ids:
         return
-    used = {member.allocation_id for member in await store.live_members(tx, instance_id)}
+    used = await store.carrying(tx, instance_id, allocation_ids)
     for operation in await store.active_operations(tx, instance_id):
         used |= {target.allocation_id for target in operation.targets if target.outcome == "pending"}
     for allocation_id in allocation_ids:
-        if allocation_id and allocation_id not in used:
+        if allocation_id not in used:
             allocation = await capacity.in_project(tx, project_id, allocation_id)
             await capacity.set_used(tx, allocation, instance_id, False)

@@ -1,6 +1,7 @@
 """The circuit breaker of a role: too many failed joins in a while stop further adds; what serves goes on serving."""
 
 import datetime
+from collections.abc import Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import Manifest, RoleSpec
@@ -25,15 +26,20 @@ async def states(
     return {role.component_key: await state(reader, instance_id, role, now) for role in manifest.roles}
 
 
-async def count_failure(tx: db.Tx, origin: Origin, operation: Operation, instance: Instance, member: Member) -> None:
-    """A member of an add or replace failed; tells when that was one too many."""
+async def count_failures(
+    tx: db.Tx, origin: Origin, operation: Operation, instance: Instance, failed: Sequence[Member]
+) -> None:
+    """Members of an add or replace, all of one role, failed; tells when that was one too many."""
+    if not failed:
+        return
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    role = role_of(manifest, member.component_key)
+    role = role_of(manifest, operation.component_key)
     before = await state(tx, instance.instance_id, role, origin.now)
-    await store.note_failed_join(tx, member, origin.now)
+    for member in failed:
+        await store.note_failed_join(tx, member, origin.now)
     after = await state(tx, instance.instance_id, role, origin.now)
     if after.open and not before.open:
-        await changes.tell(tx, origin, "apps.role.breaker", operation, _told(role, after, member.status_reason))
+        await changes.tell(tx, origin, "apps.role.breaker", operation, _told(role, after, failed[-1].status_reason))
 
 
 async def reset(tx: db.Tx, call: Call, instance: Instance, component_key: str, reason: str) -> Role:

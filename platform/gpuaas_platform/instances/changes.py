@@ -34,12 +34,11 @@ async def save_operation(tx: db.Tx, operation: Operation) -> Operation:
     return saved
 
 
-async def save_member(tx: db.Tx, origin: Origin, present: Member, changed: Member) -> Member:
+async def save_member(tx: db.Tx, origin: Origin, app_slug: str, present: Member, changed: Member) -> Member:
     was_ready = changed.was_ready or changed.status in lifecycles.SERVING_MEMBER
     saved = replace(changed, was_ready=was_ready, revision=present.revision + 1, updated_at=origin.now)
     await store.MEMBERS.save(tx, saved)
     if saved.status != present.status:
-        instance = await store.INSTANCES.get(tx, saved.instance_id)
         await record.emit(
             tx,
             origin,
@@ -55,7 +54,7 @@ async def save_member(tx: db.Tx, origin: Origin, present: Member, changed: Membe
             ),
             org_id=saved.org_id,
             project_id=saved.project_id,
-            app_slug=instance.app_slug if instance else "",
+            app_slug=app_slug,
             app_instance_id=saved.instance_id,
             correlation_id=saved.correlation_id,
         )

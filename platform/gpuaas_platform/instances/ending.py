@@ -1,6 +1,7 @@
 """How an operation ends, whoever ends it: its controller, a person through an exit, or the watchdog."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract import event_types, lifecycles
@@ -71,18 +72,31 @@ def fenced(operation: Operation) -> Operation:
 def failure(code: str, message: str, failure_class: FailureClass, fix: str) -> OperationError:
     return OperationError(
         code=code,
-        message=message[:4_000],
+        message=message,
         failure_class=failure_class,
         retryable=failure_class in ("retryable", "drift", "expired"),
         fix=fix,
     )
 
 
-async def set_member(tx: db.Tx, origin: Origin, member: Member, status: MemberStatus, reason: str) -> Member:
-    """Move a member without its controller, and give its allocation back if that was the last of it."""
-    moved = await changes.save_member(tx, origin, member, replace(member, status=status, status_reason=reason))
-    if moved.status in lifecycles.GONE_MEMBER:
-        await accepting.let_go(tx, moved.instance_id, moved.project_id, [moved.allocation_id])
+class Move(NamedTuple):
+    member: Member
+    status: MemberStatus
+    reason: str
+
+
+async def move_members(tx: db.Tx, origin: Origin, operation: Operation, moves: Sequence[Move]) -> list[Member]:
+    """Move members without their controller, and give the machines back that carry none of them any more.
+
+    All at once: what is still in use is looked up once, however many there are."""
+    moved = [
+        await changes.save_member(
+            tx, origin, operation.app_slug, member, replace(member, status=status, status_reason=reason)
+        )
+        for member, status, reason in moves
+    ]
+    left = [member.allocation_id for member in moved if member.status in lifecycles.GONE_MEMBER]
+    await accepting.let_go(tx, operation.instance_id, operation.project_id, left)
     return moved
 
 
@@ -108,16 +122,23 @@ async def instance_of(reader: db.Reader, operation: Operation) -> Instance:
 
 
 async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
-    members, instance = await targets_of(tx, ended), await instance_of(tx, ended)
-    for target in ended.targets:
-        member = members[target.member_id]
-        if target.outcome == "failed" and member.status in _UNFINISHED:
-            failed = await set_member(tx, origin, member, "failed", target.error)
-            if ended.kind in rules.JOINING and member.status in _JOINING:
-                await breakers.count_failure(tx, origin, ended, instance, failed)
-        elif target.outcome == "cancelled" and member.status == "requested":
-            await set_member(tx, origin, member, "removed", f"the {ended.kind} was cancelled")
+    members = await targets_of(tx, ended)
+    moves = [move for target in ended.targets if (move := _left_behind(ended, target, members[target.member_id]))]
+    moved = await move_members(tx, origin, ended, moves)
+    if ended.kind in rules.JOINING:
+        failed = [member for member in moved if member.status == "failed"]
+        begun = [member for member in failed if members[member.member_id].status in _JOINING]
+        await breakers.count_failures(tx, origin, ended, await instance_of(tx, ended), begun)
     await accepting.let_go(tx, ended.instance_id, ended.project_id, _spare_allocations(ended.targets))
+
+
+def _left_behind(ended: Operation, target: Target, member: Member) -> Move | None:
+    """Where a member is left whom nobody goes on with; None: where it is."""
+    if target.outcome == "failed" and member.status in _UNFINISHED:
+        return Move(member, "failed", target.error)
+    if target.outcome == "cancelled" and member.status == "requested":
+        return Move(member, "removed", f"the {ended.kind} was cancelled")
+    return None
 
 
 def _spare_allocations(targets: Sequence[Target]) -> list[str]:

@@ -71,13 +71,14 @@ async def force_complete(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
     await _check_free(tx, operation)
     outcome: Literal["succeeded", "cancelled"] = "cancelled" if operation.compensating else "succeeded"
     why = f"declared done by {call.caller.actor_id}, not observed: {body.reason}"
-    targets = []
+    moves, targets = [], []
     for target in operation.targets:
         member = members[target.member_id]
         status = exit_rules.forced_status(operation, target, member)
         if status is not None:
-            await ending.set_member(tx, call.origin, member, status, why)
+            moves.append(ending.Move(member, status, why))
         targets.append(target if target.outcome == "skipped" else replace(target, outcome=outcome, error=""))
+    await ending.move_members(tx, call.origin, operation, moves)
     forced = _note(call, ending.fenced(operation), "force_complete", body.reason)
     ended = await ending.end(tx, call.origin, forced, Ending(outcome, targets))
     return await _tell(tx, call, ended, "force_complete", body.reason)
@@ -89,8 +90,9 @@ async def tombstone(tx: db.Tx, call: Call, body: GiveUpMembers) -> Operation:
     await _check_free(tx, operation)
     given_up = _to_give_up(operation, members, body.member_ids)
     why = f"given up by {call.caller.actor_id}: {body.reason}"
-    for member in given_up:
-        members[member.member_id] = await ending.set_member(tx, call.origin, member, "tombstoned", why)
+    moves = [ending.Move(member, "tombstoned", why) for member in given_up]
+    for moved in await ending.move_members(tx, call.origin, operation, moves):
+        members[moved.member_id] = moved
     operation = _note(call, operation, "tombstone", body.reason)
     all_gone = all(member.status in lifecycles.GONE_MEMBER for member in members.values())
     if all_gone and "tombstoned" in GOALS[operation.kind]:
@@ -180,7 +182,7 @@ async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operati
 
 def _to_give_up(operation: Operation, members: Mapping[str, Member], named: Sequence[str]) -> list[Member]:
     failed = [target.member_id for target in operation.targets if target.outcome == "failed"]
-    wanted = named or failed
+    wanted = list(dict.fromkeys(named)) or failed
     unknown = [member_id for member_id in wanted if member_id not in members]
     if unknown:
         raise errors.NotFound(f"{operation.operation_id} is not about member {unknown[0]}.")

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.operations import Evidence
 from gpuaas_contract.runtime import (
     Controller,
     ObservedMember,
@@ -79,6 +80,11 @@ def clipped(text: str) -> str:
     return text[:_TEXT_CHARS_MAX]
 
 
+def clipped_evidence(seen: Evidence) -> Evidence:
+    said = {name: clipped(getattr(seen, name)) for name in ("source", "detail", "work_digest")}
+    return msgspec.structs.replace(seen, **said)
+
+
 def _check_count(instance: Instance, reported: Sequence[Condition]) -> None:
     types = {condition.type for condition in (*instance.conditions, *reported)} - {report_rules.LAST_OPERATION}
     if len(types) > _CONDITIONS_MAX:
@@ -109,7 +115,9 @@ async def _observe(
         adapter_detail=member.adapter_detail if observed.adapter_detail is None else observed.adapter_detail,
         observed_version=member.observed_version if observed.observed_version is None else observed.observed_version,
     )
-    return member if changed == member else await changes.save_member(tx, call.origin, member, changed)
+    if changed == member:
+        return member
+    return await changes.save_member(tx, call.origin, instance.app_slug, member, changed)
 
 
 _BY_ITSELF = frozenset({"ready", "degraded", "draining", "drained", "failed"})

@@ -1,7 +1,7 @@
 """Put an artifact on a machine, for a controller that may enter it. `artifacts` keeps the record, the node fetches."""
 
-from gpuaas_contract.artifacts import ArtifactPlacement, PlaceArtifact
 from gpuaas_contract.node import FETCH_TASK
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
 
 from gpuaas_platform.access import rules as access_rules
 from gpuaas_platform.artifacts import placements

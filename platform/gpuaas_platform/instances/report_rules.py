@@ -116,19 +116,19 @@ def outcome(operation: Operation, target: Target, member: Member) -> tuple[str, 
     return ("pending", "") if target.outcome == "failed" else (target.outcome, target.error)
 
 
-def to_skip(operation: Operation, members: Mapping[str, Member]) -> list[str]:
+def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
     """Members the stop rule leaves out: enough targets failed, and nobody has begun with these."""
     failed = sum(target.outcome == "failed" for target in operation.targets)
     if not operation.stop_after_failures or failed < operation.stop_after_failures:
-        return []
+        return set()
     begun = {step.member_id for step in operation.steps}
-    return [
+    return {
         target.member_id
         for target in operation.targets
         if target.outcome == "pending"
         and target.member_id not in begun
         and (operation.kind != "add" or members[target.member_id].status == "requested")
-    ]
+    }
 
 
 class Ending(NamedTuple):

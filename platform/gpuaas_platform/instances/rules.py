@@ -80,8 +80,8 @@ def check_members_max(layers: policy_rules.Layers, present: int, asked: int) -> 
     policy_rules.check_limit(layers, "members_per_instance_max", present=present, asked=asked)
 
 
-def check_entitled_count(thing: str, limit: int | None, present: int, asked: int) -> None:
-    if limit is not None and present + asked > limit:
+def check_entitled_count(thing: str, limit: int, present: int, asked: int) -> None:
+    if present + asked > limit:
         raise errors.NotEntitled(
             f"The entitlement allows {limit} {thing}; there would be {present + asked}.",
             details={"limit": limit, "present": present, "asked": asked},
@@ -115,7 +115,8 @@ def check_member_request(
     """Whether this member operation may be asked for; returns the role it is about."""
     if instance.status not in _UP:
         raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
-    component_key = request.component_key or _role_of(members, request)
+    _check_names(request)
+    component_key = request.component_key or _role_of(manifest, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
     if role is None:
         known = ", ".join(found.component_key for found in manifest.roles)
@@ -128,7 +129,6 @@ def check_member_request(
             details={"component_key": component_key, "operations": role.operations},
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
-    _check_names(request)
     if request.kind == "add":
         _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
     else:
@@ -244,11 +244,21 @@ def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
         raise errors.PermissionDenied("Another service account holds this operation.")
 
 
-def _role_of(members: Sequence[Member], request: MemberOperationRequest) -> str:
-    keys = {member.component_key for member in members if member.member_id in request.member_ids}
+def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
+    """The members say which role is meant where the request does not."""
+    key_of = {member.member_id: member.component_key for member in members}
+    unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
+    if unknown:
+        raise errors.NotFound(f"There is no member {unknown[0]} in this instance.")
+    keys = {key_of[member_id] for member_id in request.member_ids}
     if len(keys) > 1:
         raise errors.ValidationFailed("The members have different roles; send one operation per role.")
-    return next(iter(keys), "")
+    if not keys:
+        known = ", ".join(role.component_key for role in manifest.roles)
+        raise errors.ValidationFailed(
+            f"{request.kind} must name the role: {known}.", details={"field": "component_key"}
+        )
+    return keys.pop()
 
 
 def _check_count(limit: int, asked: int, component_key: str) -> None:

@@ -14,7 +14,6 @@ from gpuaas_platform.kit import clock, db
 
 replace = msgspec.structs.replace
 LEASE_MIN_S, LEASE_MAX_S = 1, 60
-_STEPS_MAX = 2_000
 _RESULT_MAX_BYTES = 262_144
 
 
@@ -50,8 +49,8 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Operat
         (at for at, step in enumerate(steps) if (step.name, step.member_id) == (body.name, body.member_id)), None
     )
     if position is None:
-        if len(steps) >= _STEPS_MAX:
-            raise errors.ValidationFailed(f"An operation has at most {_STEPS_MAX} steps.")
+        if len(steps) >= runtime.STEPS_MAX:
+            raise errors.ValidationFailed(f"An operation has at most {runtime.STEPS_MAX} steps.")
         steps.append(_moved_step(None, body, call.now))
     elif steps[position].state == "succeeded":
         return operation
@@ -64,7 +63,7 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Operat
         step=body.name,
         member_id=body.member_id,
         state=body.state,
-        message=body.message,
+        message=observing.clipped(body.message),
     )
     await changes.tell(tx, call.origin, "apps.operation.step", operation, told)
     return saved
@@ -88,7 +87,7 @@ async def report_member(tx: db.Tx, call: Call, member_id: str, body: runtime.Rep
         adapter_detail=member.adapter_detail if body.adapter_detail is None else body.adapter_detail,
         observed_version=member.observed_version if body.observed_version is None else body.observed_version,
     )
-    saved = await changes.save_member(tx, call.origin, member, changed)
+    saved = await changes.save_member(tx, call.origin, operation.app_slug, member, changed)
     instance = await ending.instance_of(tx, operation)
     await _note_outcome(tx, call, operation, instance, saved, body)
     if saved.status in lifecycles.GONE_MEMBER:
@@ -123,7 +122,8 @@ async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation
     rules.check_holder(operation, body.epoch, call.caller.actor_id)
-    error = ending.failure(body.code, body.message, body.failure_class, body.fix)
+    message, fix = observing.clipped(body.message), observing.clipped(body.fix)
+    error = ending.failure(body.code, message, body.failure_class, fix)
     return await ending.fail(tx, call.origin, operation, error)
 
 
@@ -211,11 +211,11 @@ async def _note_outcome(
 ) -> None:
     target = next(found for found in operation.targets if found.member_id == member.member_id)
     outcome, error = report_rules.outcome(operation, target, member)
-    seen = replace(body.evidence, detail=observing.clipped(body.evidence.detail)) if body.evidence else target.evidence
+    seen = observing.clipped_evidence(body.evidence) if body.evidence else target.evidence
     noted = replace(target, outcome=outcome, error=error, evidence=seen)
     changed = replace(operation, targets=_with_target(operation.targets, noted))
     if outcome == "failed" and target.outcome != "failed" and operation.kind in rules.JOINING:
-        await breakers.count_failure(tx, call.origin, operation, instance, member)
+        await breakers.count_failures(tx, call.origin, operation, instance, [member])
     if outcome == "failed" and operation.stop_after_failures:
         changed = await _skip_rest(tx, call, changed)
     await changes.save_operation(tx, changed)
@@ -224,13 +224,15 @@ async def _note_outcome(
 async def _skip_rest(tx: db.Tx, call: Call, operation: Operation) -> Operation:
     members = await ending.targets_of(tx, operation)
     why = f"{operation.stop_after_failures} members failed before its turn"
-    for member_id in report_rules.to_skip(operation, members):
-        skipped = next(found for found in operation.targets if found.member_id == member_id)
-        skipped = replace(skipped, outcome="skipped", error=why)
-        operation = replace(operation, targets=_with_target(operation.targets, skipped))
-        if operation.kind == "add":
-            await ending.set_member(tx, call.origin, members[member_id], "removed", why)
-    return operation
+    skipped = report_rules.to_skip(operation, members)
+    targets = [
+        replace(target, outcome="skipped", error=why) if target.member_id in skipped else target
+        for target in operation.targets
+    ]
+    if operation.kind == "add":
+        moves = [ending.Move(members[member_id], "removed", why) for member_id in sorted(skipped)]
+        await ending.move_members(tx, call.origin, operation, moves)
+    return replace(operation, targets=targets)
 
 
 def _with_target(targets: list[Target], changed: Target) -> list[Target]:

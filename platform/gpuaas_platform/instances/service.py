@@ -41,9 +41,13 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     catalog_rules.check_inputs(manifest, body.topology, body.inputs)
     placement = catalog_rules.placement(manifest, body.topology, body.inputs)
     if await store.live_instance_named(tx, project.project_id, body.name):
-        raise errors.Conflict(f"There is an instance named {body.name} already.", details={"field": "name"})
+        raise errors.Conflict(
+            f"There is an instance named {body.name} already.",
+            details={"field": "name"},
+            fix="Take another name; gpuaas get instances lists those there are.",
+        )
     rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
-    await _check_entitled_counts(tx, project.project_id, body.app_slug, placement)
+    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
     await _check_operator(tx, project.project_id, body.operator_service_account_id)
     resolved = await _resolve_artifacts(tx, call, manifest)
     instance = _new_instance(call, body, version, placement, resolved)
@@ -129,7 +133,9 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
         rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
     replacements: dict[str, str] = {}
     if body.kind == "add":
-        await _check_more_members(tx, call, instance, len(members), len(body.allocation_ids))
+        more = len(body.allocation_ids)
+        rules.check_members_max(await policy.of_project(tx, call.in_project()), len(members), more)
+        await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
         targets = [
             await accepting.new_member(tx, call, instance, role.component_key, found) for found in body.allocation_ids
         ]
@@ -224,26 +230,15 @@ async def _change_all(
     return operation
 
 
-async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, placement: dict[str, list[str]]) -> None:
+async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, instances: int, members: int) -> None:
+    """So many more of each, beside what the project has of the app; only what is bounded is counted."""
     limits = await catalog.entitlement_limits(tx, project_id, app_slug)
-    if limits.instances_max is not None:
+    if limits.instances_max is not None and instances:
         present = await store.live_count_of_app(tx, project_id, app_slug)
-        rules.check_entitled_count("instances", limits.instances_max, present, 1)
-    await _check_entitled_members(tx, project_id, app_slug, limits, sum(map(len, placement.values())))
-
-
-async def _check_entitled_members(
-    tx: db.Tx, project_id: str, app_slug: str, limits: catalog.Limits, asked: int
-) -> None:
+        rules.check_entitled_count("instances", limits.instances_max, present, instances)
     if limits.members_max is not None:
         present = await store.live_member_count_of_app(tx, project_id, app_slug)
-        rules.check_entitled_count("members", limits.members_max, present, asked)
-
-
-async def _check_more_members(tx: db.Tx, call: Call, instance: Instance, present: int, asked: int) -> None:
-    rules.check_members_max(await policy.of_project(tx, call.in_project()), present, asked)
-    limits = await catalog.entitlement_limits(tx, instance.project_id, instance.app_slug)
-    await _check_entitled_members(tx, instance.project_id, instance.app_slug, limits, asked)
+        rules.check_entitled_count("members", limits.members_max, present, members)
 
 
 async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:

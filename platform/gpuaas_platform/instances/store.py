@@ -17,6 +17,7 @@ INSTANCES = Table(
     Instance,
     "instance_id",
     project_id=lambda instance: instance.project_id,
+    app_slug=lambda instance: instance.app_slug,
     name=lambda instance: instance.name,
     status=lambda instance: instance.status,
 )
@@ -54,7 +55,9 @@ HOLDS = Table(
 CONTROLLERS = Table("controllers", Controller, "controller_id", project_id=lambda found: found.project_id)
 _BUNDLE = msgspec.json.Decoder(AccessBundle)
 LIVE_INSTANCES = "project_id = $1 AND status <> 'deleted'"
-LIVE_MEMBERS = "instance_id = $1 AND status NOT IN ('removed', 'tombstoned')"
+_LIVE_OF_APP = f"{LIVE_INSTANCES} AND app_slug = $2"
+_LIVING = "status NOT IN ('removed', 'tombstoned')"
+LIVE_MEMBERS = f"instance_id = $1 AND {_LIVING}"
 _OPEN = "status IN ('accepted', 'running', 'cancelling')"
 """Written out in every query that wants it, so that both engines find the partial indexes."""
 
@@ -69,6 +72,13 @@ async def members_named(reader: db.Reader, member_ids: Sequence[str]) -> list[Me
 async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:
     """Cheap however many members an instance has had."""
     return await MEMBERS.find(reader, f"{LIVE_MEMBERS} ORDER BY member_id", instance_id)
+
+
+async def carrying(reader: db.Reader, instance_id: str, allocation_ids: Sequence[str]) -> set[str]:
+    """Those of the allocations that live members of the instance sit on."""
+    where = f"{LIVE_MEMBERS} AND allocation_id IN ({db.marks(len(allocation_ids), 2)})"
+    rows = await reader.all(f"SELECT allocation_id FROM members WHERE {where}", instance_id, *allocation_ids)  # noqa: S608
+    return {row[0] for row in rows}
 
 
 async def member_counts(reader: db.Reader, instance_id: str) -> dict[str, int]:
@@ -123,18 +133,20 @@ async def live_count(reader: db.Reader, project_id: str) -> int:
 
 
 async def live_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
-    return len(await _live_of_app(reader, project_id, app_slug))
+    sql = f"SELECT COUNT(*) FROM instances WHERE {_LIVE_OF_APP}"  # noqa: S608 - the parts are ours
+    row = await reader.one(sql, project_id, app_slug)
+    return int(row[0]) if row is not None else 0
 
 
 async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
-    """In all instances of the app together."""
-    found = await _live_of_app(reader, project_id, app_slug)
-    return sum([len(await live_members(reader, instance.instance_id)) for instance in found])
-
-
-async def _live_of_app(reader: db.Reader, project_id: str, app_slug: str) -> list[Instance]:
-    found = await INSTANCES.find(reader, LIVE_INSTANCES, project_id)
-    return [instance for instance in found if instance.app_slug == app_slug]
+    """Over all instances of the app in the project."""
+    row = await reader.one(
+        f"""SELECT COUNT(*) FROM members WHERE {_LIVING}
+            AND instance_id IN (SELECT instance_id FROM instances WHERE {_LIVE_OF_APP})""",  # noqa: S608
+        project_id,
+        app_slug,
+    )
+    return int(row[0]) if row is not None else 0
 
 
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:

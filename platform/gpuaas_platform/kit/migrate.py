@@ -17,11 +17,13 @@ _DIALECT = {
         "{{cursor}}": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "{{random}}": "lower(hex(randomblob(16)))",
         "{{document.size_bytes}}": "json_extract(document, '$.size_bytes')",
+        "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "{{random}}": "replace(gen_random_uuid()::text, '-', '')",
         "{{document.size_bytes}}": "(document::json ->> 'size_bytes')::bigint",
+        "{{document.app_slug}}": "document::json ->> 'app_slug'",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

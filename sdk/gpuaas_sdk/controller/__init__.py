@@ -3,8 +3,8 @@
 `App` declares handlers, `Operation` is what they get, `Reconciliation` what the reconcile handler gets; the kit claims,
 keeps the lease, records steps, retries, and undoes what was cancelled."""
 
-from gpuaas_contract.artifacts import Delivery
 from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.operations import Evidence, Preview, Work

@@ -1,8 +1,8 @@
 """What the platform hands a controller for one operation: secrets, credentials and artifacts. `operation` asks."""
 
 import msgspec
-from gpuaas_contract import artifacts
-from gpuaas_contract.artifacts import Artifact, CreateDelivery, Delivery
+from gpuaas_contract import artifacts, deliveries
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import PROJECT_APP_GET, SecretPurpose
 from gpuaas_contract.credentials import (
     CREDENTIAL_DELIVER,
@@ -11,6 +11,7 @@ from gpuaas_contract.credentials import (
     DeliverCredential,
     OpenCredential,
 )
+from gpuaas_contract.deliveries import CreateDelivery, Delivery
 from gpuaas_contract.errors import ApiError, LeaseLost, SecretAlreadyDelivered
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE, IssueSecret, OpenDelivery
@@ -63,7 +64,7 @@ async def artifact(lease: Lease, found: Artifact) -> Delivery:
     record = lease.record
     request = CreateDelivery(purpose=record.kind, operation_id=record.operation_id)
     try:
-        delivery = await lease.call(artifacts.DELIVERY_CREATE, request, artifact_id=found.artifact_id)
+        delivery = await lease.call(deliveries.DELIVERY_CREATE, request, artifact_id=found.artifact_id)
     except LeaseLost:
         raise
     except ApiError as error:

@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVarTuple
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
-from gpuaas_contract.artifacts import Artifact, Delivery, FileMode
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import Credential
+from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Target
+from gpuaas_contract.placements import FileMode
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     MEMBER_REPORT,

@@ -1,15 +1,9 @@
 """Have a machine fetch an artifact and wait until it lies there, or until it is known why not. `operation` asks."""
 
-from gpuaas_contract.artifacts import (
-    PLACEMENT_CREATE,
-    PLACEMENT_GET,
-    Artifact,
-    ArtifactPlacement,
-    FileMode,
-    PlaceArtifact,
-)
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.errors import BY_CODE, ApiError, LeaseLost
 from gpuaas_contract.node import TaskError
+from gpuaas_contract.placements import PLACEMENT_CREATE, PLACEMENT_GET, ArtifactPlacement, FileMode, PlaceArtifact
 
 from gpuaas_sdk.controller import deliveries
 from gpuaas_sdk.controller.lease import Lease

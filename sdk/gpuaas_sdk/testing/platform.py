@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from gpuaas_contract.artifacts import Artifact, ArtifactPlacement
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import Manifest, SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold, HoldKind
@@ -18,6 +18,7 @@ from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import DEADLINES_S, ExitName, Operation, OperationKind
+from gpuaas_contract.placements import ArtifactPlacement
 from starlette.applications import Starlette
 
 from gpuaas_sdk.auth import ServiceAccount

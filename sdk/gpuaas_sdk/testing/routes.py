@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from gpuaas_contract import artifacts
+from gpuaas_contract import artifacts, deliveries, placements
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
 from gpuaas_contract.endpoint import Endpoint
@@ -69,8 +69,8 @@ class Routes:
             self._change(SECRET_ISSUE, self.custody.issue),
             self._change(DELIVERY_OPEN, self.custody.open, about="delivery_id"),
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
-            self._change(artifacts.DELIVERY_CREATE, self.shelf.deliver, about="artifact_id"),
-            self._change(artifacts.PLACEMENT_CREATE, self.shelf.place, about="artifact_id"),
+            self._change(deliveries.DELIVERY_CREATE, self.shelf.deliver, about="artifact_id"),
+            self._change(placements.PLACEMENT_CREATE, self.shelf.place, about="artifact_id"),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
             route(INSTANCE_LIST, self._instance_list),
@@ -79,8 +79,8 @@ class Routes:
             route(CONTROLLER_LIST, self._controller_list),
             route(PROJECT_APP_GET, self._version_get),
             route(artifacts.LIST, self._artifact_list),
-            route(artifacts.PLACEMENT_GET, self._placement_get),
-            Route(artifacts.CONTENT_PATH, self._artifact_content),
+            route(placements.PLACEMENT_GET, self._placement_get),
+            Route(deliveries.CONTENT_PATH, self._artifact_content),
         ]
 
     def _change(
@@ -162,7 +162,7 @@ class Routes:
         shared = request.query_params.get("shared") == "true"
         return Page(items=[] if shared else self.shelf.named(request.query_params.get("name", "")))
 
-    async def _placement_get(self, body: NoBody, request: Request) -> artifacts.ArtifactPlacement:
+    async def _placement_get(self, body: NoBody, request: Request) -> placements.ArtifactPlacement:
         return self.shelf.placement(request.path_params["placement_id"])
 
     async def _artifact_content(self, request: Request) -> Response:

@@ -5,18 +5,12 @@ import datetime
 import hashlib
 import secrets
 
-from gpuaas_contract.artifacts import (
-    CONTENT_PATH,
-    Artifact,
-    ArtifactPlacement,
-    CreateDelivery,
-    Delivery,
-    LocalSource,
-    PlaceArtifact,
-)
+from gpuaas_contract.artifacts import Artifact, LocalSource
 from gpuaas_contract.catalog import AppVersion, Manifest
+from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.errors import DeliveryUnknown, NotFound
 from gpuaas_contract.node import TaskError
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing import rows

@@ -1,0 +1,80 @@
+"""Trust keys: whose signatures make an artifact verified, in a project and for the platform's shared artifacts."""
+
+import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gpuaas_contract.artifacts import own_and_shared
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+
+
+class TrustKey(Wire):
+    """A public key whose signatures on artifacts count."""
+
+    trust_key_id: str
+    scope: str
+    """A project id, or `platform`."""
+    fingerprint: str
+    """SHA-256 of the key; a key counts by what it is, not by its id."""
+    public_key_pem: str
+    created_by: str
+    created_at: datetime.datetime
+    revoked_at: datetime.datetime | None = None
+    revoked_by: str = ""
+
+    @property
+    def trust_key_ref(self) -> str:
+        return f"{self.scope}/{self.trust_key_id}"
+
+
+class PutTrustKey(Request):
+    """Lets the signatures of a key count."""
+
+    public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+    """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
+
+
+TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = own_and_shared(
+    "trust_key",
+    "list",
+    "GET",
+    "trust-keys",
+    "Keys whose signatures count, and those that were revoked",
+    NoBody,
+    Page[TrustKey],
+    permission="artifacts.trust_key.read",
+    shared_permission="artifacts.shared.read",
+    query=(PageQuery, PageQuery),
+)
+TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
+    "trust_key",
+    "put",
+    "PUT",
+    "trust-keys/{trust_key_id}",
+    "Trust a public key; a key never changes and never comes back after it was revoked",
+    PutTrustKey,
+    TrustKey,
+    permission="artifacts.trust_key.change",
+    repeat="natural",
+)
+TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
+    "trust_key",
+    "revoke",
+    "DELETE",
+    "trust-keys/{trust_key_id}",
+    "Revoke a key: what it alone vouched for is refused from now on",
+    NoBody,
+    TrustKey,
+    permission="artifacts.trust_key.change",
+    repeat="natural",
+)
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
+    TRUST_KEY_LIST,
+    TRUST_KEY_PUT,
+    TRUST_KEY_REVOKE,
+    SHARED_TRUST_KEY_LIST,
+    SHARED_TRUST_KEY_PUT,
+    SHARED_TRUST_KEY_REVOKE,
+)
