@@ -65,6 +65,12 @@ def test_three_machines_come_up_with_their_own_names() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
+def test_other_users_of_the_host_do_not_reach_a_disk() -> None:
+    programs = "/var/lib/gpuaas/lab/labs/labtest/machines/gpu-1/root/usr/bin"
+    assert [subprocess.run(["test", "-x", programs], user=user).returncode for user in ("root", "nobody")] == [0, 1]
+
+
+@pytest.mark.usefixtures("three_machines")
 def test_a_second_up_starts_nothing() -> None:
     boots = on("gpu-1", "cat", "/proc/1/stat")
     assert "started" not in lab("up", "--nodes", "3")
