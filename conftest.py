@@ -1,7 +1,10 @@
 """How tests are shared out and told of: a file stays together, what starts machines runs one after another, first."""
 
+import os
+
 import pytest
 
+NEEDS_ROOT = "starts real machines, which needs root: sudo make test"
 TELLING: list[pytest.TerminalReporter] = []
 
 
@@ -16,6 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two tests with machines would count each other's; while they wait for machines, the others have the cores."""
     items.sort(key=lambda item: item.get_closest_marker("machines") is None)
     for item in items:
+        if os.geteuid() != 0 and item.get_closest_marker("machines"):
+            item.add_marker(pytest.mark.skip(NEEDS_ROOT))
         together = "machines" if item.get_closest_marker("machines") else item.location[0]
         item.add_marker(pytest.mark.xdist_group(together))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from gpuaas_lab.snapshot import host_snapshot
-from lab_tool import LabTool, require_root
+from lab_tool import LabTool
 
 pytestmark = pytest.mark.machines
-require_root()
 
 LAB = LabTool("labtest")
 command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
