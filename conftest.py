@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-NEEDS_ROOT = "starts real machines, which needs root: sudo make test"
 TELLING: list[pytest.TerminalReporter] = []
 
 
@@ -19,10 +18,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two tests with machines would count each other's; while they wait for machines, the others have the cores."""
     items.sort(key=lambda item: item.get_closest_marker("machines") is None)
     for item in items:
-        if os.geteuid() != 0 and item.get_closest_marker("machines"):
-            item.add_marker(pytest.mark.skip(NEEDS_ROOT))
         together = "machines" if item.get_closest_marker("machines") else item.location[0]
         item.add_marker(pytest.mark.xdist_group(together))
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skipped here and not by marks, so that the summary tells it in one line."""
+    if os.geteuid() != 0 and item.get_closest_marker("machines"):
+        pytest.skip("real machines need root: sudo make test")
 
 
 @pytest.hookimpl(trylast=True)
