@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpuaas_cli import failures, programs
-from gpuaas_cli.local import cloud, plan
+from gpuaas_cli.local import cloud, plan, report
 
 Cli = Any
 
@@ -116,6 +116,12 @@ def test_purge_after_down_deletes_the_disks_too(lab_calls: Path, tmp_path: Path)
     cloud.down(tmp_path / "home", "local", purge=True)
     told = ["check", "down --lab local", "check", "down --purge --lab local"]
     assert (lab_calls.read_text().splitlines(), folder.exists()) == (told, False)
+
+
+def test_an_interrupt_is_told_as_one() -> None:
+    with pytest.raises(failures.Failure) as ended:
+        report.captured(["sh", "-c", "kill -INT $$"])
+    assert (ended.value.code, ended.value.exit_code) == ("interrupted", 130)
 
 
 def _pid(cli: Cli) -> int:
