@@ -1,7 +1,12 @@
 # GPUaaS: every command of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
 PARTS := contract sdk platform agent apps/slurm cli lab
-BIN := .venv/bin
+# `sudo make` runs as root only what needs it, with caches of its own: the clone and the local cloud stay their owner's.
+OWNER := $(filter $(shell stat -c %U .),$(filter-out root,$(SUDO_USER)))
+AS_OWNER := $(if $(OWNER),sudo -n -H -u $(OWNER))
+BIN := $(strip $(AS_OWNER) .venv/bin)
+ROOT_CACHES := PYTHONPYCACHEPREFIX=~root/.cache/gpuaas/bytecode HYPOTHESIS_STORAGE_DIRECTORY=~root/.cache/gpuaas/hypothesis
+PYTHON := $(if $(OWNER),$(ROOT_CACHES)) .venv/bin/python
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
 TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench docs/how-to
 PYTHON_FOLDERS := conftest.py contract sdk platform agent apps cli lab tests bench docs/how-to
@@ -12,7 +17,7 @@ help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 .venv/.ready: requirements.lock tools/bootstrap.lock tools/bootstrap $(PARTS:%=%/pyproject.toml)
-	@tools/bootstrap
+	@$(AS_OWNER) tools/bootstrap
 
 up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=--help for more)
 	@$(BIN)/gpuaas up $(ARGS)
@@ -20,8 +25,8 @@ up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=-
 down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 	@$(BIN)/gpuaas down $(ARGS)
 
-test: .venv/.ready check ## check, then every test; real machines when run as root (ARGS="-n 0 -k WORD" for a few)
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --durations 15 $(ARGS)
+test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
+	@$(PYTHON) -m pytest -n 3 --dist loadgroup --durations 15 $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
@@ -37,7 +42,7 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, golden c
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
 
 bench: .venv/.ready ## measured ratios: durable POST against its floor, work on a long record, deploy against a shell script
-	@$(BIN)/python -m bench $(ARGS)
+	@$(PYTHON) -m bench $(ARGS)
 
 contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after a change on purpose
 	@$(BIN)/python -m gpuaas_contract.openapi --write contract/openapi/openapi.json

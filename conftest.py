@@ -1,5 +1,7 @@
 """How tests are shared out and told of: a file stays together, what starts machines runs one after another, first."""
 
+import os
+
 import pytest
 
 TELLING: list[pytest.TerminalReporter] = []
@@ -18,6 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         together = "machines" if item.get_closest_marker("machines") else item.location[0]
         item.add_marker(pytest.mark.xdist_group(together))
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skipped here and not by marks, so that the summary tells it in one line."""
+    if os.geteuid() != 0 and item.get_closest_marker("machines"):
+        pytest.skip("real machines need root: sudo make test")
 
 
 @pytest.hookimpl(trylast=True)

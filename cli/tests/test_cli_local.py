@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_cli import failures
-from gpuaas_cli.local import machines, plan
+from gpuaas_cli import failures, programs
+from gpuaas_cli.local import cloud, plan, report
 
 Cli = Any
 
@@ -85,13 +85,48 @@ def test_a_port_in_use_is_named_with_the_way_out(server: Any, stranger: Cli) -> 
     assert f"next: gpuaas up --port {int(port) + 1}" in ended.err
 
 
-def test_without_rights_up_says_what_works_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.fixture
+def lab_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A lab that writes down what it is told; who calls has no rights while the file `refuse` is there."""
+    calls, program = tmp_path / "calls", tmp_path / "gpuaas-lab"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n[ ! -e {tmp_path}/refuse ]\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(programs, "find", lambda name: str(program))
+    return calls
+
+
+def test_without_rights_up_says_what_works_instead(lab_calls: Path, tmp_path: Path) -> None:
+    (tmp_path / "refuse").touch()
     with pytest.raises(failures.Failure) as refused:
-        machines.require_privileges()
-    assert "Machines need root or passwordless sudo" in refused.value.message
-    assert (refused.value.fix, refused.value.exit_code) == ("gpuaas up --control-plane-only", 1)
+        cloud.up(tmp_path / "home", plan.Wish())
+    assert "Machines need root or sudo that asks for no password" in refused.value.message
+    assert "gpuaas up --control-plane-only" in refused.value.fix
+    assert lab_calls.read_text() == "check\n"
+
+
+def test_without_rights_down_stops_nothing(control_plane: Cli, lab_calls: Path, tmp_path: Path) -> None:
+    (tmp_path / "refuse").touch()
+    (control_plane.home / "local" / "machines").touch()
+    with pytest.raises(failures.Failure):
+        cloud.down(control_plane.home, "local", purge=False)
+    control_plane("whoami")
+    (control_plane.home / "local" / "machines").unlink()
+
+
+def test_purge_after_down_deletes_the_disks_too(lab_calls: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "local"
+    folder.mkdir(parents=True)
+    (folder / "machines").touch()
+    cloud.down(tmp_path / "home", "local", purge=False)
+    cloud.down(tmp_path / "home", "local", purge=True)
+    told = ["check", "down --lab local", "check", "down --purge --lab local"]
+    assert (lab_calls.read_text().splitlines(), folder.exists()) == (told, False)
+
+
+def test_an_interrupt_is_told_as_one() -> None:
+    with pytest.raises(failures.Failure) as ended:
+        report.captured(["sh", "-c", "kill -INT $$"])
+    assert (ended.value.code, ended.value.exit_code) == ("interrupted", 130)
 
 
 def _pid(cli: Cli) -> int:

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuaas_lab import apt_sources, errors, shell
+from gpuaas_lab import apt_sources, errors, plan, shell
 
 INOTIFY_INSTANCES = 4096
 LOCKS = Path("/run/gpuaas-lab")
@@ -21,10 +23,15 @@ _KEYRING_FOLDER = Path("/usr/share/keyrings")
 
 
 def require_root() -> None:
-    if os.geteuid() != 0:
+    """Go on as root: for anybody else the same command starts again through sudo, which is never left to ask."""
+    if os.geteuid() == 0:
+        return
+    if not _sudo_works():
         raise errors.HostNotUsable(
-            "gpuaas-lab makes machines, networks and mounts: it needs root", "run the same command with sudo"
+            "machines need root, and sudo is not there or asks for a password", "sudo -v, then the same command again"
         )
+    argv = plan.as_root(sys.executable, sys.argv[1:], os.environ)
+    os.execvp(argv[0], argv)  # noqa: S606 - sudo takes over terminal, signals and exit code
 
 
 def require_packages() -> None:
@@ -32,6 +39,12 @@ def require_packages() -> None:
     missing = sorted(package for command, package in _PACKAGE_OF_COMMAND.items() if shutil.which(command) is None)
     if missing:
         _install(missing)
+
+
+def make_private(folder: Path) -> None:
+    """Only root may enter: the set-uid programs below, made by whoever is root in a machine, work on the host too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def require_keyring() -> None:
@@ -87,6 +100,16 @@ def remove_tree(folder: Path) -> None:
     unmount(mounts_under(folder))
     if folder.exists():
         shell.run(["rm", "-rf", "--one-file-system", str(folder)])
+
+
+def _sudo_works() -> bool:
+    try:
+        asked = subprocess.run(
+            ["sudo", "-n", "true"], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _mounts() -> list[tuple[str, str]]:

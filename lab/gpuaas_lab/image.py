@@ -49,6 +49,7 @@ def key() -> str:
 def ensure(state: Path) -> str:
     """Build the image unless it is there; return its key."""
     name = key()
+    host.make_private(state / "images")
     if path(state, name).exists():
         return name
     with locked(state):
@@ -82,7 +83,6 @@ def _build(state: Path, name: str) -> None:
     for stale in (state / "images").glob("building-*"):
         host.remove_tree(stale)
     draft = state / "images" / f"building-{name}"
-    draft.parent.mkdir(parents=True, exist_ok=True)
     shell.say(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
     shell.run_with_progress(
         [*shell.DIES_WITH_US, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"

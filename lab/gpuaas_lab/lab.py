@@ -150,6 +150,7 @@ class Lab:
     def _save_and_start(self, record: plan.LabRecord, names: Sequence[str], agent: enrolment.Enrolment | None) -> None:
         """Save first: whatever happens next, `down` finds every machine by its record."""
         self.store.save(record)
+        host.make_private(self.store.machines)
         host.allow_many_machines()
         self._ensure_network(record)
         self._publish_packages(record)

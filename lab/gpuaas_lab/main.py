@@ -33,6 +33,16 @@ Names = Annotated[list[str], typer.Argument(help="Machine names.", metavar="NAME
 DEFAULT_STATE = Path("/var/lib/gpuaas/lab")
 
 
+@app.command()
+def check() -> None:
+    """Say whether you may make machines here: as root, or through sudo that asks for no password.
+
+    Example: gpuaas-lab check
+    """
+    host.require_root()
+    print("you may make machines here")
+
+
 @app.command("image")
 def build_image(packages: PackageList = None, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
     """Build the machine image, and an offline package repository if a list is given; once, then cached.
@@ -163,10 +173,10 @@ def console(
 
     Example: gpuaas-lab console gpu-1
     """
+    host.require_root()
     if log:
         print(Lab(state, lab).console_log(name), end="")
         return
-    host.require_root()
     if not sys.stdin.isatty():
         raise errors.UsageError("console needs a terminal", f"gpuaas-lab exec --lab {lab} {name} -- COMMAND")
     _become(Lab(state, lab).console_command(name))

@@ -3,7 +3,7 @@
 import hashlib
 import ipaddress
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ HOST_NUMBER_LAST = 250
 SECOND_OCTETS = range(83, 100)
 HOSTS_BEGIN = "# gpuaas-lab begin"
 HOSTS_END = "# gpuaas-lab end"
+SETTINGS = ("GPUAAS_LAB", "GPUAAS_LAB_STATE")
+"""Environment variables that stand for flags."""
 
 _LAB_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _MACHINE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -45,6 +47,15 @@ class LabRecord:
     @property
     def gateway(self) -> str:
         return str(ipaddress.IPv4Network(self.subnet)[1])
+
+
+def as_root(python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """This program again, through sudo, which passes on no settings.
+
+    Root imports nothing from the working folder and leaves no bytecode that the owner of the source cannot delete.
+    """
+    settings = [f"{name}={environment[name]}" for name in SETTINGS if name in environment]
+    return ["sudo", "-n", "env", *settings, python, "-I", "-B", "-m", "gpuaas_lab.main", *arguments]
 
 
 def check_lab_name(name: str) -> str:

@@ -25,12 +25,15 @@ class Store:
         """What the machines see as /srv/packages."""
         return self.folder / "packages"
 
+    @property
+    def machines(self) -> Path:
+        return self.folder / "machines"
+
     def machine_folder(self, name: str) -> Path:
-        return self.folder / "machines" / name
+        return self.machines / name
 
     def machine_folders(self) -> list[str]:
-        folder = self.folder / "machines"
-        return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        return sorted(entry.name for entry in self.machines.iterdir()) if self.machines.is_dir() else []
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -54,7 +57,7 @@ class Store:
         self.empty_trash()
         if folder.exists():
             host.unmount(host.mounts_under(folder))
-            self._trash.mkdir(parents=True)
+            host.make_private(self._trash)
             folder.rename(self._trash / folder.name)
             self.empty_trash()
 

@@ -1,21 +1,13 @@
 """The command `gpuaas-lab` as tests use it: one lab of their own, in the state folder all labs of the host share."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 from gpuaas_lab.snapshot import host_snapshot
-
-
-def require_root() -> None:
-    """Called while a test module is read, so that all its tests are skipped with one line."""
-    if os.geteuid() != 0:
-        pytest.skip("starting machines needs root", allow_module_level=True)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from gpuaas_lab import cgroup, host, plan
 from gpuaas_lab.snapshot import host_snapshot
-from lab_tool import LabTool, require_root
+from lab_tool import LabTool
 
 pytestmark = pytest.mark.machines
-require_root()
 
 LAB = LabTool("labends")
 MACHINES = ["gpu-1", "gpu-2", "gpu-3"]

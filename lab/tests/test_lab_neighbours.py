@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from gpuaas_lab import plan
 from gpuaas_lab.snapshot import host_snapshot
-from lab_tool import LabTool, require_root
+from lab_tool import LabTool
 
 pytestmark = pytest.mark.machines
-require_root()
 
 LEFT, RIGHT = LabTool("lableft"), LabTool("labright")
 

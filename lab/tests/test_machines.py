@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from gpuaas_lab.snapshot import host_snapshot
-from lab_tool import LabTool, require_root
+from lab_tool import LabTool
 
 pytestmark = pytest.mark.machines
-require_root()
 
 LAB = LabTool("labtest")
 command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
@@ -62,6 +61,12 @@ def test_three_machines_come_up_with_their_own_names() -> None:
     names = ["gpu-1", "gpu-2", "gpu-3"]
     assert states() == dict.fromkeys(names, "running")
     assert [on(name, "hostname").strip() for name in names] == names
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_other_users_of_the_host_do_not_reach_a_disk() -> None:
+    programs = "/var/lib/gpuaas/lab/labs/labtest/machines/gpu-1/root/usr/bin"
+    assert [subprocess.run(["test", "-x", programs], user=user).returncode for user in ("root", "nobody")] == [0, 1]
 
 
 @pytest.mark.usefixtures("three_machines")

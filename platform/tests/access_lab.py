@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 
 import asyncssh
 import httpx
-import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
@@ -26,10 +24,6 @@ from gpuaas_platform.access.service import _sign
 from gpuaas_platform.kit.settings import Settings
 from server_process import APP, Cloud, ServerProcess
 
-NEEDS_MACHINES = [
-    pytest.mark.machines,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starting machines needs root"),
-]
 LAB = "access"
 BIN = Path(sys.executable).parent
 READY_S = 60.0

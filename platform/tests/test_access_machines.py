@@ -10,12 +10,12 @@ from pathlib import Path
 import access_lab
 import asyncssh
 import pytest
-from access_lab import NEEDS_MACHINES, Entrance, Held, Machines, certificate_by, enter, lab
+from access_lab import Entrance, Held, Machines, certificate_by, enter, lab
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import access, capacity, catalog, identity
 from server_process import Cloud
 
-pytestmark = NEEDS_MACHINES
+pytestmark = pytest.mark.machines
 ENDS_WITHIN_S = 5
 
 

@@ -1,6 +1,5 @@
 """`SshMachine` against OpenSSH's own server on a machine of the lab, as root and as somebody who needs sudo."""
 
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -11,10 +10,7 @@ import msgspec
 import pytest
 from gpuaas_sdk.machine import MachineTarget, MachineUnreachable, SshMachine, connect
 
-pytestmark = [
-    pytest.mark.machines,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starting machines needs root"),
-]
+pytestmark = pytest.mark.machines
 NOBODY_FOLLOWS = "for _ in $(seq 100); do pgrep -x tail >/dev/null || exit 0; sleep 0.1; done; exit 1"
 SET_UP = """
 useradd --create-home --shell /bin/bash ops

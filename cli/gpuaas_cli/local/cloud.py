@@ -66,7 +66,8 @@ async def _up(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Re
     where.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if wish.control_plane_only:
         return await _control_plane(home_folder, where, wish, report)
-    lab = machines.Lab(report, wish.lab, machines.require_privileges())
+    lab = machines.Lab(report, wish.lab)
+    lab.require_rights()
     manifest = apps.write_files(where, wish.app)
     with report.step("building the machine image (minutes the first time)", "image ready"):
         lab.build_image(where.packages(wish.app))
@@ -180,14 +181,15 @@ async def _allocations(session: Session, wish: plan.Wish) -> list[Allocation]:
 
 
 def _down(home_folder: Path, where: plan.Places, lab_name: str, report: Report, *, purge: bool) -> None:
+    lab = machines.Lab(report, lab_name) if _marker(where).exists() else None
+    if lab:
+        lab.require_rights()
     for file in sorted(where.folder.glob("*/controller.pid")):
         _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller", report)
     _stop(processes.Process(where.folder, "server"), "server", report)
-    if _marker(where).exists():
-        lab = machines.Lab(report, lab_name, machines.require_privileges())
+    if lab:
         with report.step("stopping the machines", "machines stopped" + (" and deleted" if purge else "")):
             lab.down(purge=purge)
-        _marker(where).unlink()
     if purge:
         shutil.rmtree(where.folder, ignore_errors=not where.folder.exists())
         home.forget_context(home_folder, lab_name)
@@ -208,5 +210,5 @@ def _stop(process: processes.Process, what: str, report: Report) -> None:
 
 
 def _marker(where: plan.Places) -> Path:
-    """Machines were made here, so `down` needs the rights to stop them."""
+    """Machines were made here, so `down` needs the rights to stop them, and later to delete their disks."""
     return where.folder / "machines"

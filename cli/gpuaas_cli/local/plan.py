@@ -68,13 +68,6 @@ def places(home: Path, lab: str) -> Places:
     return Places(home / lab)
 
 
-Privileges = Literal["root", "sudo", "none"]
-
-
-def lab_prefix(privileges: Privileges) -> list[str]:
-    return ["sudo", "-n"] if privileges == "sudo" else []
-
-
 def server_command(program: str, where: Places, wish: Wish, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
     found = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{wish.port}"]

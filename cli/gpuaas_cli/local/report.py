@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from gpuaas_cli import failures, output
 
 _CLEAR = "\r\x1b[K"
+_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
+"""Ctrl-C, as its parent sees it, and as sudo tells it."""
 
 
 class Report:
@@ -75,6 +78,9 @@ def captured(command: Sequence[str]) -> str:
 def _program_failed(command: Sequence[str], exit_code: int, lines: Sequence[str]) -> failures.Failure:
     # Names of files stay, values that follow flags may be long: the first words tell which program it was.
     what = " ".join(os.path.basename(word) for word in command[:3] if not word.startswith("-"))
+    if exit_code in _INTERRUPTED:
+        fix = "The same command again goes on where this ended."
+        return failures.Failure(f"{what} was interrupted", fix=fix, code="interrupted", exit_code=failures.DETACHED)
     said = output.clean(lines[-1]) if lines else "it said nothing"
     return failures.Failure(f"{what} ended with {exit_code}: {said}", fix=" ".join(command), code="program_failed")
 
