@@ -30,7 +30,7 @@ async def test_who_am_i_says_when_the_session_ends(world: World) -> None:
 async def test_a_person_without_a_password_cannot_sign_in_until_one_is_set(world: World) -> None:
     made = await world.call(users.USER_CREATE, {"name": "ada"})
     assert not made.has_password
-    for password in ("", PASSWORD):
+    for password in ("", PASSWORD, "nobody has this password"):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("ada", password)
     shown = await world.call(users.USER_SET_PASSWORD, {"password": PASSWORD}, user_id=made.user_id)
