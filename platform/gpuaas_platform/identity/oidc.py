@@ -92,5 +92,5 @@ async def _refuse(call: Call, message: str, cause: Exception | None = None) -> N
         details = {"reason": message}
         await record.audit(tx, call.origin, "auth.oidc.exchange", "oidc", result="failure", details=details)
 
-    await call.site.database.write(use_case)
+    await call.site.refusals.write(use_case)
     raise errors.SignInRefused(message) from cause

@@ -144,7 +144,7 @@ async def _refuse(call: Call, name: str) -> NoReturn:
     async def use_case(tx: db.Tx) -> None:
         await record.audit(tx, call.origin, "auth.login", name[:_NAME_KEPT_MAX], result="failure")
 
-    await call.site.database.write(use_case)
+    await call.site.refusals.write(use_case)
     raise errors.CredentialsInvalid
 
 
