@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "identity.project_binding.list": ("binding list",),
     "identity.project_binding.delete": ("binding revoke",),
     "identity.break_glass.create": ("break-glass",),
+    "identity.break_glass.end": ("break-glass",),
     "policy.global.get": ("policy show",),
     "policy.global.set": ("policy set",),
     "policy.org.get": ("policy show",),

@@ -101,6 +101,15 @@ def test_glass_is_broken_with_a_reason_and_never_by_accident(cli: Cli) -> None:
     assert words[3] in cli("binding", "list").out
 
 
+def test_whoever_broke_the_glass_ends_it_by_the_projects_name(cli: Cli) -> None:
+    cli("break-glass", "research", "--reason", "ticket 4711: the head node hangs", "--yes")
+    cli("break-glass", "research", "--end", "--dry-run")
+    ended = cli("break-glass", "research", "--end")
+    assert "its organisation is told" in ended.err
+    assert "break_glass" not in cli("binding", "list").out
+    assert "You have no temporary access to research" in cli("break-glass", "research", "--end", expect=4).err
+
+
 def test_a_person_types_the_name_of_what_they_are_about_to_hit(cli: Cli) -> None:
     ended = _typed(cli, ["break-glass", "research", "--reason", "ticket 4711: nobody answers"], "acme\n")
     assert "That is another name; nothing was changed" in ended

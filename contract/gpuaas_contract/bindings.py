@@ -145,6 +145,15 @@ BREAK_GLASS_CREATE = Endpoint(
     response=RoleBinding,
     status=201,
 )
+BREAK_GLASS_END = Endpoint(
+    "identity.break_glass.end",
+    "DELETE",
+    "/api/v1/admin/break-glass/{binding_id}",
+    "End temporary access to a project before its time; its organisation is told",
+    permission="identity.break_glass.end",
+    request=NoBody,
+    response=RoleBinding,
+)
 ENDPOINTS = (
     PLATFORM_BINDING_CREATE,
     PLATFORM_BINDING_LIST,
@@ -156,4 +165,5 @@ ENDPOINTS = (
     PROJECT_BINDING_LIST,
     PROJECT_BINDING_DELETE,
     BREAK_GLASS_CREATE,
+    BREAK_GLASS_END,
 )

@@ -295,6 +295,14 @@ class BreakGlassGranted(Wire):
     expires_at: datetime.datetime
 
 
+class BreakGlassEnded(Wire):
+    binding_id: str
+    user_id: str
+    """Who had the access."""
+    ended_by: str
+    """That person, another admin of the platform, or an admin of the project."""
+
+
 class OverlayChanged(Wire):
     """A layer of policy narrows something else than before."""
 
@@ -432,6 +440,7 @@ _CATALOGUE = (
     EventType(
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
+    EventType("identity.break_glass.ended", "temporary access was ended before its time", BreakGlassEnded),
     EventType("policy.overlay.changed", "what a layer allows has changed", OverlayChanged),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

@@ -19,6 +19,7 @@ KEYS: dict[str, str] = {
     "identity.binding.change": "give and take roles, none beyond one's own",
     "identity.operator.appoint": "make somebody else a platform operator",
     "identity.break_glass.create": "take temporary, audited access to a project",
+    "identity.break_glass.end": "end temporary access to a project before its time",
     "identity.service_account.create": "create a service account",
     "identity.service_account.read": "see service accounts",
     "identity.service_account.change": "disable and enable a service account",
@@ -243,7 +244,8 @@ _RULES = """
 - `service_account` is the role of every service account in its own project. `break_glass` comes from
   `POST /api/v1/admin/break-glass`: at one project, for an hour at the most, with a reason on the organisation's audit
   trail, and without anything that would outlive it. It also holds the keys that apps gave to admins of the project;
-  each audit row of what is done with it carries the reason.
+  each audit row of what is done with it carries the reason. Whoever took it ends it when the work is done; so can the
+  project's own admins.
 - The last `platform_admin`, and the last `tenant_admin` of an organisation, cannot be taken away.
 - What is taken away, disabled or expired counts from the next call on.
 """

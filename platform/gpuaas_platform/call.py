@@ -30,6 +30,8 @@ class Site:
 
     settings: Settings
     database: db.Database
+    refusals: db.Database
+    """The same store. A dry run gets a `database` that keeps nothing; what is refused then is still on the record."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.Clock

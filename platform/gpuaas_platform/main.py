@@ -207,7 +207,8 @@ async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     if await identity_store.user_by_name(site.database.reader, "admin") is not None:
         return
     password = ids.new_secret("admin")
-    await identity.set_password(site, system_origin(clock.utc_now()), "admin", password, "platform_admin")
+    if not await identity.make_first_admin(site, system_origin(clock.utc_now()), "admin", password):
+        return
     engine = "PostgreSQL" if site.settings.database_url else "SQLite"
     sys.stderr.write(
         f"First start: a GPU cloud of your own at {listen.url} ({engine}; data in {site.settings.data_dir}).\n"

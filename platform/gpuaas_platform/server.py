@@ -127,6 +127,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
         yield Site(
             settings=settings,
             database=database,
+            refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=now,

@@ -248,6 +248,8 @@ def _request(
     for level in ("org", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]
+    if endpoint.name == "identity.break_glass.end":
+        params["binding_id"] = params["break_glass_binding_id"]
     if endpoint.name == "access.credential.open":
         params["delivery_id"] = params["credential_delivery_id"]
     if endpoint.name.startswith("artifacts.shared_"):
@@ -442,6 +444,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     bound_org = await world.call(bindings.ORG_BINDING_CREATE, role, org_id=org_id)
     bound_above = await world.call(bindings.PLATFORM_BINDING_CREATE, {**role, "role": "platform_ops"})
     bound = await world.call(bindings.PROJECT_BINDING_CREATE, {**role, "role": "viewer"})
+    glass = await world.call(bindings.BREAK_GLASS_CREATE, {"project_id": project_id, "reason": "testing the glass"})
     world.project_id = at_home
     params = {
         "org_id": org_id,
@@ -464,6 +467,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "binding_id": bound.binding_id,
         "org_binding_id": bound_org.binding_id,
         "platform_binding_id": bound_above.binding_id,
+        "break_glass_binding_id": glass.binding_id,
         "user_id": person.user_id,
         "session_id": "ses_" + "0" * 26,
         "ssh_key_id": ssh_key.ssh_key_id,

@@ -42,7 +42,10 @@ from scripted_controller import CLUSTERED, Cluster, Controller, publish_version,
 NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
 """Where the row is called by what happened rather than by the endpoint."""
-TOLD_TWICE = {"identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"]}
+TOLD_TWICE = {
+    "identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"],
+    "identity.break_glass.end": ["identity.break_glass.end", "identity.break_glass.ended"],
+}
 """The platform's own chain has the act; the tenant's chain tells the tenant."""
 
 AUDITED = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.mutates and endpoint.audited}
@@ -150,7 +153,8 @@ async def _people(world: World, org_id: str) -> None:
         bound = await world.call(create, {"user_id": ada.user_id, "role": role}, org_id=org_id)
         await world.call(delete, org_id=org_id, binding_id=bound.binding_id)
     glass = {"project_id": world.project_id, "reason": "the disk of the head is full"}
-    await world.call(bindings.BREAK_GLASS_CREATE, glass)
+    taken = await world.call(bindings.BREAK_GLASS_CREATE, glass)
+    await world.call(bindings.BREAK_GLASS_END, binding_id=taken.binding_id)
     other = await world.sign_in("ada")
     change = {"present_password": PASSWORD, "new_password": PASSWORD + "!"}
     mine = (await world.call(sessions.SESSION_LIST, token=ada.token)).items

@@ -1,9 +1,9 @@
-"""Temporary access to a project: with a reason, seen by those it concerns, over by itself."""
+"""Temporary access to a project: with a reason, seen by those it concerns, over by itself or before."""
 
 from typing import Any
 
 import pytest
-from gpuaas_contract import actions, audit, bindings, capacity, events, identity, policy, registry, users
+from gpuaas_contract import actions, audit, bindings, capacity, errors, events, identity, policy, registry, users
 from platform_world import Person, World
 from scripted_controller import Cluster
 
@@ -65,12 +65,62 @@ async def test_whoever_follows_the_project_is_told(world: World, admin: Person) 
     assert told[0].payload["reason"] == REASON
 
 
+async def _end(world: World, person: Person, binding_id: str) -> bindings.RoleBinding:
+    headers = {"X-Correlation-ID": "bg-2"}
+    return await world.call(bindings.BREAK_GLASS_END, token=person.token, binding_id=binding_id, headers=headers)
+
+
+async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Person) -> None:
+    given = await _break(world, admin)
+    assert await _end(world, admin, given.binding_id) == given
+    assert await _status(world, admin) == 403
+    assert (await world.call(bindings.PROJECT_BINDING_LIST)).items == []
+    with pytest.raises(errors.NotFound, match="over already"):
+        await _end(world, admin, given.binding_id)
+
+
+async def test_those_it_concerned_are_told_of_the_end(world: World, admin: Person) -> None:
+    given = await _break(world, admin)
+    await _end(world, admin, given.binding_id)
+    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert told.type == "identity.break_glass.ended"
+    assert told.payload == {"binding_id": given.binding_id, "user_id": admin.user_id, "ended_by": admin.user_id}
+    [row] = (await world.call(audit.AUDIT_LIST, query={"correlation_id": "bg-2"})).items
+    assert (row.action, row.target, row.actor_id) == ("identity.break_glass.ended", given.binding_id, admin.user_id)
+    assert row.details == {"reason": REASON, "user_id": admin.user_id}
+
+
+async def test_another_admin_of_the_platform_can_end_it_and_nobody_below(world: World, admin: Person) -> None:
+    given = await _break(world, admin)
+    org = (await world.call(identity.ORG_LIST)).items[0]
+    for name, role, scope, status in (
+        ("ops", "platform_ops", "platform", 403),
+        ("tenant", "tenant_admin", org.org_id, 404),
+    ):
+        person = await world.person(name, role, scope)
+        answer = await world.send(bindings.BREAK_GLASS_END, token=person.token, binding_id=given.binding_id)
+        assert answer.status_code == status
+    colleague = await world.person("colleague", "platform_admin", "platform")
+    await _end(world, colleague, given.binding_id)
+    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert (told.payload["user_id"], told.payload["ended_by"]) == (admin.user_id, colleague.user_id)
+
+
+async def test_no_other_role_is_taken_away_on_this_way(world: World, admin: Person) -> None:
+    body = {"user_id": admin.user_id, "role": "viewer"}
+    lasting = await world.call(bindings.PROJECT_BINDING_CREATE, body)
+    with pytest.raises(errors.NotFound):
+        await _end(world, admin, lasting.binding_id)
+
+
 async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) -> None:
     await _break(world, admin)
     [shown] = (await world.call(bindings.PROJECT_BINDING_LIST)).items
     assert (shown.role, shown.user_name, shown.reason) == ("break_glass", admin.name, REASON)
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=shown.binding_id)
     assert await _status(world, admin) == 403
+    told = (await world.call(events.EVENT_LIST)).items
+    assert [event.type for event in told] == ["identity.break_glass.granted", "identity.break_glass.ended"]
 
 
 async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:

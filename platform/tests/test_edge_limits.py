@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gpuaas_contract import catalog, errors, identity, instances, operations, policy
+from gpuaas_contract import audit, catalog, errors, identity, instances, operations, policy
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import etag, http, limits, reconcile
@@ -161,6 +161,15 @@ async def test_a_dry_run_of_a_sign_in_gives_a_token_that_opens_nothing(world: Wo
     answer = await world.send(identity.LOGIN, body, query={"dry_run": "true"})
     assert answer.status_code == 200
     assert (await world.send(identity.ME, token=answer.json()["access_token"])).status_code == 401
+
+
+async def test_a_sign_in_that_is_refused_is_on_the_record_even_if_it_was_a_dry_run(world: World) -> None:
+    body = identity.Login(name="admin", password="a wrong password")
+    assert (await world.send(identity.LOGIN, body, query={"dry_run": "true"})).status_code == 401
+    key = identity.ServiceAccountLogin(key_id="key_x", client_secret="wrong")
+    assert (await world.send(identity.SERVICE_ACCOUNT_TOKEN, key, query={"dry_run": "true"})).status_code == 401
+    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"result": "failure"})).items
+    assert [(row.action, row.target) for row in rows] == [("auth.login", "admin"), ("auth.login", "key_x")]
 
 
 async def test_answers_and_tokens_are_forgotten_in_batches_when_they_are_old(

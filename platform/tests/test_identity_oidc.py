@@ -1,6 +1,8 @@
 """Sign-in through an identity provider, against a real one on loopback."""
 
+import asyncio
 import datetime
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -106,6 +108,15 @@ async def test_the_state_is_kept_as_a_digest_only(world: World) -> None:
     assert [row[0] for row in rows] == [ids.digest(start.state)]
 
 
+async def test_sign_ins_that_nobody_ended_are_forgotten_when_others_begin(world: World) -> None:
+    for _ in range(3):
+        await world.call(sessions.OIDC_AUTHORIZE, token="")
+    world.clock.forward(601)
+    start = await world.call(sessions.OIDC_AUTHORIZE, token="")
+    rows = await world.site.database.reader.all("SELECT state_digest FROM oidc_sign_ins")
+    assert [row[0] for row in rows] == [ids.digest(start.state)]
+
+
 async def test_a_wrong_state_is_refused_and_told_to_the_audit_trail(world: World) -> None:
     back = await begin(world, oidc_provider.fresh_subject())
     answer = await world.send(sessions.OIDC_EXCHANGE, {**back, "state": "made-up"}, token="")
@@ -177,6 +188,23 @@ async def test_without_a_provider_the_answer_says_so(world: World) -> None:
     ):
         assert (answer.status_code, answer.json()["code"]) == (409, "oidc_not_configured")
         assert "--oidc-issuer" in answer.json()["fix"]
+
+
+async def test_a_provider_that_refuses_in_another_form_than_providers_do_is_unavailable() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        status, said = ("400 Bad Request", ["no"]) if asked == "/token" else ("200 OK", metadata)
+        content = json.dumps(said)
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        endpoints = {"authorization_endpoint": "/authorize", "token_endpoint": "/token", "jwks_uri": "/keys"}
+        metadata = {"issuer": url, **{name: url + path for name, path in endpoints.items()}}
+        provider = openid.Provider(url, "gpuaas", "", CALLBACK)
+        with pytest.raises(openid.Unreachable, match="/token answered 400"):
+            await provider.finish("code", "verifier", "nonce", datetime.datetime.now(datetime.UTC))
 
 
 async def test_a_provider_that_is_away_is_unavailable_not_a_failure_of_ours(world: World) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from gpuaas_contract import errors, identity, sessions, users
-from gpuaas_platform.call import system_origin
+from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.identity import passwords
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.kit import ids
 from platform_world import PASSWORD, World
@@ -30,7 +31,7 @@ async def test_who_am_i_says_when_the_session_ends(world: World) -> None:
 async def test_a_person_without_a_password_cannot_sign_in_until_one_is_set(world: World) -> None:
     made = await world.call(users.USER_CREATE, {"name": "ada"})
     assert not made.has_password
-    for password in ("", PASSWORD):
+    for password in ("", PASSWORD, "nobody has this password"):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("ada", password)
     shown = await world.call(users.USER_SET_PASSWORD, {"password": PASSWORD}, user_id=made.user_id)
@@ -110,6 +111,16 @@ async def test_the_last_platform_admin_cannot_be_disabled(world: World) -> None:
         await world.call(users.USER_DISABLE, user_id=me.actor_id)
     await world.person("second", "platform_admin", "platform")
     assert (await world.call(users.USER_DISABLE, user_id=me.actor_id)).state == "disabled"
+
+
+async def test_of_processes_that_start_at_once_one_makes_the_first_admin(site: Site) -> None:
+    origin = system_origin(site.clock())
+    made = await asyncio.gather(
+        *(identity_service.make_first_admin(site, origin, "admin", password) for password in (PASSWORD, OTHER))
+    )
+    assert sorted(made) == [False, True]
+    [row] = await site.database.reader.all("SELECT password_hash FROM users WHERE name = 'admin'")
+    assert passwords.hasher.verify(row[0], PASSWORD if made[0] else OTHER)
 
 
 async def test_whoever_owns_the_data_folder_recovers_a_disabled_admin(world: World) -> None:

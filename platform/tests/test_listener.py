@@ -98,15 +98,26 @@ async def test_a_body_nobody_reads_does_not_confuse_the_next_request(connection:
     assert (first[0], second[2]) == (b"HTTP/1.1 401 Unauthorized", b"ok\n")
 
 
+async def test_a_body_that_never_comes_is_not_waited_for_without_end(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "BODY_S_MAX", 0.05)
+    for begun in (b"", b'{"name": '):
+        asked = b"POST /api/v1/auth/login HTTP/1.1\r\nContent-Length: 50\r\n\r\n" + begun
+        [(status, _, body)] = await connection.answers(asked)
+        assert (status, b"The body was not whole" in body) == (b"HTTP/1.1 400 Bad Request", True)
+        connection.writer.write(b" " * (50 - len(begun)))
+
+
 @pytest.mark.parametrize("forged", [b"one\r\nx-forged: two", b"one\nx-forged: two", b"one\r\n"])
 async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire(forged: bytes) -> None:
     """No header of ours has one; should that ever change, the caller gets a 500 instead of a forged answer."""
 
     async def application(scope: exchange.Message, _: exchange.Receive, send: exchange.Send) -> None:
         headers = [(b"content-length", b"0"), (b"x-name", forged)]
-        send_whole = listener.take_send_whole(scope)
-        assert send_whole is not None
-        assert not send_whole(200, headers, b"")
+        link = listener.take_link(scope)
+        assert link is not None
+        assert not link.send_whole(200, headers, b"")
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     config = uvicorn.Config(application, log_config=None, lifespan="off", http=listener.Protocol)
@@ -129,9 +140,24 @@ def _config(application: Any, keep_alive_s: int) -> uvicorn.Config:
     )
 
 
+def _ring_at_once(protocol: listener.Protocol) -> None:
+    """As if all the time a connection may be idle were over."""
+    protocol.timeout_keep_alive = 0
+    protocol.timeout_keep_alive_handler()
+
+
 async def test_a_connection_is_closed_when_nothing_more_is_asked() -> None:
-    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=0)) as (connection, _):
+    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=3600)) as (connection, protocol):
         assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
+        _ring_at_once(protocol)
+        assert await connection.reader.read() == b""
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
+async def test_a_connection_on_which_no_whole_request_comes_is_closed(begun: bytes) -> None:
+    async with asyncio.timeout(DEADLINE_S), _connected(_config(_ok, keep_alive_s=3600)) as (connection, protocol):
+        protocol.data_received(begun)
+        _ring_at_once(protocol)
         assert await connection.reader.read() == b""
 
 
@@ -148,10 +174,10 @@ async def test_a_timer_that_rings_soon_after_an_answer_leaves_the_connection_ope
 
 async def test_a_timer_that_rings_while_a_request_is_answered_does_not_end_it() -> None:
     async def application(scope: exchange.Message, receive: exchange.Receive, send: exchange.Send) -> None:
-        protocol.timeout_keep_alive_handler()
+        _ring_at_once(protocol)
         await _ok(scope, receive, send)
 
-    config = _config(application, keep_alive_s=0)
+    config = _config(application, keep_alive_s=3600)
     async with asyncio.timeout(DEADLINE_S), _connected(config) as (connection, protocol):
         assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
 

@@ -41,8 +41,8 @@ class Exchange:
     """Nothing of a request is parsed twice: headers once here, the rest by whoever needs it first."""
 
     __slots__ = (
+        "_link",
         "_scope",
-        "_send_whole",
         "caller",
         "correlation_id",
         "headers",
@@ -63,7 +63,7 @@ class Exchange:
         self.now = now
         self.started_s = time.perf_counter()
         self._scope, self.receive = scope, receive
-        self._send_whole = listener.take_send_whole(scope)
+        self._link = listener.take_link(scope)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -92,31 +92,30 @@ class Exchange:
         length = self.headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > decoding.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
-        message = await self.receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            body += await self._rest_of_body(decoding.BODY_MAX_BYTES - len(body))
-        if message["type"] == "http.disconnect":
-            raise errors.InvalidRequest("The body ended before it was whole.")
+        if self._link is not None and self._link.body_is_here():
+            # Nearly always: no clock is needed where nothing is waited for.
+            body: bytes = (await self.receive()).get("body", b"")
+        else:
+            body = await self._body_to_come()
         if body:
             decoding.check_content_type(self.header(b"content-type"))
         return body
 
-    async def _rest_of_body(self, bytes_max: int) -> bytes:
-        rest, more = bytearray(), True
+    async def _body_to_come(self) -> bytes:
+        body, more = bytearray(), True
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 while more:
                     message = await self.receive()
-                    rest += message.get("body", b"")
+                    if message["type"] == "http.disconnect":
+                        raise errors.InvalidRequest("The body ended before it was whole.")
+                    body += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(rest) > bytes_max:
+                    if len(body) > decoding.BODY_MAX_BYTES:
                         raise errors.BodyTooLarge
         except TimeoutError as error:
             raise errors.InvalidRequest(f"The body was not whole after {BODY_S_MAX:g} s.") from error
-        if message["type"] == "http.disconnect":
-            raise errors.InvalidRequest("The body ended before it was whole.")
-        return bytes(rest)
+        return bytes(body)
 
     async def is_gone(self) -> bool:
         return await Request(self._scope, self.receive).is_disconnected()
@@ -127,7 +126,7 @@ class Exchange:
     def send_whole(self, answer: Answer) -> bool:
         """Whether the server took it; else `send` is the way."""
         content = answer.content if self.method != "HEAD" else b""
-        return self._send_whole is not None and self._send_whole(answer.status, self._headers(answer), content)
+        return self._link is not None and self._link.send_whole(answer.status, self._headers(answer), content)
 
     async def send(self, send: Send, answer: Answer) -> None:
         await send(self.response_start(answer))

@@ -1,18 +1,15 @@
 """The HTTP/1.1 protocol of the listeners: uvicorn's, which also takes an answer whole and has one timer per connection.
 
 ASGI has an answer sent in two messages, and each goes to the kernel by itself. Nearly all of ours are short and known
-whole: they go out in one piece, through a function that `exchange` finds in the scope.
+whole: they go out in one piece, through a `Link` that `exchange` finds in the scope.
 """
 
-import functools
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-SendWhole = Callable[[int, Sequence[tuple[bytes, bytes]], bytes], bool]
-"""Takes status, headers and body; False when nothing was sent and the two messages are the way."""
-_SEND_WHOLE = "gpuaas.send_whole"
+_LINK = "gpuaas.link"
 
 
 class Protocol(HttpToolsProtocol):
@@ -20,7 +17,11 @@ class Protocol(HttpToolsProtocol):
     timer of a connection goes on, and when it rings looks how long nothing was asked."""
 
     _idle_since_s: float | None = None
-    """None while a request is being answered, and before the first."""
+    """None while a request is being answered. One whose head is not whole yet was not asked."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._be_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -35,9 +36,7 @@ class Protocol(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
-        self._idle_since_s = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._ring_after(self.timeout_keep_alive)
+        self._be_idle()
 
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
@@ -49,37 +48,55 @@ class Protocol(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
+    def _be_idle(self) -> None:
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._ring_after(self.timeout_keep_alive)
+
     def _ring_after(self, wait_s: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
     def _unset_keepalive_if_required(self) -> None:
-        """uvicorn calls it when something arrives and when the connection is gone."""
-        self._idle_since_s = None
+        """uvicorn calls it when some bytes arrive, which need not be a request."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._idle_since_s = None
         scope: Any = cycle.scope
-        scope[_SEND_WHOLE] = functools.partial(_send_whole, cycle)
+        scope[_LINK] = Link(cycle)
         super()._start_asgi_task(cycle, app)
 
 
-def take_send_whole(scope: MutableMapping[str, Any]) -> SendWhole | None:
+class Link:
+    """What an exchange can ask its connection beside ASGI's messages."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def body_is_here(self) -> bool:
+        """Whether the whole body came already, so that nobody waits for it."""
+        return not self._cycle.more_body
+
+    def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], content: bytes) -> bool:
+        """As uvicorn does it, where nothing is special: nobody left, is slow to read or wants the connection closed.
+
+        False when nothing was sent and the two messages are the way."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        headers = [*cycle.default_headers, *headers]
+        lines = b"\r\n".join(map(b": ".join, headers))
+        if lines.count(b"\r") != len(headers) - 1 or lines.count(b"\n") != len(headers) - 1:
+            return False  # a header with a line break in it; uvicorn says so
+        cycle.response_started = cycle.response_complete = True
+        cycle.transport.write(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], lines, content))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+
+def take_link(scope: MutableMapping[str, Any]) -> Link | None:
     """Out of the scope, so that the scope and what serves it do not hold each other. None on other servers."""
-    send_whole: SendWhole | None = scope.pop(_SEND_WHOLE, None)
-    return send_whole
-
-
-def _send_whole(
-    cycle: RequestResponseCycle, status: int, headers: Sequence[tuple[bytes, bytes]], content: bytes
-) -> bool:
-    """As uvicorn does it, where nothing is special: nobody left, is slow to read or wants the connection closed."""
-    if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
-        return False
-    headers = [*cycle.default_headers, *headers]
-    lines = b"\r\n".join(map(b": ".join, headers))
-    if lines.count(b"\r") != len(headers) - 1 or lines.count(b"\n") != len(headers) - 1:
-        return False  # a header with a line break in it; uvicorn says so
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], lines, content))
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
+    link: Link | None = scope.pop(_LINK, None)
+    return link

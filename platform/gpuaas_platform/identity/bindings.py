@@ -1,17 +1,14 @@
-"""Give and take roles at the platform, an organisation or a project; take temporary access in an emergency."""
+"""Give and take roles at the platform, an organisation or a project. `break_glass` has the temporary ones."""
 
-import datetime
 from dataclasses import dataclass
 
 from gpuaas_contract import errors
-from gpuaas_contract.bindings import REASON_LENGTH_MIN, BindRole, BreakGlass, RoleBinding
-from gpuaas_contract.event_types import BreakGlassGranted
+from gpuaas_contract.bindings import BindRole, RoleBinding
 from gpuaas_contract.permissions import BREAK_GLASS, GRANTABLE
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import rules, store
+from gpuaas_platform.identity import break_glass, rules, store
 from gpuaas_platform.kit import db
-from gpuaas_platform.record import service as record
 
 
 @dataclass(frozen=True)
@@ -61,38 +58,10 @@ async def delete(tx: db.Tx, call: Call, binding_id: str) -> RoleBinding:
     ):
         raise errors.Conflict(f"This is the last {binding.role} here.", fix="Give somebody else the role first.")
     await store.unbind(tx, binding_id)
+    if binding.role == BREAK_GLASS:
+        await break_glass.tell_ended(tx, call, call.in_project(), binding)
     call.details.update(user_id=binding.user_id, role=binding.role)
     return binding
-
-
-async def break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
-    """Temporary, for one project, and seen by those it concerns: on their audit trail and among their events."""
-    project = await store.PROJECTS.get(tx, body.project_id)
-    if project is None:
-        raise errors.NotFound("There is no such project.")
-    if len(body.reason.strip()) < REASON_LENGTH_MIN:
-        raise errors.ValidationFailed(
-            f"A reason has {REASON_LENGTH_MIN} characters at least.", details={"field": "reason"}
-        )
-    user_id = call.caller.actor_id
-    expires_at = call.now + datetime.timedelta(minutes=body.minutes)
-    binding_id = await store.bind(
-        tx,
-        user_id,
-        BREAK_GLASS,
-        project.project_id,
-        created_by=user_id,
-        now=call.now,
-        expires_at=expires_at,
-        reason=body.reason,
-    )
-    told = BreakGlassGranted(binding_id=binding_id, user_id=user_id, reason=body.reason, expires_at=expires_at)
-    where = {"org_id": project.org_id, "project_id": project.project_id}
-    await record.emit(tx, call.origin, "identity.break_glass.granted", told, **where)
-    details = {"reason": body.reason, "expires_at": expires_at.isoformat()}
-    await record.audit(tx, call.origin, "identity.break_glass.granted", binding_id, details=details, **where)
-    call.details.update(details, project_id=project.project_id)
-    return await _get(tx, call, binding_id, project.project_id)
 
 
 async def _get(reader: db.Reader, call: Call, binding_id: str, scope: str) -> RoleBinding:

@@ -24,6 +24,8 @@ async def start(call: Call) -> OidcStart:
     expires_at = clock.micros(call.now + datetime.timedelta(seconds=_SIGN_IN_S))
 
     async def use_case(tx: db.Tx) -> None:
+        # Anybody may begin, as often as they like: so beginning also clears away.
+        await token_store.forget_sign_ins(tx, call.now)
         await token_store.add_sign_in(tx, ids.digest(begun.state), begun.code_verifier, begun.nonce, expires_at)
 
     await call.site.database.write(use_case)
@@ -92,5 +94,5 @@ async def _refuse(call: Call, message: str, cause: Exception | None = None) -> N
         details = {"reason": message}
         await record.audit(tx, call.origin, "auth.oidc.exchange", "oidc", result="failure", details=details)
 
-    await call.site.database.write(use_case)
+    await call.site.refusals.write(use_case)
     raise errors.SignInRefused(message) from cause

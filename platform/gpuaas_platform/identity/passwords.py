@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,9 @@ from gpuaas_platform.kit.attempts import Attempts
 
 hasher = argon2.PasswordHasher()
 """argon2id with the library's costs: 64 MiB, three passes."""
-_NOBODY = hasher.hash("nobody has this password")
+_NOBODY = hasher.hash(secrets.token_hex())
+"""Checked where there is no password, so that it takes as long. Made anew at each start: whoever knew what it is the
+hash of could sign in as everybody who has no password."""
 # Each hash takes its memory, and guesses that are being hashed are not counted yet: so few at a time.
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="passwords")
 

@@ -5,7 +5,7 @@ from gpuaas_contract import users as people
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import bindings, paging, store, users
+from gpuaas_platform.identity import bindings, break_glass, paging, store, users
 from gpuaas_platform.kit import db
 
 routes = Routes()
@@ -72,5 +72,10 @@ async def unbind_role(call: Call, tx: db.Tx, _: NoBody) -> contract.RoleBinding:
 
 
 @routes.write(contract.BREAK_GLASS_CREATE)
-async def break_glass(call: Call, tx: db.Tx, body: contract.BreakGlass) -> contract.RoleBinding:
-    return await bindings.break_glass(tx, call, body)
+async def take_access(call: Call, tx: db.Tx, body: contract.BreakGlass) -> contract.RoleBinding:
+    return await break_glass.take(tx, call, body)
+
+
+@routes.write(contract.BREAK_GLASS_END)
+async def end_access(call: Call, tx: db.Tx, _: NoBody) -> contract.RoleBinding:
+    return await break_glass.end(tx, call, call.params["binding_id"])

@@ -98,20 +98,23 @@ async def end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
     return _shown_session(row, call)
 
 
-async def set_password(site: Site, origin: Origin, name: str, password: str, role: str) -> None:
-    """Make a person a platform-wide `role`, or let them in again. Used at first start and for recovery."""
+async def make_first_admin(site: Site, origin: Origin, name: str, password: str) -> bool:
+    """Whether this call made it: processes that start at once on one store must not each show a password."""
     password_hash = await passwords.hashed(password)
 
-    async def use_case(tx: db.Tx) -> None:
-        user = await store.user_by_name(tx, name)
-        user_id = user["user_id"] if user else await store.add_user(tx, name, created_by="platform", now=origin.now)
-        await store.set_password_hash(tx, user_id, password_hash)
-        await store.set_user_state(tx, user_id, "active")
-        await token_store.end_tokens_of(tx, user_id)
-        await store.bind(tx, user_id, role, "platform", created_by="platform", now=origin.now)
-        await record.audit(tx, origin, "identity.user.set_password", name)
+    async def use_case(tx: db.Tx) -> bool:
+        if await store.user_by_name(tx, name) is not None:
+            return False
+        await _let_in(tx, origin, name, password_hash, "platform_admin")
+        return True
 
-    await site.database.write(use_case)
+    return await site.database.write(use_case)
+
+
+async def set_password(site: Site, origin: Origin, name: str, password: str, role: str) -> None:
+    """Make a person a platform-wide `role`, or let them in again. Used for recovery."""
+    password_hash = await passwords.hashed(password)
+    await site.database.write(lambda tx: _let_in(tx, origin, name, password_hash, role))
 
 
 def attempt_keys(call: Call, name: str) -> tuple[str, str]:
@@ -121,6 +124,16 @@ def attempt_keys(call: Call, name: str) -> tuple[str, str]:
 
 def origin_of(call: Call, caller: Caller) -> Origin:
     return msgspec.structs.replace(call.origin, caller=caller)
+
+
+async def _let_in(tx: db.Tx, origin: Origin, name: str, password_hash: str, role: str) -> None:
+    user = await store.user_by_name(tx, name)
+    user_id = user["user_id"] if user else await store.add_user(tx, name, created_by="platform", now=origin.now)
+    await store.set_password_hash(tx, user_id, password_hash)
+    await store.set_user_state(tx, user_id, "active")
+    await token_store.end_tokens_of(tx, user_id)
+    await store.bind(tx, user_id, role, "platform", created_by="platform", now=origin.now)
+    await record.audit(tx, origin, "identity.user.set_password", name)
 
 
 async def _token_for_key(tx: db.Tx, call: Call, key_id: str) -> Token:
@@ -144,7 +157,7 @@ async def _refuse(call: Call, name: str) -> NoReturn:
     async def use_case(tx: db.Tx) -> None:
         await record.audit(tx, call.origin, "auth.login", name[:_NAME_KEPT_MAX], result="failure")
 
-    await call.site.database.write(use_case)
+    await call.site.refusals.write(use_case)
     raise errors.CredentialsInvalid
 
 

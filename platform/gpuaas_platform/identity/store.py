@@ -161,6 +161,18 @@ async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.
     return _shown_binding(row) if row is not None else None
 
 
+async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: datetime.datetime) -> RoleBinding | None:
+    """Wherever it is bound."""
+    row = await reader.one(
+        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.role = $2
+            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
+        binding_id,
+        role,
+        clock.micros(now),
+    )
+    return _shown_binding(row) if row is not None else None
+
+
 async def bindings_at(
     reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int = PAGE_MAX
 ) -> list[RoleBinding]:

@@ -173,10 +173,13 @@ async def take_sign_in(tx: db.Tx, state_digest: str, now: datetime.datetime) -> 
         state_digest,
         clock.micros(now),
     )
-    await tx.run(
-        "DELETE FROM oidc_sign_ins WHERE state_digest = $1 OR expires_at <= $2", state_digest, clock.micros(now)
-    )
+    await tx.run("DELETE FROM oidc_sign_ins WHERE state_digest = $1", state_digest)
     return row
+
+
+async def forget_sign_ins(tx: db.Tx, now: datetime.datetime) -> None:
+    """Those that nobody ended in time."""
+    await tx.run("DELETE FROM oidc_sign_ins WHERE expires_at <= $1", clock.micros(now))
 
 
 def _shown_key(row: db.Row) -> ServiceAccountKeyInfo:

@@ -132,11 +132,13 @@ class Provider:
             content = response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Unreachable(f"{url} gave no answer that can be read: {error}") from error
-        if method == "POST" and response.is_client_error:
+        is_object = isinstance(content, dict)
+        if method == "POST" and response.is_client_error and is_object:
             raise Refused(f"it answered {content.get('error', response.status_code)}")
-        if not response.is_success or not isinstance(content, dict):
+        if not response.is_success or not is_object:
             raise Unreachable(f"{url} answered {response.status_code}")
-        return content
+        found: dict[str, Any] = content
+        return found
 
 
 def _check_transport(url: str) -> None:
