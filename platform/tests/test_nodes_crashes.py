@@ -86,7 +86,7 @@ async def test_kills_of_agents_and_platform_lose_no_task_and_repeat_no_effect(
 ) -> None:
     dice = random.Random(5)
     with ServerProcess(tmp_path / "data", database_url) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
             cloud = Cloud(client)
             await cloud.sign_in(server.admin_password())
             await cloud.make_project()
