@@ -12,7 +12,7 @@ from gpuaas_contract.permissions import APPOINTED, GRANTABLE, KEYS, ROLES
 from gpuaas_platform import server
 from gpuaas_platform.identity import rules
 from gpuaas_platform.kit.settings import Settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from old_store import first_schema
 from platform_world import World
@@ -31,7 +31,6 @@ _HELD = st.lists(
 )
 
 
-@settings(deadline=None, database=None)
 @given(held=_HELD, level=st.sampled_from(sorted(SCOPES)), role=st.sampled_from(sorted(ROLES)), to_self=st.booleans())
 def test_nobody_gives_a_permission_they_lack_at_that_place(
     held: list[Binding], level: rules.Level, role: str, to_self: bool
@@ -47,7 +46,6 @@ def test_nobody_gives_a_permission_they_lack_at_that_place(
         assert rules.decide(reaching, APPOINTED[role], SCOPES[level]) == "allowed"
 
 
-@settings(deadline=None, database=None)
 @given(held=_HELD, level=st.sampled_from(sorted(SCOPES)), role=st.sampled_from(sorted(ROLES)))
 def test_giving_oneself_a_role_never_opens_anything_new(held: list[Binding], level: rules.Level, role: str) -> None:
     if rules.why_not_grant(held, role, level, SCOPES[level], to_self=True) is not None:
