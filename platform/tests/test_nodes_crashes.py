@@ -48,9 +48,9 @@ async def reach(cloud: Cloud, allocation_id: str, status: str) -> None:
 
 
 async def use_node(cloud: Cloud, name: str, over: asyncio.Event) -> list[str]:
-    """Take the node and give it back until told to stop; the allocations that were made."""
-    made = []
-    while not over.is_set():
+    """Take the node and give it back until told to stop, on a slow host too more than once; what was allocated."""
+    made: list[str] = []
+    while not over.is_set() or len(made) < 2:
         (created,) = (await surely(cloud, capacity.ALLOCATION_CREATE, {"node_name": name})).items
         made.append(created.allocation_id)
         await reach(cloud, created.allocation_id, "active")
@@ -112,7 +112,6 @@ def check_once(made: list[list[str]], agents: list[AgentProcess], agent_kills: i
         if event.type == "capacity.allocation.changed"
     )
     allocations = [found for of_node in made for found in of_node]
-    assert len(allocations) > len(NODES), "tasks flowed"
     assert {moves[found, status] for found in allocations for status in ("active", "released")} == {1}
     again = 0
     for of_node, agent in zip(made, agents, strict=True):
