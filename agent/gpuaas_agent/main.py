@@ -100,11 +100,12 @@ def serve(
     worker = poller.worker
     session, stop = worker.session, worker.stop
     threading.excepthook = _log_broken_loop
-    _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
-    _start("tasks", poller.run, ended)
-    _start("work", poller.work, ended)
-    log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
     try:
+        # A signal may come as soon as the first loop runs, and a task with it.
+        _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
+        _start("tasks", poller.run, ended)
+        _start("work", poller.work, ended)
+        log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
         ended.wait()
         return 1
     finally:

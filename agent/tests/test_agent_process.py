@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess
+from gpuaas_agent import polling
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -97,7 +98,7 @@ def test_a_refused_enrolment_ends_the_agent_with_a_sentence(
 ) -> None:
     platform.enrolment_token = "another"
     with agent.running() as process:
-        assert process.wait(timeout=20) == 78
+        assert process.wait(testing_platform.CALL_TIMEOUT_S) == 78
     assert "Get a new enrolment token" in str(agent.events()[-1]["error"])
 
 
@@ -105,7 +106,7 @@ def test_sigterm_ends_the_agent_at_once_and_cleanly(platform: testing_platform.P
     with agent.running() as process:
         platform.until(lambda: bool(platform.seen("GET", "/tasks")))
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(polling.POLL_WAIT_S - 5) == 0, "before its long poll is over"
     assert agent.events()[-1]["event"] == "the agent ends"
 
 
@@ -153,7 +154,7 @@ def test_a_wrong_fingerprint_stops_the_agent_before_anything_is_sent(
 ) -> None:
     agent = AgentProcess(tmp_path, tls_platform.url, tls_platform.enrolment_token, "00" * 32)
     with agent.running() as process:
-        assert process.wait(timeout=20) == 78
+        assert process.wait(testing_platform.CALL_TIMEOUT_S) == 78
     assert [request.path for request in tls_platform.requests] == ["/node/v1/trust"]
     assert "does not match ca_sha256" in str(agent.events()[-1]["error"])
 

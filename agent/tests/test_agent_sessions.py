@@ -41,7 +41,7 @@ def test_a_revoked_session_ends_with_all_that_runs_in_it(notes: Path, serving: "
     below = sessions.tree(sessions._parents(), serving.pid) - {serving.pid}
     assert len(below) == 1
     assert sessions.end({"7", "8"}.__contains__) == 1
-    assert serving.wait(10) == -9
+    assert serving.wait(60) == -9
     assert all(sessions._is_dead(pid) for pid in below)
     assert list(notes.iterdir()) == []
 

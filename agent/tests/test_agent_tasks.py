@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, identity, journal, keys, polling, tasks, wire
+from gpuaas_agent import config, identity, journal, keys, main, polling, tasks, wire
 from gpuaas_agent.handlers import spec
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
@@ -196,7 +198,7 @@ def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.
     thread.start()
     testing_platform.poll(lambda: bool(bench.worker.history.unposted()))
     platform.start()
-    thread.join(timeout=20)
+    thread.join(testing_platform.CALL_TIMEOUT_S)
     assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"]
     assert (len(bench.executed), bench.worker.history.unposted()) == (1, [])
 
@@ -266,3 +268,26 @@ def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, be
     bench.stop.set()
     bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert (bench.executed, platform.results) == ([], [])
+
+
+class SignalledPoller(polling.Poller):
+    """The signal comes as soon as the first task could."""
+
+    def run(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.worker.stop.wait()
+
+
+def test_a_signal_that_comes_while_the_loops_start_ends_the_agent_as_any_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    before = {number: signal.signal(number, main._leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(SystemExit):
+            main.serve(SignalledPoller(bench.worker), {})
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert bench.stop.is_set()
+    assert "the agent ends" in [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()]

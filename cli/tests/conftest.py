@@ -7,12 +7,10 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_sdk.testing import free_port
 
 TESTS = Path(__file__).parent
 PROGRAMS = Path(sys.executable).parent
@@ -208,7 +207,7 @@ def at_work(cli: Cli, server: Server, names: Sequence[str]) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=60)
 
 
 class Node:
@@ -242,7 +241,7 @@ class Node:
                 if task:
                     payload = json.loads(task["payload"])
                     self._send("POST", f"/node/v1/tasks/{payload['task_id']}/result", self._done(payload))
-            except (urllib.error.URLError, ConnectionError):
+            except OSError:  # refused, cut off, or not in time
                 stop.wait(0.2)
 
     def _beat(self) -> None:
@@ -279,12 +278,6 @@ class Node:
         request = urllib.request.Request(self._server + path, data=content, method=method, headers=headers)
         with _DIRECT.open(request, timeout=30) as answer:
             return json.loads(answer.read())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
@@ -333,7 +326,7 @@ def steady() -> Callable[[str], str]:
 def end(process: "subprocess.Popen[Any]") -> None:
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(timeout=15)
+        process.wait(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -343,5 +336,5 @@ def _answers(url: str) -> bool:
     try:
         with _DIRECT.open(url, timeout=2) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
+    except OSError:
         return False

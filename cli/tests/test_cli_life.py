@@ -243,6 +243,7 @@ def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
         lively("restart", "lively")
         assert json.loads(following.stdout.readline())["app_instance_id"] == newest["app_instance_id"]
         following.send_signal(signal.SIGINT)
+        following.communicate()  # a pipe that is closed while it still writes would be another end
     assert following.returncode == 130
 
 

@@ -191,7 +191,7 @@ def test_an_interrupt_in_a_script_detaches_too(
         )
     until(lambda: "install packages" in log.read_text(), "the first lines are out")
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=60) == 130
     assert "Detached. The operation goes on; nothing was cancelled." in log.read_text()
 
 

@@ -27,7 +27,7 @@ def write_agent(path: Path, program: str) -> None:
         archive.writestr("gpuaas-agent.service", unit)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition never came true"
@@ -110,7 +110,7 @@ def test_a_console_needs_a_terminal_and_its_log_does_not() -> None:
 
 @pytest.mark.usefixtures("three_machines")
 def test_machines_reach_each_other_and_have_their_own_host_keys() -> None:
-    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+    on("gpu-1", "ping", "-c1", "-w60", "gpu-2")
     keys = {on(name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1] for name in ("gpu-1", "gpu-2", "gpu-3")}
     assert len(keys) == 3
 
@@ -146,7 +146,7 @@ def test_a_cut_machine_is_unreachable_until_it_is_healed() -> None:
     assert run("exec", "gpu-1", "--", "ping", "-c1", "-W1", "gpu-2").returncode != 0
     lab("heal", "gpu-2")
     assert LAB.status("network")["gpu-2"] == "connected"
-    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+    on("gpu-1", "ping", "-c1", "-w60", "gpu-2")
 
 
 @pytest.mark.usefixtures("three_machines")
@@ -171,7 +171,7 @@ def test_up_thaws_and_heals() -> None:
     assert states()["gpu-1"] == "frozen"
     lab("up", "--nodes", "3")
     assert set(states().values()) == {"running"}
-    on("gpu-1", "ping", "-c1", "-W5", "gpu-2")
+    on("gpu-1", "ping", "-c1", "-w60", "gpu-2")
 
 
 @pytest.mark.usefixtures("three_machines")
@@ -189,7 +189,7 @@ def test_files_and_host_key_survive_down_and_up() -> None:
 @pytest.mark.usefixtures("three_machines")
 def test_a_machine_can_be_added_and_removed() -> None:
     assert "started" in lab("add", "login")
-    on("gpu-1", "ping", "-c1", "-W5", "login")
+    on("gpu-1", "ping", "-c1", "-w60", "login")
     assert "running" in lab("add", "login"), "adding it again changes nothing"
     lab("remove", "login")
     assert "login" not in states()

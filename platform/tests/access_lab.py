@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +21,7 @@ from gpuaas_platform import server
 from gpuaas_platform.access import authority, rules
 from gpuaas_platform.access.service import _sign
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_sdk.testing import free_port
 from server_process import APP, Cloud, ServerProcess
 
 LAB = "access"
@@ -63,7 +63,7 @@ class Machines:
 def machines(folder: Path) -> Iterator[Machines]:
     lab("image")
     lab("down", "--purge")
-    gateway, port = json.loads(lab("network"))["gateway"], _free_port()
+    gateway, port = json.loads(lab("network"))["gateway"], free_port()
     process = ServerProcess(folder / "data", options=["--listen", f"{gateway}:{port}"])
     try:
         password = process.admin_password()
@@ -253,9 +253,3 @@ async def _make_cloud(found: Machines, password: str, folder: Path, server: str)
                 await asyncio.sleep(0.2)
         for name in names:
             await allocate(cloud, name)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

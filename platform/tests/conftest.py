@@ -7,6 +7,7 @@ from pathlib import Path
 
 import argon2
 import httpx
+import hypothesis
 import postgres_server
 import pytest
 from gpuaas_platform import server
@@ -16,6 +17,12 @@ from gpuaas_platform.identity import passwords
 from gpuaas_platform.kit import ids
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
+
+# How long an example takes says something of the host and nothing of the code; what was found once is in the report.
+hypothesis.settings.register_profile(
+    "any host", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any host")
 
 
 @pytest.fixture(scope="session")

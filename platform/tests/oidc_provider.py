@@ -10,7 +10,6 @@ import hmac
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+from gpuaas_sdk.testing import free_port
 from joserfc import jwk, jwt
 
 MISCHIEF = ("nonce", "audience", "issuer", "expired", "tampered", "unsigned", "other_key", "shared_secret")
@@ -28,9 +28,7 @@ MISCHIEF = ("nonce", "audience", "issuer", "expired", "tampered", "unsigned", "o
 @contextlib.contextmanager
 def running() -> Iterator[str]:
     """The issuer's URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", str(Path(__file__)), str(port)],
         stdout=subprocess.DEVNULL,
@@ -41,7 +39,7 @@ def running() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def sign_in(authorization_url: str, subject: str) -> dict[str, str]:
@@ -58,7 +56,7 @@ def tell(issuer: str, method: str, path: str, content: dict[str, Any] | None = N
 
 
 def _until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
-    ends_at = time.monotonic() + 30
+    ends_at = time.monotonic() + 60
     with httpx.Client(trust_env=False, verify=False) as client:
         while True:
             assert process.poll() is None, "the provider ended"

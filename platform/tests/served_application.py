@@ -59,7 +59,7 @@ def served(settings: Settings, make: Callable[[World], Coroutine[Any, Any, Made]
         yield found[0]
     finally:
         listener.should_exit = True
-        thread.join(30)
+        thread.join(60)
 
 
 async def _serve(listener: uvicorn.Server, tell: Callable[[int], None], is_up: threading.Event) -> None:

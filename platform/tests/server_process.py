@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,13 +18,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, catalog, events, identity, node
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.kit import ids
+from gpuaas_sdk.testing import free_port
 from platform_world import Node, enrol_body, login_body
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
 
 _PLATFORM = [sys.executable, "-m", "gpuaas_platform.main"]
-_START_S_MAX = 30.0
+_START_S_MAX = 60.0
 APP: dict[str, Any] = {
     "slug": "toy",
     "display_name": "Toy",
@@ -47,7 +47,7 @@ class ServerProcess:
         self._options = options
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -84,7 +84,7 @@ class ServerProcess:
             return 0
         process, self._process = self._process, None
         os.kill(process.pid, number)
-        return process.wait(20)
+        return process.wait(60)
 
     def _is_ready(self) -> bool:
         try:
@@ -198,9 +198,3 @@ async def until(condition: Callable[[], bool]) -> None:
     """Wait for what other tasks bring about; the test has the deadline."""
     while not condition():  # noqa: ASYNC110 - a condition of many parts has no one event
         await asyncio.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -182,7 +182,7 @@ async def test_the_server_signs_when_it_starts_and_when_it_stops(site: Site) -> 
     folder = heads.folder_in(site.settings.data_dir)
     await _add(site, 1)
     async with server.loops(site):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not heads.lines(folder, ORG):  # noqa: ASYNC110 - a file wakes nobody
                 await asyncio.sleep(0.01)
         await _add(site, 1)

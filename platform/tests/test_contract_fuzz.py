@@ -19,6 +19,7 @@ from schemathesis import engine
 from schemathesis.config import (
     ChecksConfig,
     GenerationConfig,
+    HealthCheck,
     ProjectConfig,
     ProjectsConfig,
     SchemathesisConfig,
@@ -133,9 +134,10 @@ def _config(found: Served, token: str) -> SchemathesisConfig:
         ),
         continue_on_failure=True,
         max_stream_events=3,
-        request_timeout=10,
+        request_timeout=60,
     )
-    return SchemathesisConfig(seed=SEED, projects=ProjectsConfig(default=project))
+    projects = ProjectsConfig(default=project)
+    return SchemathesisConfig(seed=SEED, suppress_health_check=[HealthCheck.too_slow], projects=projects)
 
 
 def _collect(event: events.ScenarioFinished, failures: Failures, statuses: collections.Counter[int]) -> None:

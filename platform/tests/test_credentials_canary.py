@@ -245,8 +245,11 @@ def test_a_planted_leak_is_found_wherever_it_is(tmp_path: Path) -> None:
         planted.write_bytes(b"before " + form + b" after")
         assert list(canary.in_files([looked_for], [tmp_path])) == [f"file {planted}"]
     line = key.splitlines()[4]
-    arguments = [sys.executable, "-c", "input()", line]
+    arguments = [sys.executable, "-c", "print(flush=True); input()", line]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     for command, environment in ((arguments, {}), (arguments[:-1], {"LEAKED": line})):
-        with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment}) as process:
+        with subprocess.Popen(command, env={**os.environ, **environment}, **pipes) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # before it runs, the kernel may show no arguments of it yet
             part = "environ" if environment else "cmdline"
             assert f"{part} of process {process.pid}" in list(canary.in_processes([looked_for]))

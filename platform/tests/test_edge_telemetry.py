@@ -238,7 +238,7 @@ async def test_spans_reach_a_collector_and_hang_under_the_callers(
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the hub has no event for being waited on
             await asyncio.sleep(0.005)
 

@@ -40,7 +40,7 @@ TOY: dict[str, Any] = {
     ],
     "artifacts": {"image": {"digest": digest_of(CONTENT)}},
 }
-SETTINGS = RunnerSettings(lease_s=1, claim_wait_s=5, reconcile=ReconcileSettings(interval_s=0.2))
+SETTINGS = RunnerSettings(lease_s=6, claim_wait_s=5, reconcile=ReconcileSettings(interval_s=0.2))
 
 
 def idle() -> Evidence:

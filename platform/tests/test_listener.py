@@ -12,7 +12,7 @@ from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import exchange, http, listener
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @dataclass

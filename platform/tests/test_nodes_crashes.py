@@ -12,12 +12,17 @@ import msgspec
 from agent_process_on_folder import AgentProcess
 from gpuaas_contract import capacity, events
 from gpuaas_contract.endpoint import Endpoint
-from server_process import Cloud, ServerProcess
+from server_process import Cloud, ServerProcess, until
 
 Answer = TypeVar("Answer")
+Moves = collections.Counter[str]
+"""How often each node was taken or given back."""
+Users = list[asyncio.Task[list[str]]]
 
 KILLS = 100
 """On each of the two stores."""
+KILLS_IN_A_ROW = 10
+"""Then every node gets something done: where an agent starts more slowly than it is killed, its tasks would expire."""
 PLATFORM_SHARE = 0.2
 PAUSE_S_MAX = 0.6
 NODES = ("gpu-1", "gpu-2")
@@ -47,22 +52,34 @@ async def reach(cloud: Cloud, allocation_id: str, status: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def use_node(cloud: Cloud, name: str, over: asyncio.Event) -> list[str]:
+async def use_node(cloud: Cloud, name: str, over: asyncio.Event, moves: Moves) -> list[str]:
     """Take the node and give it back until told to stop; the allocations that were made."""
     made = []
     while not over.is_set():
         (created,) = (await surely(cloud, capacity.ALLOCATION_CREATE, {"node_name": name})).items
         made.append(created.allocation_id)
         await reach(cloud, created.allocation_id, "active")
+        moves[name] += 1
         await surely(cloud, capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)
         await reach(cloud, created.allocation_id, "released")
+        moves[name] += 1
     return made
 
 
-async def kill_at_random(server: ServerProcess, agents: list[AgentProcess], dice: random.Random) -> int:
+async def everybody_moves(users: Users, moves: Moves) -> None:
+    """Or somebody has failed, which the test tells at its end."""
+    before = moves.copy()
+    await until(lambda: all(moves[name] > before[name] for name in NODES) or any(user.done() for user in users))
+
+
+async def kill_at_random(
+    server: ServerProcess, agents: list[AgentProcess], dice: random.Random, users: Users, moves: Moves
+) -> int:
     """How many of the kills hit an agent."""
     agent_kills = 0
-    for _ in range(KILLS):
+    for number in range(KILLS):
+        if number % KILLS_IN_A_ROW == 0:
+            await everybody_moves(users, moves)
         await asyncio.sleep(dice.uniform(0, PAUSE_S_MAX))
         victim = server if dice.random() < PLATFORM_SHARE else dice.choice(agents)
         agent_kills += victim is not server
@@ -86,15 +103,15 @@ async def test_kills_of_agents_and_platform_lose_no_task_and_repeat_no_effect(
 ) -> None:
     dice = random.Random(5)
     with ServerProcess(tmp_path / "data", database_url) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
             cloud = Cloud(client)
             await cloud.sign_in(server.admin_password())
             await cloud.make_project()
             agents = [await enrolled(cloud, server, tmp_path, name) for name in NODES]
             try:
-                over = asyncio.Event()
-                users = [asyncio.create_task(use_node(cloud, name, over)) for name in NODES]
-                agent_kills = await kill_at_random(server, agents, dice)
+                over, moves = asyncio.Event(), Moves()
+                users = [asyncio.create_task(use_node(cloud, name, over, moves)) for name in NODES]
+                agent_kills = await kill_at_random(server, agents, dice, users, moves)
                 over.set()
                 made = await asyncio.gather(*users)
                 told = await cloud.recorded()

@@ -83,7 +83,7 @@ def agrees_with_model(refusing: Refusing, seed: int) -> None:
             assert refusing(stack, value) == model_refusing(model, value), (stack, value)
 
 
-@settings(max_examples=CASES // CASES_PER_EXAMPLE, deadline=None, database=None, derandomize=True)
+@settings(max_examples=CASES // CASES_PER_EXAMPLE, derandomize=True)
 @given(st.integers(0, 2**64))
 def test_every_verdict_and_its_layer_are_those_of_the_model(seed: int) -> None:
     agrees_with_model(refusing_layer, seed)
@@ -137,7 +137,7 @@ def overlays() -> st.SearchStrategy[Overlay]:
 stacks = st.tuples(overlays(), overlays(), overlays()).map(lambda found: list(zip(LAYERS, found, strict=True)))
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(stacks)
 def test_each_layer_allows_a_part_of_what_the_layers_above_it_allow(stack: rules.Layers) -> None:
     reached = [_allowed(stack[:depth]) for depth in (1, 2, 3)]
@@ -147,7 +147,7 @@ def test_each_layer_allows_a_part_of_what_the_layers_above_it_allow(stack: rules
         assert numbers == sorted(numbers, reverse=True)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(stacks)
 def test_what_global_denies_stays_denied_whatever_stands_below(stack: rules.Layers) -> None:
     for value in VALUES:
@@ -156,7 +156,7 @@ def test_what_global_denies_stays_denied_whatever_stands_below(stack: rules.Laye
             assert (found.allowed, found.layer) == (False, "global")
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(stacks)
 def test_the_merged_overlay_decides_as_all_layers_together(stack: rules.Layers) -> None:
     merged = rules.merged(stack)
@@ -166,7 +166,7 @@ def test_the_merged_overlay_decides_as_all_layers_together(stack: rules.Layers) 
         assert getattr(merged, name) == min(numbers, default=None)
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@settings(max_examples=500)
 @given(stacks)
 def test_an_entry_is_ineffective_by_as_much_as_the_model_takes_from_it(stack: rules.Layers) -> None:
     """Every entry has two letters at the most and the model four, so no finite list exhausts a pattern by accident."""

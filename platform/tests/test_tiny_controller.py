@@ -47,7 +47,7 @@ class Controller:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def state_of(self, member_id: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ def running() -> Iterator[VaultServer]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 def _metadata(version: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.outcomes import OutcomeUnknown, Unreachable, UnreadableAnswer
-from gpuaas_sdk.testing import FakePlatform, serving
+from gpuaas_sdk.testing import FakePlatform, free_port, serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -101,9 +101,7 @@ async def test_a_read_without_any_answer_is_unreachable(lossy: Lossy) -> None:
 
 
 async def test_a_change_that_never_left_is_unreachable_not_unknown() -> None:
-    async with serving(Server(org()).app) as address:
-        pass
-    async with Client(address, BearerToken("tok")) as client:
+    async with Client(f"http://127.0.0.1:{free_port()}", BearerToken("tok")) as client:
         with pytest.raises(Unreachable):
             await client.call(ORG_CREATE, CreateOrg(name="acme"), timeout_s=0.5)
 
@@ -286,16 +284,16 @@ def test_secrets_do_not_show_in_a_repr() -> None:
 
 
 async def test_watching_an_operation_lives_through_a_restart_of_the_server() -> None:
-    platform, seen = FakePlatform("demo"), asyncio.Queue[str]()
+    platform, seen, port = FakePlatform("demo"), asyncio.Queue[str](), free_port()
     operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
     async with AsyncExitStack() as first_life:
-        address = await first_life.enter_async_context(serving(platform.app))
+        address = await first_life.enter_async_context(serving(platform.app, port=port))
         client = platform.client(address)
         watching = asyncio.create_task(_watch(client, platform.project_id, operation_id, seen))
         assert await seen.get() == "accepted"
     platform.records.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c"))
     platform.records.complete(operation_id, CompleteOperation(epoch=1))
-    async with serving(platform.app, port=int(address.rsplit(":", 1)[1])), client:
+    async with serving(platform.app, port=port), client:
         await watching
     assert seen.get_nowait() == "succeeded"
 

@@ -91,7 +91,7 @@ async def test_after_a_crash_another_runner_goes_on_and_repeats_no_finished_step
         await op.step("second", second)
 
     operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
-    async with working("one"), asyncio.timeout(20):
+    async with working("one"), asyncio.timeout(60):
         await in_second.wait()
     crashed.set()
     left = platform.operation(operation_id)
@@ -152,7 +152,7 @@ async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(
         await op.step("work", work)
 
     operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
-    async with working(lease_s=1), asyncio.timeout(20):
+    async with working(lease_s=6), asyncio.timeout(60):
         await started.wait()
         platform.expire_lease(operation_id)
         newer = platform.records.claim(ClaimOperation(app_slug="demo", holder="other", claim_id="c", lease_s=600))
@@ -183,7 +183,7 @@ async def test_a_handler_stops_when_no_heartbeat_was_answered_for_a_whole_lease(
         lossy(client.server) as (wired, wire),
         platform.client(wired) as lossy_client,
         working(lease_s=1, wire=lossy_client),
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await started.wait()
         wire.answers_to_lose = 1_000_000
@@ -219,7 +219,7 @@ async def test_a_refused_report_ends_the_handler_at_once(app: App, platform: Fak
         await op.step("work", work, op)
 
     operation_id = platform.request(platform.add_instance({}), "deploy", deadline_s=3600).operation_id
-    async with working(lease_s=600), asyncio.timeout(20):
+    async with working(lease_s=600), asyncio.timeout(60):
         await started.wait()
         operation = platform.operation(operation_id)
         platform.records.operations[operation_id] = _with_epoch(operation, operation.epoch + 1)

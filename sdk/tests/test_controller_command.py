@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from gpuaas_sdk.controller import App
-from gpuaas_sdk.testing import FakePlatform, serving
+from gpuaas_sdk.testing import FakePlatform, free_port, serving
 
 CONTROLLER = """
 import asyncio, pathlib, sys
@@ -91,7 +91,7 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
             script.with_name("go").touch()
             ended = await platform.ended(operation_id)
             process.send_signal(signal.SIGTERM)
-            _, log = await asyncio.wait_for(process.communicate(), 20)
+            _, log = await asyncio.wait_for(process.communicate(), 60)
     assert (ended.status, process.returncode) == ("succeeded", 0)
     assert script.with_name("first").read_text() == "ran\n"
     lines = [json.loads(line) for line in log.splitlines()]
@@ -102,19 +102,18 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
 
 
 async def test_a_server_that_is_down_is_waited_for(script: Path) -> None:
-    platform = FakePlatform("demo")
+    platform, port = FakePlatform("demo"), free_port()
+    server = f"http://127.0.0.1:{port}"
     operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
     script.with_name("go").touch()
-    async with serving(platform.app) as server:
-        pass
     async with started(script, server, platform) as process:
         assert process.stderr is not None
-        line = json.loads(await asyncio.wait_for(process.stderr.readline(), 30))
+        line = json.loads(await asyncio.wait_for(process.stderr.readline(), 60))
         assert (line["event"], line["server"]) == ("waiting for the platform", server)
-        async with serving(platform.app, port=int(server.rsplit(":", 1)[1])):
+        async with serving(platform.app, port=port):
             assert (await platform.ended(operation_id)).status == "succeeded"
             process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(process.communicate(), 20)
+            await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
 
 
@@ -124,7 +123,7 @@ async def test_refused_credentials_end_the_controller(script: Path) -> None:
         platform.key_id = "key_other"
         async with started(script, server, platform) as process:
             platform.key_id = "key_test"
-            _, log = await asyncio.wait_for(process.communicate(), 30)
+            _, log = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 77
     assert b"refuses these credentials" in log
 

@@ -60,7 +60,7 @@ async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
     adds_until_cancelled(app)
     undoes_add(app)
     instance, operation = wanted(platform, "n1")
-    async with working(lease_s=1):
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
@@ -99,7 +99,7 @@ async def test_without_an_undo_handler_a_cancelled_operation_needs_an_operator(
 ) -> None:
     adds_until_cancelled(app)
     _, operation = wanted(platform, "n1")
-    async with working(lease_s=1):
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
@@ -123,7 +123,7 @@ async def test_a_handler_that_ends_well_in_spite_of_a_cancel_has_succeeded(
 
     undoes_add(app)
     instance, operation = wanted(platform, "n1")
-    async with working(lease_s=1):
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
@@ -142,7 +142,7 @@ async def test_the_kit_says_that_it_turned_back_where_members_look_the_same_eith
         await op.step("leave it as it was", nothing)
 
     operation = platform.request(platform.add_instance({"worker": ["n1"]}, ready=True), "upgrade")
-    async with working(lease_s=1):
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
@@ -173,7 +173,7 @@ async def test_an_action_that_is_cancelled_has_nothing_to_undo(
         await op.step("install", for_ever)
 
     operation = platform.invoke(platform.add_instance({}, ready=True), "rotate")
-    async with working(lease_s=1):
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)

@@ -25,7 +25,7 @@ async def test_what_the_handler_sees_is_on_record(app: App, platform: FakePlatfo
         told.set()
 
     instance = platform.add_instance({"head": ["n1"]}, ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await told.wait()
     member = platform.members(instance)[0]
     assert (member.status, member.status_reason, member.observed_version) == ("degraded", "slow disk", "2.1")
@@ -45,7 +45,7 @@ async def test_steady_looks_change_nothing(app: App, platform: FakePlatform, wor
             enough.set()
 
     instance = platform.add_instance({"head": ["n1"]}, ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await enough.wait()
     assert platform.records.instances[instance.instance_id].revision == instance.revision + 1
     assert platform.members(instance)[0].revision == 1
@@ -74,7 +74,7 @@ async def test_nobody_looks_while_an_operation_works_on_the_instance(
 
     instance = platform.add_instance({"worker": ["n1"]}, name="busy", ready=True)
     platform.add_instance({"worker": ["n2"]}, name="idle", ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await platform.ended(platform.request(instance, "drain", component_key="worker").operation_id)
         await looked.wait()
     assert ("busy", True) not in looks
@@ -96,7 +96,7 @@ async def test_a_look_under_way_gives_way_to_an_operation(app: App, platform: Fa
             gave_way.set()
 
     instance = platform.add_instance({}, ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await looking.wait()
         ended = await platform.ended(platform.request(instance, "stop").operation_id)
     assert ended.status == "succeeded", ended.error
@@ -116,7 +116,7 @@ async def test_an_instance_is_looked_at_right_after_its_operation(
         looked.set()
 
     instance = platform.add_instance({})
-    async with working(reconcile_every_s=3600), asyncio.timeout(20):
+    async with working(reconcile_every_s=3600), asyncio.timeout(60):
         await platform.ended(platform.request(instance, "deploy").operation_id)
         await looked.wait()
 
@@ -138,7 +138,7 @@ async def test_a_handler_that_raises_is_asked_again_and_operations_go_on(
         raise KeyError("gpu")
 
     instance = platform.add_instance({}, ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await platform.ended(platform.request(instance, "stop").operation_id)
         await again.wait()
     assert looks.count("running") + looks.count("stopped") == len(looks)
@@ -159,7 +159,7 @@ async def test_what_changed_meanwhile_is_refused_and_read_anew(
             done.set()
 
     instance = platform.add_instance({"head": ["n1"]}, ready=True)
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await done.wait()
     assert [[refused.code for refused in answer] for answer in answers[:2]] == [["stale"], []]
     assert platform.members(instance)[0].status == "degraded"
@@ -180,6 +180,6 @@ async def test_only_instances_of_the_app_that_are_ones_own_and_settled_are_looke
         if [name for name, _ in platform.calls].count(INSTANCE_GET.name) >= 3:
             swept.set()
 
-    async with working(), asyncio.timeout(20):
+    async with working(), asyncio.timeout(60):
         await swept.wait()
     assert seen == {mine.name}

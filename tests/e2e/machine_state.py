@@ -36,14 +36,20 @@ def files():
             path = os.path.join(parent, name)
             if skipped(path):
                 continue
-            stat = os.lstat(path)
-            entry = [oct(stat.st_mode), stat.st_uid, stat.st_gid]
-            if os.path.islink(path):
-                entry.append(os.readlink(path))
-            elif os.path.isfile(path):
-                entry.append(hashlib.sha256(open(path, "rb").read()).hexdigest()[:16])
-            found[path] = entry
+            try:
+                found[path] = described(path)
+            except FileNotFoundError:  # it is gone since its folder was read
+                continue
     return found
+
+def described(path):
+    stat = os.lstat(path)
+    entry = [oct(stat.st_mode), stat.st_uid, stat.st_gid]
+    if os.path.islink(path):
+        entry.append(os.readlink(path))
+    elif os.path.isfile(path):
+        entry.append(hashlib.sha256(open(path, "rb").read()).hexdigest()[:16])
+    return entry
 
 def lines(*command):
     return sorted(line for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines() if line)

@@ -20,7 +20,8 @@ from typing import Any
 from gpuaas_agent import identity, keys
 from gpuaas_agent.testing import openssl
 
-CALL_TIMEOUT_S = 20.0
+CALL_TIMEOUT_S = 60.0
+"""Bounds a hang, and nothing else."""
 
 
 def poll(condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
@@ -246,9 +247,9 @@ class Platform:
         if status is not None:
             raise Problem(status, "refused_by_the_test")
         with self._changed:
+            self.results.append((task_id, request.body))
             self._queue = [task for task in self._queue if task.task_id != task_id]
             self._changed.notify_all()
-        self.results.append((task_id, request.body))
         return {"task_id": task_id}
 
 

@@ -138,7 +138,7 @@ async def _submit(lab: Lab, *words: str) -> str:
 
 async def _until(lab: Lab, wanted: str, *argv: str) -> str:
     output = ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while wanted not in output:
             output = await lab.run("gpu-1", *argv)
             await asyncio.sleep(0.2)

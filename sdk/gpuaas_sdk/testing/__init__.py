@@ -2,6 +2,6 @@
 
 from gpuaas_sdk.testing.machines import FakeMachine, FakeMachines
 from gpuaas_sdk.testing.platform import FakePlatform
-from gpuaas_sdk.testing.server import serving
+from gpuaas_sdk.testing.server import free_port, serving
 
-__all__ = ["FakeMachine", "FakeMachines", "FakePlatform", "serving"]
+__all__ = ["FakeMachine", "FakeMachines", "FakePlatform", "free_port", "serving"]

@@ -198,14 +198,14 @@ class FakePlatform:
         self._edge.tokens.clear()
 
     async def until(
-        self, operation_id: str, condition: Callable[[Operation], bool], *, timeout_s: float = 20
+        self, operation_id: str, condition: Callable[[Operation], bool], *, timeout_s: float = 60
     ) -> Operation:
         async with asyncio.timeout(timeout_s):
             while not condition(found := self.operation(operation_id)):
                 await self._news.wait()
         return found
 
-    async def ended(self, operation_id: str, *, timeout_s: float = 20) -> Operation:
+    async def ended(self, operation_id: str, *, timeout_s: float = 60) -> Operation:
         return await self.until(operation_id, lambda found: found.status in ENDED_OPERATION, timeout_s=timeout_s)
 
     @asynccontextmanager

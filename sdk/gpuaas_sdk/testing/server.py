@@ -1,4 +1,4 @@
-"""Serve an ASGI app on loopback inside the running event loop; tests talk to it over real sockets."""
+"""Serve an ASGI app on loopback inside the running event loop, and addresses for servers in processes of their own."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import uvicorn
+
+_KEPT: list[socket.socket] = []
 
 
 @contextlib.asynccontextmanager
@@ -22,6 +24,17 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
         server.should_exit = True
         await running
         listening.close()
+
+
+def free_port() -> int:
+    """A port for a server that starts later, or again: nobody else is given it for as long as this process lives.
+
+    A socket that is bound and does not listen keeps it; a server that reuses addresses, as ours do, takes it too."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    _KEPT.append(kept)
+    return int(kept.getsockname()[1])
 
 
 class _Server(uvicorn.Server):
