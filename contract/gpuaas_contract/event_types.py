@@ -296,6 +296,8 @@ class BreakGlassGranted(Wire):
 
 
 class BreakGlassEnded(Wire):
+    """Temporary access to the project is over before its time."""
+
     binding_id: str
     user_id: str
     """Who had the access."""

@@ -1,4 +1,4 @@
-"""How people use a cluster, as the access bundle tells them.  Pure; `bring_up` publishes it."""
+"""How people use a cluster, as the access bundle tells them.  Pure; `reports` publishes it."""
 
 from gpuaas_sdk.controller import AccessBundle, Command, Connection
 
@@ -9,8 +9,8 @@ def bundle(
     inputs: config.Inputs, instance_name: str, allocation_id: str, hostname: str, address: str, workers: int
 ) -> AccessBundle:
     user = inputs.users[0]
-    lines = {
-        "Run on every worker": f"srun -N{workers} hostname",
+    everywhere = {"Run on every worker": f"srun -N{workers} hostname"} if workers else {}
+    lines = everywhere | {
         "See the nodes": "sinfo -N -l",
         "Submit a batch job": "sbatch --wrap 'hostname; sleep 10'",
         "Ask for one GPU": "srun --gres=gpu:1 env",

@@ -5,7 +5,7 @@ import asyncio
 from gpuaas_sdk.controller import Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import access, accounting, config, facts, nodes, packages, plan, reports, slurm, state
+from gpuaas_app_slurm import accounting, config, facts, nodes, packages, plan, reports, slurm, state
 
 
 async def deploy(op: Operation) -> None:
@@ -20,8 +20,8 @@ async def deploy(op: Operation) -> None:
     )
     await _first_job(op, controller, joined, inputs)
     await _controller_ready(op, controller, inputs)
-    await _publish(op, controller, inputs, len(joined))
-    _raise(missing + broken + strangers, 1 + len(workers))
+    await reports.publish_access(op)
+    reports.raise_any(missing + broken + strangers, 1 + len(workers))
 
 
 async def add(op: Operation) -> None:
@@ -31,9 +31,8 @@ async def add(op: Operation) -> None:
     installed, broken = await reports.survivors(op, op.targets, lambda member: _install(op, member, (), inputs))
     joined, strangers = await reports.survivors(op, installed, lambda member: _join(op, member, controller))
     await _first_job(op, controller, joined, inputs)
-    serving = [member for member in plan.workers_of(op.members) if member.status == "ready"]
-    await _publish(op, controller, inputs, len(serving))
-    _raise(broken + strangers, len(op.targets))
+    await reports.publish_access(op)
+    reports.raise_any(broken + strangers, len(op.targets))
 
 
 async def _reach(op: Operation, member: Member) -> None:
@@ -139,14 +138,6 @@ async def _controller_must_answer(op: Operation, controller: Member) -> None:
         raise Permanent(check.reason, fix=f"ssh {controller.address} systemctl status slurmctld")
 
 
-async def _publish(op: Operation, controller: Member, inputs: config.Inputs, workers: int) -> None:
-    machine = await op.machine(controller)
-    bundle = access.bundle(
-        inputs, op.instance.name, controller.allocation_id, machine.hostname, machine.address, workers
-    )
-    await op.publish_access(bundle)
-
-
 async def _facts_of_others(op: Operation, controller: Member, members: tuple[Member, ...]) -> tuple[facts.Facts, ...]:
     """Facts of the other machines; one that went away meanwhile has no say, its own step will fail it."""
     others = [member for member in members if member.allocation_id != controller.allocation_id]
@@ -165,8 +156,3 @@ def _need(controller: Member, failures: reports.Failures) -> None:
     """Without its controller there is no cluster to go on with."""
     if any(member.member_id == controller.member_id for member, _ in failures):
         raise MembersFailed(failures, len(failures))
-
-
-def _raise(failures: reports.Failures, count: int) -> None:
-    if failures:
-        raise MembersFailed(failures, count)

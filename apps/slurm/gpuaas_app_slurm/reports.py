@@ -9,7 +9,7 @@ from typing import Literal
 from gpuaas_sdk.controller import Evidence, Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import nodes, packages, plan
+from gpuaas_app_slurm import access, config, nodes, packages, plan
 
 Work = Callable[[Machine], Awaitable[None]]
 Failures = tuple[tuple[Member, Permanent], ...]
@@ -81,6 +81,21 @@ async def ready_worker(op: Operation, member: Member, controller: Machine) -> No
     detail = plan.worker_detail(machine.hostname, node, package)
     reason = plan.version_warning(detail)
     await op.report(member, status="ready", reason=reason, detail=detail, version=detail.get("daemon_version"))
+
+
+async def publish_access(op: Operation) -> None:
+    """How people use the cluster as it is now: the bundle says how many workers take jobs."""
+    controller = plan.controller_of(op.members)
+    machine = await op.machine(controller)
+    serving = [member for member in plan.workers_of(op.members) if member.status == "ready"]
+    inputs = config.parse_inputs(op.instance.inputs)
+    head = (controller.allocation_id, machine.hostname, machine.address)
+    await op.publish_access(access.bundle(inputs, op.instance.name, *head, len(serving)))
+
+
+def raise_any(failures: Failures, count: int) -> None:
+    if failures:
+        raise MembersFailed(failures, count)
 
 
 def now(op: Operation, member: Member) -> Member:

@@ -11,18 +11,19 @@ from gpuaas_app_slurm import config, nodes, plan, reports, slurm, state, teardow
 
 async def drain(op: Operation) -> None:
     head = await _head(op)
-    await op.each(op.targets, lambda member: _drain(op, member, head))
+    await _in_turn(op, lambda member: _drain(op, member, head))
 
 
 async def resume(op: Operation) -> None:
     """A refusal leaves the member as it is, so this does not go through `op.each`, which would mark it failed."""
     head = await _head(op)
     await _together(op.targets, lambda member: _resume(op, member, head))
+    await reports.publish_access(op)
 
 
 async def remove(op: Operation) -> None:
     head = await _head(op)
-    await op.each(op.targets, lambda member: _remove(op, member, head))
+    await _in_turn(op, lambda member: _remove(op, member, head))
 
 
 async def decommission(op: Operation) -> None:
@@ -32,6 +33,13 @@ async def decommission(op: Operation) -> None:
         await op.step("check for jobs", _check_for_jobs, op, controller)
     await op.each(workers, lambda member: _decommission(op, member))
     await op.each(controllers, lambda member: _decommission(op, member))
+
+
+async def _in_turn(op: Operation, function: Callable[[Member], Awaitable[None]]) -> None:
+    """People are told of the workers that are left, also where some would not go."""
+    _, failures = await reports.survivors(op, op.targets, function)
+    await reports.publish_access(op)
+    reports.raise_any(failures, len(op.targets))
 
 
 async def _drain(op: Operation, member: Member, head: Machine) -> None:

@@ -55,8 +55,12 @@ def _everyone_is_ready(cloud: Cloud, instance: Instance) -> None:
     assert worker.adapter_detail["gpus"] == 2
     assert worker.adapter_detail["slurm_state"] == "IDLE"
     assert worker.observed_version
-    bundle = cloud.platform.access_bundle(instance)
-    assert "srun -N2 hostname" in [command.line for command in bundle.commands]
+    _people_are_told_of(2, cloud, instance)
+
+
+def _people_are_told_of(workers: int, cloud: Cloud, instance: Instance) -> None:
+    """The first command of all; `gpuaas up` tries it."""
+    assert cloud.platform.access_bundle(instance).commands[0].line == f"srun -N{workers} hostname"
 
 
 async def _first_batch_job(lab: Lab) -> str:
@@ -89,9 +93,11 @@ async def _drain_waits_for_the_job_and_resume_lifts_it(lab: Lab, cloud: Cloud, i
     member = cloud.worker(instance, "gpu-3")
     assert member.status == "drained"
     assert member.adapter_detail["reason"] == f"gpuaas:{asked.operation_id}: new cables"
+    _people_are_told_of(2, cloud, instance)
     resumed = await cloud.perform(instance, "resume", ["gpu-3"])
     assert resumed.status == "succeeded", resumed.error
     assert cloud.worker(instance, "gpu-3").status == "ready"
+    _people_are_told_of(3, cloud, instance)
 
 
 async def _a_foreign_drain_stays_foreign(lab: Lab, cloud: Cloud, instance: Instance) -> None:
@@ -114,6 +120,7 @@ async def _a_removed_worker_leaves_its_machine_clean(
     assert removed.status == "succeeded", removed.error
     assert removed.targets[0].evidence.state == "idle"
     assert await lab.snapshot("gpu-4") ^ before == set()
+    _people_are_told_of(1, cloud, instance)
     nodes = json.loads(await lab.run("gpu-1", "scontrol", "show", "nodes", "--json"))["nodes"]
     assert {node["name"] for node in nodes} == {"gpu-2", "gpu-3"}
 
