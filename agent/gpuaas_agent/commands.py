@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/root"}
 
@@ -15,11 +16,11 @@ class CommandFailed(Exception):
         self.argv = argv
 
 
-def run(argv: list[str], *, content: bytes = b"", timeout_s: float = 60) -> bytes:
-    """Standard output of the program; raises CommandFailed unless it ended with status 0."""
+def run(argv: list[str], *, content: bytes = b"", files: Sequence[int] = (), timeout_s: float = 60) -> bytes:
+    """Standard output of the program, which also gets these open files; raises CommandFailed unless it ended with 0."""
     try:
         ended = subprocess.run(
-            argv, input=content, capture_output=True, env=ENVIRONMENT, timeout=timeout_s, check=False
+            argv, input=content, capture_output=True, env=ENVIRONMENT, pass_fds=files, timeout=timeout_s, check=False
         )
     except OSError as error:
         raise CommandFailed(argv, f"could not be started: {error.strerror}") from error
@@ -31,10 +32,10 @@ def run(argv: list[str], *, content: bytes = b"", timeout_s: float = 60) -> byte
     return ended.stdout
 
 
-def succeeds(argv: list[str], *, timeout_s: float = 60) -> bool:
+def succeeds(argv: list[str], *, files: Sequence[int] = (), timeout_s: float = 60) -> bool:
     """Whether the program ended with status 0; for programs whose status is the answer."""
     try:
-        run(argv, timeout_s=timeout_s)
+        run(argv, files=files, timeout_s=timeout_s)
     except CommandFailed:
         return False
     return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuaas_agent import commands, files
@@ -19,19 +21,27 @@ def public_key_pem(private_key: Path) -> str:
 
 
 def sign(private_key: Path, message: bytes) -> bytes:
-    # openssl needs the message as a file: Ed25519 signs in one pass over a known length.
-    with tempfile.TemporaryDirectory(prefix="gpuaas-sign-") as directory:
-        message_file = Path(directory, "message")
-        message_file.write_bytes(message)
-        argv = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", str(private_key), "-in", str(message_file)]
-        return commands.run(argv)
+    argv = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", str(private_key)]
+    with _in_memory(message) as file:
+        return commands.run([*argv, "-in", _path(file)], files=[file])
 
 
 def verify(public_key: Path, message: bytes, signature: bytes) -> bool:
     """Whether openssl accepts the signature; anything that keeps it from saying yes counts as no."""
-    with tempfile.TemporaryDirectory(prefix="gpuaas-verify-") as directory:
-        message_file, signature_file = Path(directory, "message"), Path(directory, "signature")
-        message_file.write_bytes(message)
-        signature_file.write_bytes(signature)
-        argv = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", str(public_key), "-rawin"]
-        return commands.succeeds([*argv, "-in", str(message_file), "-sigfile", str(signature_file)])
+    argv = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", str(public_key)]
+    with _in_memory(message) as said, _in_memory(signature) as proof:
+        return commands.succeeds([*argv, "-in", _path(said), "-sigfile", _path(proof)], files=[said, proof])
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[int]:
+    """openssl needs files: Ed25519 takes one pass over a known length. These are gone with this process, however it
+    ends."""
+    with os.fdopen(os.memfd_create("gpuaas-agent"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield file.fileno()
+
+
+def _path(file: int) -> str:
+    return f"/proc/self/fd/{file}"

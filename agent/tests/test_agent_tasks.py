@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -254,6 +255,19 @@ def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> Non
     record.forget_old(now_s=1500.0 + journal.KEPT_AFTER_EXPIRY_S)
     assert record.find("task_old") is None
     assert record.find("task_new") is not None
+
+
+def test_a_signature_is_made_and_checked_without_a_file_that_a_kill_could_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    private, public = tmp_path / "key.pem", tmp_path / "public.pem"
+    keys.ensure_private_key(private)
+    public.write_text(keys.public_key_pem(private))
+    proof = keys.sign(private, b"message")
+    assert keys.verify(public, b"message", proof)
+    assert not keys.verify(public, b"massage", proof)
+    assert not keys.verify(public, b"message", proof[:-1])
 
 
 def test_an_entry_of_a_later_agent_is_read_by_the_one_that_takes_over_again(tmp_path: Path) -> None:
