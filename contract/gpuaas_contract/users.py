@@ -114,7 +114,6 @@ MY_PASSWORD = Endpoint(
     "PUT",
     "/api/v1/me/password",
     "Change your own password and end your other sessions",
-    repeat="natural",
     request=ChangePassword,
     response=User,
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),

@@ -155,6 +155,7 @@ class Routes:
     writes: dict[str, Write] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
+    authorisations: dict[str, Flow] = field(default_factory=dict)
     preparations: dict[str, Flow] = field(default_factory=dict)
     settlements: dict[str, Flow] = field(default_factory=dict)
 
@@ -180,10 +181,24 @@ class Routes:
 
         return register
 
+    def authorised_write(
+        self, endpoint: Endpoint[Body, Answer], authorise: Callable[[Call, Body], Awaitable[Prepared]]
+    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
+        """A write that needs more than its permission key: `authorise` is asked each time, of repeats too."""
+
+        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
+            self.writes[endpoint.name] = handler
+            self.authorisations[endpoint.name] = authorise
+            return handler
+
+        return register
+
     def prepared_write(
         self, endpoint: Endpoint[Body, Answer], prepare: Callable[[Call, Body], Awaitable[Prepared]]
     ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
-        """A write with slow work in front: `prepare` runs before the transaction, which gets what it returns."""
+        """A write with slow work in front: `prepare` runs before the transaction, which gets what it returns.
+
+        A repeat is answered without it."""
 
         def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
             self.writes[endpoint.name] = handler

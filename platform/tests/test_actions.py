@@ -196,7 +196,7 @@ async def test_an_action_is_not_run_by_another_version_than_the_one_that_declare
         await cluster.controller.carry_out()
         return found
 
-    monkeypatch.setitem(routes.preparations, actions.ACTION_INVOKE.name, upgraded_meanwhile)
+    monkeypatch.setitem(routes.authorisations, actions.ACTION_INVOKE.name, upgraded_meanwhile)
     application = http.application(world.site, server.DOMAINS)
     transport = httpx.ASGITransport(app=application)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

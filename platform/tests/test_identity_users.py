@@ -153,6 +153,16 @@ async def test_changing_ones_own_password_needs_the_present_one_and_keeps_this_s
     assert await world.sign_in("ada", OTHER)
 
 
+async def test_a_password_change_whose_answer_was_lost_is_repeated_without_harm(world: World) -> None:
+    ada = await world.person("ada")
+    body = {"present_password": PASSWORD, "new_password": OTHER}
+    first = await world.send(users.MY_PASSWORD, body, token=ada.token, key="change-1")
+    again = await world.send(users.MY_PASSWORD, body, token=ada.token, key="change-1")
+    assert (again.status_code, again.content) == (first.status_code, first.content) == (200, first.content)
+    other = await world.send(users.MY_PASSWORD, body, token=ada.token, key="change-2")
+    assert other.json()["code"] == "credentials_invalid"
+
+
 async def test_a_service_account_has_no_password_to_change(world: World) -> None:
     token = await world.service_account()
     body = {"present_password": PASSWORD, "new_password": OTHER}

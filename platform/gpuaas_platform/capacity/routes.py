@@ -10,7 +10,7 @@ from gpuaas_platform.kit import db
 routes = Routes()
 
 
-@routes.prepared_write(capacity.ALLOCATION_CREATE, service.check_place)
+@routes.authorised_write(capacity.ALLOCATION_CREATE, service.check_place)
 async def create_allocations(call: Call, tx: db.Tx, body: capacity.CreateAllocation) -> capacity.Allocations:
     return await service.create(tx, call, body)
 

@@ -78,7 +78,7 @@ async def _only_people(call: Call, body: catalog.SetEntitlement) -> catalog.SetE
     return body
 
 
-@routes.prepared_write(catalog.ENTITLEMENT_SET, _only_people)
+@routes.authorised_write(catalog.ENTITLEMENT_SET, _only_people)
 async def set_entitlement(call: Call, tx: db.Tx, body: catalog.SetEntitlement) -> catalog.Entitlement:
     return await service.set_entitlement(tx, call, call.params["app_slug"], body)
 

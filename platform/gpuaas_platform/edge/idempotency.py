@@ -8,9 +8,9 @@ from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.kit import clock, db
 
 
-async def replay(tx: db.Tx, caller: Caller, route: str, key: str, digest: str) -> bytes | None:
+async def replay(reader: db.Reader, caller: Caller, route: str, key: str, digest: str) -> bytes | None:
     """The answer given before, or None for a new key. Writers run one after another, so none is ever half-done."""
-    row = await tx.one(
+    row = await reader.one(
         "SELECT request_digest, answer FROM idempotency WHERE actor_id = $1 AND route = $2 AND idempotency_key = $3",
         caller.actor_id,
         route,

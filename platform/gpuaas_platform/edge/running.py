@@ -46,8 +46,8 @@ def runner(
             found.append(_stream(endpoint, domain.streams[endpoint.name]))
         if endpoint.name in domain.writes:
             guard = _reader_of(endpoint.path, endpoints, domains) if endpoint.guarded else None
-            prepare = domain.preparations.get(endpoint.name)
-            run = _write(endpoint, domain.writes[endpoint.name], prepare, guard, metrics)
+            before = (domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name))
+            run = _write(endpoint, domain.writes[endpoint.name], before, guard, metrics)
             settle = domain.settlements.get(endpoint.name)
             found.append(_settled(endpoint, run, settle) if settle else run)
     if len(found) != 1:
@@ -89,23 +89,38 @@ def _stream(endpoint: AnyEndpoint, handler: Stream) -> Run:
 
 
 def _write(
-    endpoint: AnyEndpoint, handler: Write, prepare: Flow | None, guard: Read | None, metrics: telemetry.Metrics
+    endpoint: AnyEndpoint,
+    handler: Write,
+    before: tuple[Flow | None, Flow | None],
+    guard: Read | None,
+    metrics: telemetry.Metrics,
 ) -> Run:
     read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
+    authorise, prepare = before
 
     async def run(call: Call, asked: Asked) -> Answer:
         key = _idempotency_key(call) if by_key else ""
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw)) if by_key else ""
+
+        async def kept_answer(reader: db.Reader) -> bytes | None:
+            found = await idempotency.replay(reader, call.caller, asked.path, key, digest) if by_key else None
+            if found is not None:
+                metrics.replays.inc()
+            return found
+
+        if authorise is not None:
+            body = await authorise(call, body)
         if prepare is not None:
+            replay = await kept_answer(call.site.database.reader)
+            if replay is not None:
+                return Answer(endpoint.status, replay)
             body = await prepare(call, body)
 
         async def use_case(tx: db.Tx) -> bytes:
-            if by_key:
-                replay = await idempotency.replay(tx, call.caller, asked.path, key, digest)
-                if replay is not None:
-                    metrics.replays.inc()
-                    return replay
+            replay = await kept_answer(tx)
+            if replay is not None:
+                return replay
             if guard is not None:
                 await _check_guard(guard, call, tx)
             found = await handler(call, tx, body)

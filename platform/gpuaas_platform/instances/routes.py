@@ -92,7 +92,7 @@ async def get_access_bundle(call: Call, reader: db.Reader) -> instances.AccessBu
 def _changes_instance(
     endpoint: Endpoint[instances.ChangeInstance, operations.Operation], kind: operations.OperationKind
 ) -> None:
-    @routes.prepared_write(endpoint, service.check_force)
+    @routes.authorised_write(endpoint, service.check_force)
     async def change(call: Call, tx: db.Tx, body: instances.ChangeInstance) -> operations.Operation:
         return await service.change(tx, call, kind, body)
 
@@ -105,17 +105,17 @@ _changes_instance(instances.RESTART, "restart")
 _changes_instance(instances.ROLLBACK, "rollback")
 
 
-@routes.prepared_write(instances.DECOMMISSION, service.check_force)
+@routes.authorised_write(instances.DECOMMISSION, service.check_force)
 async def decommission(call: Call, tx: db.Tx, body: instances.Decommission) -> operations.Operation:
     return await service.change(tx, call, "decommission", body)
 
 
-@routes.prepared_write(instances.UPGRADE, service.check_force)
+@routes.authorised_write(instances.UPGRADE, service.check_force)
 async def upgrade(call: Call, tx: db.Tx, body: instances.UpgradeInstance) -> operations.Operation:
     return await service.upgrade(tx, call, body)
 
 
-@routes.prepared_write(instances.MEMBER_OPERATION_CREATE, service.check_force)
+@routes.authorised_write(instances.MEMBER_OPERATION_CREATE, service.check_force)
 async def operate_members(call: Call, tx: db.Tx, body: instances.MemberOperationRequest) -> operations.Operation:
     return await service.operate_members(tx, call, body)
 
@@ -125,7 +125,7 @@ routes.settled(instances.UPGRADE)(previews.attach)
 routes.settled(instances.MEMBER_OPERATION_CREATE)(previews.attach)
 
 
-@routes.prepared_write(actions.ACTION_INVOKE, invoking.authorise)
+@routes.authorised_write(actions.ACTION_INVOKE, invoking.authorise)
 async def invoke_action(call: Call, tx: db.Tx, asked: invoking.Invocation) -> operations.Operation:
     return await invoking.invoke(tx, call, asked)
 
