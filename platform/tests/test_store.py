@@ -10,10 +10,11 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import asyncpg
 import pytest
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import db, groups, migrate
+from gpuaas_platform.kit import db, groups, migrate, sqlite
 from gpuaas_platform.kit.settings import Settings
 
 _INSERT = "INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')"
@@ -92,13 +93,33 @@ async def test_on_the_embedded_store_a_writer_waits_for_another_process_and_hold
         assert await _names(site) == ["late"]
 
 
-async def test_what_waits_when_the_embedded_store_closes_is_still_written(tmp_path: Path) -> None:
-    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+async def test_what_waits_when_the_store_closes_is_still_written(settings: Settings) -> None:
+    async with server.open_site(settings) as site:
         writes = [asyncio.create_task(site.database.write(functools.partial(_add, str(n)))) for n in range(200)]
         await asyncio.sleep(0)
     await asyncio.gather(*writes)
-    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+    async with server.open_site(settings) as site:
         assert len(await _names(site)) == 200
+
+
+async def test_on_the_embedded_store_a_full_disk_is_told_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    async def add_much(tx: db.Tx) -> None:
+        await tx.run("INSERT INTO access_bundles (instance_id, document) VALUES ('much', $1)", "x" * 1_000_000)
+
+    async with server.open_site(Settings(data_dir=tmp_path)) as site:
+        assert isinstance(site.database, sqlite.SqliteDatabase)
+        pages = "PRAGMA max_page_count={}".format
+        (room,) = site.database._write_connection.execute(pages(1)).fetchone()
+        with pytest.raises(db.Unavailable, match="full"):
+            await site.database.write(add_much)
+        site.database._write_connection.execute(pages(room + 1000))
+        await site.database.write(add_much)
+        assert await _names(site) == ["much"]
+
+
+async def test_a_statement_that_is_wrong_is_a_fault_of_ours_and_not_of_the_store(site: Site) -> None:
+    with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedTableError)):
+        await site.database.reader.one("SELECT 1 FROM nowhere")
 
 
 async def test_more_writers_than_fit_one_group_are_all_answered_in_order(site: Site) -> None:

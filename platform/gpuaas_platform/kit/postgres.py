@@ -5,6 +5,7 @@ of event cursors is the order of commits, on one process or on many.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,8 @@ import asyncpg
 from gpuaas_platform.kit import db, groups, postgres_wakes
 
 WRITER_LOCK = 0x6770_7561  # "gpua"
+_CLOSE_S_MAX = 5.0
+"""What waits is still written, unless the server does not answer."""
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
@@ -53,8 +56,9 @@ class PostgresDatabase(groups.GroupCommit):
         return None
 
     async def close(self) -> None:
-        self._writer.cancel()
-        await asyncio.gather(self._writer, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S_MAX):
+                await self._finish_writing()
         await self._wakes.close()
         await self._pool.close()
 

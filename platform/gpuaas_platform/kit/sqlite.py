@@ -80,11 +80,17 @@ class SqliteReader:
         self._connection = connection
 
     async def one(self, sql: str, *values: Any) -> db.Row | None:
-        row: db.Row | None = self._connection.execute(_dialect(sql), values).fetchone()
+        try:
+            row: db.Row | None = self._connection.execute(_dialect(sql), values).fetchone()
+        except sqlite3.OperationalError as error:
+            raise _translated(error) from error
         return row
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        rows: Sequence[db.Row] = self._connection.execute(_dialect(sql), values).fetchall()
+        try:
+            rows: Sequence[db.Row] = self._connection.execute(_dialect(sql), values).fetchall()
+        except sqlite3.OperationalError as error:
+            raise _translated(error) from error
         return rows
 
 
@@ -94,7 +100,10 @@ class SqliteTx(SqliteReader):
         self._topics = topics
 
     async def run(self, sql: str, *values: Any) -> int:
-        return self._connection.execute(_dialect(sql), values).rowcount
+        try:
+            return self._connection.execute(_dialect(sql), values).rowcount
+        except sqlite3.OperationalError as error:
+            raise _translated(error) from error
 
     def wake(self, topic: str) -> None:
         self._topics.append(topic)
@@ -116,6 +125,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _translated(error: sqlite3.OperationalError) -> Exception:
+    """A full or broken disk is the store's fault; a statement that is wrong is ours."""
+    is_ours = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
+    return error if is_ours else db.Unavailable(str(error))
+
+
 def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
     connection.execute("SAVEPOINT job")
     try:
@@ -123,6 +138,8 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
         job.result = _run_to_end(use_case)
     except Exception as error:  # noqa: BLE001 - whatever one writer raises is its own answer; the group goes on
         job.error = error
+    if not connection.in_transaction:
+        raise db.Unavailable(str(job.error))  # a full disk ends the whole transaction, and so the group
     if job.error is not None or not job.keep:
         connection.execute("ROLLBACK TO job")
     connection.execute("RELEASE job")
