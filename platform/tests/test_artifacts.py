@@ -135,16 +135,17 @@ async def test_a_revoked_digest_is_refused_under_every_name_and_for_good(world: 
 
 
 async def test_a_repeated_verification_or_promotion_gets_its_answer_again_whatever_came_after(world: World) -> None:
-    artifact = await published(world, CONTENT, await trusted(world))
-    where = {"artifact_id": artifact.artifact_id}
-    first = await world.send(artifacts.VERIFY, {}, key="verify-1", **where)
-    released = await world.send(artifacts.PROMOTE, {"channel": "stable"}, key="promote-1", **where)
-    await world.call(artifacts.REVOKE, {"reason": "it phones home"}, **where)
-    again = await world.send(artifacts.VERIFY, {}, key="verify-1", **where)
-    released_again = await world.send(artifacts.PROMOTE, {"channel": "stable"}, key="promote-1", **where)
+    artifact_id = (await published(world, CONTENT, await trusted(world))).artifact_id
+    stable = {"channel": "stable"}
+    first = await world.send(artifacts.VERIFY, {}, key="verify-1", artifact_id=artifact_id)
+    released = await world.send(artifacts.PROMOTE, stable, key="promote-1", artifact_id=artifact_id)
+    await world.call(artifacts.REVOKE, {"reason": "it phones home"}, artifact_id=artifact_id)
+    again = await world.send(artifacts.VERIFY, {}, key="verify-1", artifact_id=artifact_id)
+    released_again = await world.send(artifacts.PROMOTE, stable, key="promote-1", artifact_id=artifact_id)
     assert (again.status_code, again.content) == (200, first.content)
     assert (released_again.status_code, released_again.content) == (200, released.content)
-    assert code_of(await world.send(artifacts.VERIFY, {}, key="verify-2", **where)) == "artifact_revoked"
+    refused = await world.send(artifacts.VERIFY, {}, key="verify-2", artifact_id=artifact_id)
+    assert code_of(refused) == "artifact_revoked"
 
 
 @pytest.mark.parametrize(
