@@ -206,6 +206,8 @@ TRUST_ERRORS = (
     errors.ArtifactRetired,
     errors.ArtifactRevoked,
 )
+HANDING_OUT_ERRORS = (*TRUST_ERRORS, errors.ArtifactNotPromoted, errors.ArtifactSourceDenied)
+FETCHING_ERRORS = (*HANDING_OUT_ERRORS, errors.ArtifactDigestMismatch, errors.ArtifactContentMissing)
 
 
 def own_and_shared(

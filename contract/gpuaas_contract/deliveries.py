@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import TRUST_ERRORS
+from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Wire
 
@@ -50,7 +50,7 @@ DELIVERY_CREATE = Endpoint(
     response=Delivery,
     status=201,
     secret_answer=True,
-    errors=(*TRUST_ERRORS, errors.ArtifactNotPromoted, errors.ArtifactSourceDenied),
+    errors=HANDING_OUT_ERRORS,
     example={"purpose": "install"},
 )
 CONTENT_GET = Endpoint(
@@ -62,14 +62,6 @@ CONTENT_GET = Endpoint(
     request=NoBody,
     response=bytes,
     media_type="application/octet-stream",
-    errors=(
-        *TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.ArtifactDigestMismatch,
-        errors.ArtifactContentMissing,
-        errors.DeliveryExpired,
-        errors.DeliveryUnknown,
-    ),
+    errors=(*FETCHING_ERRORS, errors.DeliveryExpired, errors.DeliveryUnknown),
 )
 ENDPOINTS = (DELIVERY_CREATE, CONTENT_GET)

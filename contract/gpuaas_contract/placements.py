@@ -4,7 +4,7 @@ import datetime
 from typing import Literal
 
 from gpuaas_contract import errors
-from gpuaas_contract.artifacts import TRUST_ERRORS
+from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
@@ -68,13 +68,7 @@ PLACEMENT_CREATE = Endpoint(
     request=PlaceArtifact,
     response=ArtifactPlacement,
     status=202,
-    errors=(
-        *TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.LeaseLost,
-        errors.NotEntitled,
-    ),
+    errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
 )
 PLACEMENT_GET = Endpoint(
     "artifacts.placement.get",
@@ -95,12 +89,6 @@ PLACED_CONTENT_GET = Endpoint(
     request=NoBody,
     response=bytes,
     media_type="application/octet-stream",
-    errors=(
-        *TRUST_ERRORS,
-        errors.ArtifactNotPromoted,
-        errors.ArtifactSourceDenied,
-        errors.ArtifactDigestMismatch,
-        errors.ArtifactContentMissing,
-    ),
+    errors=FETCHING_ERRORS,
 )
 ENDPOINTS = (PLACEMENT_CREATE, PLACEMENT_GET, PLACED_CONTENT_GET)

@@ -185,13 +185,8 @@ class Routes:
         self, endpoint: Endpoint[Body, Answer], authorise: Callable[[Call, Body], Awaitable[Prepared]]
     ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
         """A write that needs more than its permission key: `authorise` is asked each time, of repeats too."""
-
-        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
-            self.writes[endpoint.name] = handler
-            self.authorisations[endpoint.name] = authorise
-            return handler
-
-        return register
+        self.authorisations[endpoint.name] = authorise
+        return self._write_after(endpoint.name)
 
     def prepared_write(
         self, endpoint: Endpoint[Body, Answer], prepare: Callable[[Call, Body], Awaitable[Prepared]]
@@ -199,22 +194,19 @@ class Routes:
         """A write with slow work in front: `prepare` runs before the transaction, which gets what it returns.
 
         A repeat is answered without it."""
-
-        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
-            self.writes[endpoint.name] = handler
-            self.preparations[endpoint.name] = prepare
-            return handler
-
-        return register
+        self.preparations[endpoint.name] = prepare
+        return self._write_after(endpoint.name)
 
     def upload(
         self, endpoint: Endpoint[bytes, Answer], take: Callable[[Call, AsyncIterator[bytes]], Awaitable[Prepared]]
     ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
         """A write whose body is raw: `take` reads it as it comes, before the transaction."""
+        self.preparations[endpoint.name] = take
+        return self._write_after(endpoint.name)
 
-        def register(handler: Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]) -> Write:
-            self.writes[endpoint.name] = handler
-            self.preparations[endpoint.name] = take
+    def _write_after(self, name: str) -> Callable[[Callable[[Call, db.Tx, Any], Awaitable[Any]]], Write]:
+        def register(handler: Write) -> Write:
+            self.writes[name] = handler
             return handler
 
         return register

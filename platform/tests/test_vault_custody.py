@@ -9,6 +9,7 @@ import pytest
 import vault_server
 from gpuaas_contract import capacity, credentials, errors, secrets
 from gpuaas_contract.custody import CUSTODY_GET
+from gpuaas_contract.operations import Operation
 from gpuaas_platform.access import authority, authority_reconcile, secrets_reconcile
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity import ssh_trust
@@ -124,20 +125,16 @@ def settings(tmp_path: Path, database_url: str, vault: VaultServer, token_file: 
 async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
     world: World, vault: VaultServer
 ) -> None:
-    await world.entitled_app()
-    token = await world.service_account()
-    await world.deploy()
-    claim = await world.claim(token)
-    assert claim.operation is not None
-    operation_id = claim.operation.operation_id
+    token, epoch, operation = await _claimed(world)
+    operation_id = operation.operation_id
     before = set(vault.kept)
-    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
     issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
     assert set(vault.kept) - before == {f"gpuaas/{issued.secret.secret_id}"}
-    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    opening = {"operation_id": operation_id, "epoch": epoch}
     opened = await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
     assert opened.value == "the value"
-    await world.call(secrets.SECRET_REVOKE, instance_id=claim.operation.instance_id, secret_id=issued.secret.secret_id)
+    await world.call(secrets.SECRET_REVOKE, instance_id=operation.instance_id, secret_id=issued.secret.secret_id)
     await secrets_reconcile.sweep(world.site)
     assert set(vault.kept) == before
     status = await world.call(CUSTODY_GET)
@@ -146,34 +143,22 @@ async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: World, vault: VaultServer) -> None:
-    await world.entitled_app()
-    token = await world.service_account()
-    await world.deploy()
-    claim = await world.claim(token)
-    assert claim.operation is not None
-    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    token, epoch, operation = await _claimed(world)
+    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
     vault.sealed = True
-    answer = await world.send(
-        secrets.SECRET_ISSUE, said, token=token, operation_id=claim.operation.operation_id, key=""
-    )
+    answer = await world.send(secrets.SECRET_ISSUE, said, token=token, operation_id=operation.operation_id, key="")
     assert (answer.status_code, answer.json()["code"]) == (503, "sealed")
     vault.sealed = False
-    answer = await world.send(
-        secrets.SECRET_ISSUE, said, token=token, operation_id=claim.operation.operation_id, key=""
-    )
+    answer = await world.send(secrets.SECRET_ISSUE, said, token=token, operation_id=operation.operation_id, key="")
     assert answer.status_code == 201
 
 
 async def test_an_opening_that_vault_did_not_let_happen_is_not_used_up(world: World, vault: VaultServer) -> None:
-    await world.entitled_app()
-    token = await world.service_account()
-    await world.deploy()
-    claim = await world.claim(token)
-    assert claim.operation is not None
-    operation_id = claim.operation.operation_id
-    said = {"epoch": claim.epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    token, epoch, operation = await _claimed(world)
+    operation_id = operation.operation_id
+    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
     issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
-    opening = {"operation_id": operation_id, "epoch": claim.epoch}
+    opening = {"operation_id": operation_id, "epoch": epoch}
     asked = {"token": token, "delivery_id": issued.delivery_id}
     vault.sealed = True
     with pytest.raises(errors.Sealed):
@@ -277,3 +262,13 @@ async def test_values_that_vault_does_not_let_go_are_told_and_go_later(
 async def _noted(world: World) -> int:
     """Values that may be in custody and have to be gone from there some day."""
     return len(await world.site.database.reader.all("SELECT secret_id FROM secrets_due"))
+
+
+async def _claimed(world: World) -> tuple[str, int, Operation]:
+    """A deploy in the hands of a controller: its token, its epoch and the operation."""
+    await world.entitled_app()
+    token = await world.service_account()
+    await world.deploy()
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    return token, claim.epoch, claim.operation

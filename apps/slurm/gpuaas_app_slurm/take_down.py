@@ -11,7 +11,7 @@ from gpuaas_app_slurm import config, nodes, plan, reports, slurm, state, teardow
 
 async def drain(op: Operation) -> None:
     head = await _head(op)
-    await _in_turn(op, lambda member: _drain(op, member, head))
+    await _each_target(op, lambda member: _drain(op, member, head))
 
 
 async def resume(op: Operation) -> None:
@@ -23,7 +23,7 @@ async def resume(op: Operation) -> None:
 
 async def remove(op: Operation) -> None:
     head = await _head(op)
-    await _in_turn(op, lambda member: _remove(op, member, head))
+    await _each_target(op, lambda member: _remove(op, member, head))
 
 
 async def decommission(op: Operation) -> None:
@@ -35,7 +35,7 @@ async def decommission(op: Operation) -> None:
     await op.each(controllers, lambda member: _decommission(op, member))
 
 
-async def _in_turn(op: Operation, function: Callable[[Member], Awaitable[None]]) -> None:
+async def _each_target(op: Operation, function: Callable[[Member], Awaitable[None]]) -> None:
     """People are told of the workers that are left, also where some would not go."""
     _, failures = await reports.survivors(op, op.targets, function)
     await reports.publish_access(op)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from gpuaas_app_slurm import facts, packages, plan, receipt
+from gpuaas_app_slurm import access, config, facts, packages, plan, receipt
 from gpuaas_sdk.failures import NeedsOperator, Permanent
 
 BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
@@ -149,3 +149,10 @@ def test_a_slurm_without_its_own_authentication_is_refused() -> None:
 def test_packages_of_others_that_a_purge_would_drag_along_are_seen() -> None:
     text = "Purg slurmd [24.11]\nPurg libpmix2t64 [5.0]\nRemv openmpi-bin [5.0]\n"
     assert packages.foreign_removals(text, ("slurmd", "libpmix2t64")) == ("openmpi-bin",)
+
+
+@pytest.mark.parametrize(("workers", "first"), [(3, "srun -N3 hostname"), (0, "sinfo -N -l")])
+def test_the_first_command_people_read_can_work_with_the_workers_there_are(workers: int, first: str) -> None:
+    inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a"})
+    bundle = access.bundle(inputs, "slurm", "alloc_1", "gpu-1", "10.0.0.11", workers)
+    assert bundle.commands[0].line == first

@@ -74,7 +74,7 @@ async def ended(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult
     outcome = rules.arrived(placement, result, origin.now)
     try:
         if outcome.state == "placed":
-            await service.still_deliverable(tx, placement.project_id, placement.artifact_id)
+            await _deliverable(tx, placement)
     except errors.ApiError as refusal:
         outcome = rules.missed(placement, TaskError(code=refusal.code, message=refusal.message), origin.now)
     await _save(tx, origin, outcome)
@@ -139,10 +139,14 @@ async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[Artifac
     placement = await store.PLACEMENTS.get(reader, placement_id)
     if placement is None or not rules.is_open_to(placement, node_id, site.clock()):
         raise errors.NotFound
+    return placement, await _deliverable(reader, placement)
+
+
+async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
     artifact = await service.still_deliverable(reader, placement.project_id, placement.artifact_id)
     if artifact is None:
-        raise errors.NotFound
-    return placement, artifact
+        raise errors.NotFound("The artifact or its project is gone.")
+    return artifact
 
 
 async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:

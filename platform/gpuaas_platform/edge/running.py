@@ -9,7 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_platform.call import Call, Flow, Read, Routes, Stream, Write
+from gpuaas_platform.call import Call, Flow, Read, Routes, Stream
 from gpuaas_platform.edge import auditing, decoding, etag, idempotency, streams, telemetry
 from gpuaas_platform.edge.exchange import Answer
 from gpuaas_platform.kit import db
@@ -46,8 +46,7 @@ def runner(
             found.append(_stream(endpoint, domain.streams[endpoint.name]))
         if endpoint.name in domain.writes:
             guard = _reader_of(endpoint.path, endpoints, domains) if endpoint.guarded else None
-            before = (domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name))
-            run = _write(endpoint, domain.writes[endpoint.name], before, guard, metrics)
+            run = _write(endpoint, domain, guard, metrics)
             settle = domain.settlements.get(endpoint.name)
             found.append(_settled(endpoint, run, settle) if settle else run)
     if len(found) != 1:
@@ -88,15 +87,10 @@ def _stream(endpoint: AnyEndpoint, handler: Stream) -> Run:
     return run
 
 
-def _write(
-    endpoint: AnyEndpoint,
-    handler: Write,
-    before: tuple[Flow | None, Flow | None],
-    guard: Read | None,
-    metrics: telemetry.Metrics,
-) -> Run:
+def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: telemetry.Metrics) -> Run:
+    handler = domain.writes[endpoint.name]
+    authorise, prepare = domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name)
     read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
-    authorise, prepare = before
 
     async def run(call: Call, asked: Asked) -> Answer:
         key = _idempotency_key(call) if by_key else ""

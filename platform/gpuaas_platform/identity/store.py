@@ -151,26 +151,12 @@ async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> t
 
 
 async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.datetime) -> RoleBinding | None:
-    row = await reader.one(
-        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.scope = $2
-            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
-        binding_id,
-        scope,
-        clock.micros(now),
-    )
-    return _shown_binding(row) if row is not None else None
+    return await _binding(reader, binding_id, "scope", scope, now)
 
 
 async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: datetime.datetime) -> RoleBinding | None:
     """Wherever it is bound."""
-    row = await reader.one(
-        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.role = $2
-            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
-        binding_id,
-        role,
-        clock.micros(now),
-    )
-    return _shown_binding(row) if row is not None else None
+    return await _binding(reader, binding_id, "role", role, now)
 
 
 async def bindings_at(
@@ -209,6 +195,19 @@ async def others_holding(reader: db.Reader, role: str, scope: str, *, apart_from
         apart_from,
     )
     return int(row[0]) if row is not None else 0
+
+
+async def _binding(
+    reader: db.Reader, binding_id: str, column: str, value: str, now: datetime.datetime
+) -> RoleBinding | None:
+    row = await reader.one(
+        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.{column} = $2
+            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
+        binding_id,
+        value,
+        clock.micros(now),
+    )
+    return _shown_binding(row) if row is not None else None
 
 
 def _shown_binding(row: db.Row) -> RoleBinding:
