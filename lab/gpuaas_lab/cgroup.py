@@ -3,6 +3,7 @@
 Knows two layouts: pure version 2, and the hybrid one with an extra name=systemd tree.
 """
 
+import errno
 import functools
 import os
 from collections.abc import Iterator
@@ -83,16 +84,10 @@ class MachineCgroup:
             (folder / "cgroup.procs").write_text(f"{pid}\n")
 
     def is_populated(self) -> bool:
-        try:
-            return "populated 1" in (self.folder / "cgroup.events").read_text()
-        except FileNotFoundError:
-            return False
+        return "populated 1" in _read(self.folder / "cgroup.events")
 
     def is_frozen(self) -> bool:
-        try:
-            return (self.folder / "payload/cgroup.freeze").read_text().strip() == "1"
-        except FileNotFoundError:
-            return False
+        return _read(self.folder / "payload/cgroup.freeze").strip() == "1"
 
     def set_frozen(self, frozen: bool) -> None:
         """Returns when the kernel has stopped the last process, or let all go on."""
@@ -111,7 +106,9 @@ class MachineCgroup:
         """Power cut: every process of the machine dies at once."""
         try:
             (self.folder / "cgroup.kill").write_text("1")
-        except FileNotFoundError:
+        except OSError as reason:
+            if not _means_gone(reason):
+                raise
             return
         if not shell.wait_until(lambda: not self.is_populated(), timeout_s=20):
             raise errors.LabError(f"processes of {self.machine} survive a kill", f"cat {self.folder}/cgroup.procs")
@@ -162,11 +159,22 @@ def _enable_controllers(folder: Path) -> None:
 
 
 def _processes(group: Path) -> list[int]:
+    return [int(line) for line in _read(group / "cgroup.procs").split()]
+
+
+def _read(file: Path) -> str:
+    """What the kernel says of a group; nothing of one that is gone."""
     try:
-        return [int(line) for line in (group / "cgroup.procs").read_text().split()]
-    except OSError:
-        # The group is gone, or is going: the kernel then answers "no such device".
-        return []
+        return file.read_text()
+    except OSError as reason:
+        if not _means_gone(reason):
+            raise
+        return ""
+
+
+def _means_gone(reason: OSError) -> bool:
+    # A file of a group that goes while it is read or written answers "no such device".
+    return reason.errno in (errno.ENOENT, errno.ENODEV)
 
 
 def _is_first_process(pid: int) -> bool:

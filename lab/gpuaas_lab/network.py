@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,9 @@ def links_cut(lab: str) -> set[str]:
 
 def delete_leftovers(lab: str) -> None:
     """Links and namespaces that carry the lab's name but belong to no machine on record."""
-    for link in _ip_json(["link", "show"]):
-        if _is_link_of(lab, link["ifname"]):
-            _delete_link(link["ifname"])
+    for link in link_names():
+        if _is_link_of(lab, link):
+            _delete_link(link)
     for name in machines_with_namespace(lab):
         _delete_namespace(plan.unit_name(lab, name))
 
@@ -98,6 +98,10 @@ def machines_with_namespace(lab: str) -> list[str]:
     if not NAMESPACE_FOLDER.is_dir():
         return []
     return [entry.name.removeprefix(prefix) for entry in NAMESPACE_FOLDER.iterdir() if entry.name.startswith(prefix)]
+
+
+def link_names() -> list[str]:
+    return [name for _, name in socket.if_nameindex()]
 
 
 def release_namespace_folder() -> None:
@@ -165,17 +169,26 @@ def _is_link_of(lab: str, link: str) -> bool:
 
 
 def _link_exists(link: str) -> bool:
-    return any(name == link for _, name in socket.if_nameindex())
+    return link in link_names()
 
 
 def _delete_link(link: str) -> None:
-    if _link_exists(link):
-        shell.run(["ip", "link", "delete", link])
+    # The kernel takes a link itself when it frees the namespace at the other end, at a moment of its own.
+    _delete(["ip", "link", "delete", link], lambda: _link_exists(link))
 
 
 def _delete_namespace(namespace: str) -> None:
-    if (NAMESPACE_FOLDER / namespace).exists():
-        shell.run(["ip", "netns", "delete", namespace])
+    _delete(["ip", "netns", "delete", namespace], (NAMESPACE_FOLDER / namespace).exists)
+
+
+def _delete(argv: list[str], exists: Callable[[], bool]) -> None:
+    """Also when somebody else is faster: what counts is that it is gone."""
+    try:
+        if exists():
+            shell.run(argv)
+    except errors.CommandFailed:
+        if exists():
+            raise
 
 
 def _hardware_address(lab: str, host_number: int) -> str:
