@@ -29,6 +29,7 @@ from gpuaas_platform.record import service as record
 
 _LOGIN_SKEW_S = 300
 _TOPIC = "capacity"
+"""The loop that has machines prepared."""
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 

@@ -14,6 +14,8 @@ from gpuaas_platform.kit import clock, db, keys
 
 _WAITING_FOR_IT = "capacity"
 """The loop that provisions what had to wait."""
+_TELLS_OF_ENDS = "grants"
+"""The loop that tells machines which certificates have ended."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ async def tell_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
         node_id,
         clock.micros(now),
     )
+    tx.wake(_TELLS_OF_ENDS)
 
 
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:
