@@ -10,11 +10,13 @@ import msgspec
 import pytest
 import yaml
 from gpuaas_cli import failures, home, inputs, lookup, output, plans, states, steps, times
+from gpuaas_cli.commands import custody
 from gpuaas_cli.flags import FlagError, Flags, check, take
 from gpuaas_cli.home import Config, Context
 from gpuaas_cli.local import plan, processes
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.custody import CustodyStatus
 from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Instance, Member
@@ -307,3 +309,13 @@ def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
         assert processes._is_alive(started)
     finally:
         processes._end(started, 5)
+
+
+def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_command() -> None:
+    sealed = CustodyStatus(store="embedded", sealed=True, key="")
+    refused = CustodyStatus(store="vault", sealed=True, key="", refused=True, fix="vault token create")
+    assert [custody.state(found) for found in (sealed, refused)] == ["sealed", "refused"]
+    assert [custody.next_command(found) for found in (sealed, refused)] == [
+        "gpuaas custody unseal",
+        "vault token create",
+    ]

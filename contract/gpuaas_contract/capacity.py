@@ -183,7 +183,8 @@ class Allocation(Wire):
     org_id: str
     project_id: str
     status: AllocationStatus
-    """`release_failed`: the node could not be cleaned; it is tried again until it is, or until it is given up."""
+    """`release_failed`: the node could not be cleaned; it is tried again until it is, or until it is given up. An
+    active one whose node was installed anew is `provisioning` again."""
     status_reason: str
     """Why it failed, waits or was given up, for people."""
     node_id: str
@@ -206,6 +207,8 @@ class Allocation(Wire):
     """As the request said; carried, never interpreted."""
     integration_metadata: dict[str, Any] = {}
     """As the request said; carried, never interpreted."""
+    provision_retry_at: datetime.datetime | None = None
+    """Its node was installed anew: from then on the platform has it prepared again, as soon as it hears the node."""
     release_attempts: int = 0
     """How often the node was told to clean up."""
     release_retry_at: datetime.datetime | None = None

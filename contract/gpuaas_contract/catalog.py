@@ -63,13 +63,15 @@ Picker = Literal["allocation", "service_account", "access_credential"]
 """What a form can offer for a field marked with `x-gpuaas-picker`."""
 PermissionRole = Literal["viewer", "project_member", "project_admin", "tenant_admin", "service_account"]
 
+BREAKER_WINDOW_S_MAX = 604_800
+
 
 class Breaker(Request):
     """When a role fails too often, the platform stops accepting operations that would risk more of it."""
 
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     """So many failed joins inside the window stop further adds and replacements."""
-    window_s: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 600
+    window_s: Annotated[int, msgspec.Meta(ge=1, le=BREAKER_WINDOW_S_MAX)] = 600
 
 
 class RoleSpec(Request):

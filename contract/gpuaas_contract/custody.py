@@ -17,9 +17,13 @@ class CustodyStatus(Wire):
     store: Literal["embedded", "vault"]
     """`embedded`: in the platform's own store, encrypted. `vault`: in a Vault server."""
     sealed: bool
-    """Secrets can be neither kept nor read until somebody unseals."""
+    """Secrets can be neither kept nor read now: until somebody unseals, or until `fix` is done."""
     key: str
     """Where the key comes from, for people."""
+    refused: bool = False
+    """The store does not let this server in: unsealing does not help, its token or a setting has to change."""
+    fix: str = ""
+    """The next command where unsealing this server is not it."""
 
 
 class Unseal(Request):

@@ -86,8 +86,8 @@ OPERATION: Final = _table(
 )
 ALLOCATION: Final = _table(
     requested="provisioning releasing failed",
-    provisioning="active failed",
-    active="releasing",
+    provisioning="active failed releasing",
+    active="provisioning releasing",
     failed="releasing",
     releasing="released release_failed",
     release_failed="releasing released",

@@ -12,6 +12,7 @@ from gpuaas_lab import errors, machine, plan, shell
 AGENT_PATH = "/opt/gpuaas/agent.pyz"
 CONFIG_PATH = "/etc/gpuaas/agent.json"
 UNIT_NAME = "gpuaas-agent.service"
+UNIT_PATH = f"/etc/systemd/system/{UNIT_NAME}"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
         shell.say(
             f"{target.name} keeps the agent it was upgraded to; another: gpuaas agent upgrade {target.name} --to …"
         )
-    elif present != wanted:
-        files[AGENT_PATH[1:]] = machine.File(enrolment.agent, 0o755)
+    else:
+        files |= _outdated(target, AGENT_PATH, machine.File(enrolment.agent, 0o755))
+        files |= _outdated(target, UNIT_PATH, machine.File(enrolment.unit))
     if files:
         machine.write_files(target, files)
         machine.in_root(target, ["systemctl", "--quiet", "enable", UNIT_NAME])
@@ -74,10 +76,12 @@ def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.
     if not token or _exists(target, CONFIG_PATH):
         return {}
     config = {"server": enrolment.server, "ca_sha256": enrolment.ca_sha256, "token": token, "name": target.name}
-    return {
-        CONFIG_PATH[1:]: machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600),
-        f"etc/systemd/system/{UNIT_NAME}": machine.File(enrolment.unit),
-    }
+    return {CONFIG_PATH[1:]: machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600)}
+
+
+def _outdated(target: machine.Machine, path: str, wanted: machine.File) -> dict[str, machine.File]:
+    """Empty where the machine has these bytes already."""
+    return {} if _sha256(target, path) == hashlib.sha256(wanted.content).hexdigest() else {path[1:]: wanted}
 
 
 def _note(target: machine.Machine) -> Path:

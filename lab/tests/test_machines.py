@@ -19,9 +19,10 @@ LAB = LabTool("labtest")
 command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
 
 
-def write_agent(path: Path, program: str) -> None:
+def write_agent(path: Path, program: str, description: str = "an agent") -> None:
     """An agent file as the lab expects it: a program and its unit in one archive."""
-    unit = "[Service]\nExecStart=/usr/bin/python3 /opt/gpuaas/agent.pyz\n[Install]\nWantedBy=multi-user.target\n"
+    start = "[Service]\nExecStart=/usr/bin/python3 /opt/gpuaas/agent.pyz\n[Install]\nWantedBy=multi-user.target\n"
+    unit = f"[Unit]\nDescription={description}\n{start}"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("__main__.py", program)
         archive.writestr("gpuaas-agent.service", unit)
@@ -211,6 +212,31 @@ def test_an_enrolled_machine_runs_the_agent_and_keeps_its_config(tmp_path: Path)
     lab("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
     assert json.loads(on("gpu-1", "cat", "/etc/gpuaas/agent.json"))["token"] == "first"
     on("gpu-1", "grep", "-q", "7200", "/opt/gpuaas/agent.pyz")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_unit_of_another_release_reaches_machines_that_are_enrolled_and_restarts_the_agent_once(
+    tmp_path: Path,
+) -> None:
+    agent, enrol = tmp_path / "agent.pyz", tmp_path / "enrol.json"
+    enrol.write_text(json.dumps({"server": "https://gateway:7443", "ca_sha256": "00", "tokens": {"gpu-3": "first"}}))
+    enrolled = ("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
+
+    def shown(name: str) -> str:
+        return on("gpu-3", "systemctl", "show", "--value", f"--property={name}", "gpuaas-agent").strip()
+
+    write_agent(agent, "import time\ntime.sleep(3600)\n", "an agent of before")
+    lab(*enrolled)
+    wait_until(lambda: shown("ActiveState") == "active")
+    first = shown("MainPID")
+    lab(*enrolled)
+    assert shown("MainPID") == first, "the same again restarts nothing"
+    write_agent(agent, "import time\ntime.sleep(3600)\n", "an agent of today")
+    lab(*enrolled)
+    assert (shown("Description"), shown("MainPID") == first) == ("an agent of today", False)
+    on("gpu-3", "sed", "-i", "s/of today/of yesterday/", "/etc/systemd/system/gpuaas-agent.service")
+    lab(*enrolled)
+    assert shown("Description") == "an agent of today", "also where the agent is the same"
 
 
 @pytest.mark.usefixtures("three_machines")

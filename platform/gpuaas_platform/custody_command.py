@@ -17,6 +17,8 @@ from gpuaas_platform.kit.settings import Settings
 _EXAMPLES = f"""examples:
   gpuaas-platform custody status --data ./cloud
       where the key is, whether it is sealed, how many values each key wraps
+  gpuaas-platform custody status --data ./cloud --vault-address https://vault:8200 --vault-token-file ./vault-token
+      whether Vault lets the platform in; if not, why, and the next command
   gpuaas-platform custody rotate --data ./cloud
       a new key in ./cloud/{key_files.PLAIN}, with the server running or not; interrupted, run it again
   gpuaas-platform custody seal --data ./cloud < passphrase
@@ -32,8 +34,8 @@ _HELP = {
 }
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> list[argparse.ArgumentParser]:
-    """The parsers of the commands below `custody`; the caller adds the options all commands have."""
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands below `custody`; the caller adds the options it has for others, too."""
     style = argparse.RawDescriptionHelpFormatter
     found = commands.add_parser("custody", help="care for the keys of secrets", epilog=_EXAMPLES, formatter_class=style)
     acts = found.add_subparsers(dest="act", required=True)
@@ -41,7 +43,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         name: acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style) for name, text in _HELP.items()
     }
     made["key"].add_argument("--beside", type=Path, help="file with the present keys; the new one is added to them")
-    return list(made.values())
+    return made
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
@@ -102,10 +104,17 @@ async def _status(settings: Settings) -> None:
         found = await site.custody.status()
         sys.stdout.write(f"store   {found.store}\nkey     {found.key}\n")
         if not isinstance(site.custody, EmbeddedCustody):
+            sys.stdout.write(_reached(found))
             return
         counted = await site.custody.counted()
         for key_id, values in counted.values_by_key.items():
             sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
+
+
+def _reached(found: custody.Status) -> str:
+    """Of a store that is another server. How open the embedded one is only the server that runs on it can say."""
+    state = "refused" if found.refused else "not open" if found.sealed else "open"
+    return f"state   {state}\n" + (f"next    {found.fix}\n" if found.fix else "")
 
 
 async def _opened(settings: Settings, found: EmbeddedCustody) -> EmbeddedCustody:

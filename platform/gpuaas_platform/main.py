@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "audit":
         return audit_command.run(settings, options)
     if options.command == "custody":
-        return custody_command.run(settings, options)
+        return custody_command.run(_with_vault(settings, options) if options.act == "status" else settings, options)
     if options.command == "unseal":
         return unseal_command.run(settings, options)
     if options.command == "admin":
@@ -89,10 +89,12 @@ def _parser() -> argparse.ArgumentParser:
             _add_server_options(command)
             _add_oidc_options(command)
             _add_custody_options(command)
+            _add_vault_options(command)
         else:
             command.add_argument("--name", default="admin", help="name of the admin")
-    others = [*audit_command.add_parser(commands), *custody_command.add_parser(commands)]
-    for command in [*others, unseal_command.add_parser(commands)]:
+    custody = custody_command.add_parser(commands)
+    _add_vault_options(custody["status"])
+    for command in [*audit_command.add_parser(commands), *custody.values(), unseal_command.add_parser(commands)]:
         _add_store_options(command)
     return parser
 
@@ -138,6 +140,10 @@ def _add_custody_options(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
     )
+
+
+def _add_vault_options(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("secrets in Vault or OpenBao")
     for name, text, default in (
         ("address", "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store", ""),
         ("token-file", "file with the token for it; read again when the token is refused", ""),

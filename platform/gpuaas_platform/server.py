@@ -37,6 +37,7 @@ from gpuaas_platform.identity.people_routes import routes as people_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.instances import grants_reconcile
 from gpuaas_platform.instances import reconcile as instances_reconcile
+from gpuaas_platform.instances import retention as instances_retention
 from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
 from gpuaas_platform.instances.credential_routes import routes as credential_routes
 from gpuaas_platform.instances.grant_routes import routes as grant_routes
@@ -173,6 +174,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         instances_reconcile.TOPIC: instances_reconcile.sweep,
+        instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         edge_reconcile.TOPIC: edge_reconcile.sweep,
         record_retention.TOPIC: record_retention.sweep,

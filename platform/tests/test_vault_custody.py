@@ -10,6 +10,7 @@ import vault_server
 from gpuaas_contract import capacity, credentials, errors, secrets
 from gpuaas_contract.custody import CUSTODY_GET
 from gpuaas_contract.operations import Operation
+from gpuaas_platform import main
 from gpuaas_platform.access import authority, authority_reconcile, secrets_reconcile
 from gpuaas_platform.capacity import reconcile as capacity_reconcile
 from gpuaas_platform.capacity import ssh_trust
@@ -93,6 +94,37 @@ async def test_a_sealed_vault_is_said_and_opened_with_its_own_command(kept: Vaul
         await kept.unseal("anything")
     vault.sealed = False
     assert not (await kept.status()).sealed
+
+
+async def test_a_vault_that_refuses_the_token_is_not_called_open_and_the_next_command_is_said(
+    kept: VaultCustody, vault: VaultServer, token_file: Path
+) -> None:
+    assert not (await kept.status()).sealed
+    vault.token = "s.second"
+    refused = await kept.status()
+    assert (refused.sealed, refused.refused) == (True, True)
+    assert "refuses the platform's token" in refused.key
+    assert refused.fix == f"vault token create -policy=POLICY -field=token > {token_file}"
+    _replace(token_file, "s.second")
+    healed = await kept.status()
+    assert (healed.sealed, healed.refused, healed.fix) == (False, False, "")
+    assert vault.kept == {}, "asking leaves nothing behind"
+
+
+async def test_why_vault_is_not_open_is_told_apart(vault: VaultServer, token_file: Path) -> None:
+    lost = VaultCustody(vault.url, token_file=token_file, mount="elsewhere", prefix="gpuaas")
+    assert ((await lost.status()).refused, (await lost.status()).fix) == (
+        True,
+        "vault secrets enable -path=elsewhere kv-v2",
+    )
+    nowhere = VaultCustody("http://127.0.0.1:9", token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    assert ((await nowhere.status()).refused, (await nowhere.status()).fix) == (
+        False,
+        "vault status -address=http://127.0.0.1:9",
+    )
+    vault.sealed = True
+    kept = VaultCustody(vault.url, token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    assert ((await kept.status()).refused, (await kept.status()).fix) == (False, "vault operator unseal")
 
 
 async def test_a_vault_that_is_gone_or_elsewhere_is_said_without_a_value(kept: VaultCustody, token_file: Path) -> None:
@@ -233,6 +265,28 @@ class TestFirstStartThatVaultRefuses:
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert answer.json()["detail"] == "Custody refuses this server."
         assert await _noted(world) == 0
+
+
+async def test_the_command_and_the_api_say_that_vault_refuses_and_what_to_do(
+    world: World,
+    vault: VaultServer,
+    token_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    vault.token = "s.another"
+    shown, settings = await world.call(CUSTODY_GET), world.site.settings
+    assert (shown.sealed, shown.refused) == (True, True)
+    where = ["--data", str(settings.data_dir), "--database", settings.database_url]
+    reached = ["--vault-address", vault.url, "--vault-token-file", str(token_file)]
+    monkeypatch.setattr("sys.argv", ["gpuaas-platform", "custody", "status", *where, *reached])
+    with pytest.raises(SystemExit) as ended:
+        await asyncio.to_thread(main.main)
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert "state   refused\n" in said
+    assert f"next    {shown.fix}\n" in said
+    assert str(token_file) in shown.fix
 
 
 async def test_an_engine_that_is_not_there_is_told_from_a_value_that_is_not(

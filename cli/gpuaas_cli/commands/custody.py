@@ -11,7 +11,7 @@ app = running.command_group()
 
 _COLUMNS = (
     Column("STORE", lambda one: one.store),
-    Column("STATE", lambda one: _state(one)),
+    Column("STATE", lambda one: state(one)),
     Column("KEY", lambda one: one.key),
 )
 
@@ -31,7 +31,7 @@ def status(context: typer.Context) -> int:
     found = session.run(flags, lambda opened: opened.call(CUSTODY_GET))
     _show(flags, found)
     if found.sealed:
-        output.talk("  next: gpuaas custody unseal")
+        output.talk(f"  next: {next_command(found)}")
     return failures.OK
 
 
@@ -47,9 +47,16 @@ def unseal(context: typer.Context) -> int:
     return failures.OK
 
 
-def _show(flags: Flags, found: CustodyStatus) -> None:
-    output.show_one(flags, found, _COLUMNS, _state)
-
-
-def _state(found: CustodyStatus) -> str:
+def state(found: CustodyStatus) -> str:
+    if found.refused:
+        return "refused"
     return "sealed" if found.sealed else "open"
+
+
+def next_command(found: CustodyStatus) -> str:
+    """Of one that is not open."""
+    return found.fix or "gpuaas custody unseal"
+
+
+def _show(flags: Flags, found: CustodyStatus) -> None:
+    output.show_one(flags, found, _COLUMNS, state)

@@ -16,7 +16,9 @@ _TARGET = "custody"
 @routes.flow(custody.CUSTODY_GET)
 async def get_custody(call: Call, _: NoBody) -> custody.CustodyStatus:
     found = await call.site.custody.status()
-    return custody.CustodyStatus(store=found.store, sealed=found.sealed, key=found.key)
+    return custody.CustodyStatus(
+        store=found.store, sealed=found.sealed, key=found.key, refused=found.refused, fix=found.fix
+    )
 
 
 @routes.flow(custody.UNSEAL)

@@ -45,7 +45,8 @@ def terms(
 
 def check_open(allocation: Allocation) -> None:
     if allocation.status != "active":
-        raise errors.Conflict(f"The allocation is {allocation.status}; only an active one can be entered.")
+        why = f": {allocation.status_reason}" if allocation.status_reason else ""
+        raise errors.Conflict(f"The allocation is {allocation.status}{why}; only an active one can be entered.")
 
 
 def is_loopback(peer: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from gpuaas_contract.ssh_keys import SshKey
 
-from gpuaas_platform.capacity.allocation_keys_rules import Chosen, KeySet
+from gpuaas_platform.capacity.allocation_keys_rules import Chosen, KeySet, new_set
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.tables import Table
@@ -75,6 +75,12 @@ async def save(tx: db.Tx, found: KeySet, check_at: int) -> None:
         check_at,
         msgspec.json.encode(found).decode(),
     )
+
+
+async def start_anew(tx: db.Tx, allocation_id: str) -> None:
+    """The machine has none of them any more; the next look tells it."""
+    if await key_set(tx, allocation_id) is not None:
+        await save(tx, new_set(allocation_id), 0)
 
 
 async def forget(tx: db.Tx, allocation_id: str) -> None:

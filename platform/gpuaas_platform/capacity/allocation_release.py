@@ -5,7 +5,7 @@ from gpuaas_contract.capacity import Allocation
 
 from gpuaas_platform.artifacts import placements
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.capacity import node_admin, nodes, rules, service, store
+from gpuaas_platform.capacity import allocation_changes, node_admin, nodes, rules, service, store
 from gpuaas_platform.kit import clock, db
 
 _TASK = "allocation.release"
@@ -36,7 +36,7 @@ async def force_release(tx: db.Tx, call: Call, allocation_id: str, reason: str) 
     """
     allocation = await service.in_project(tx, call.in_project().project_id, allocation_id)
     call.details["reason"] = reason
-    given_up = await service.save(tx, call.origin, allocation, rules.given_up(allocation, reason))
+    given_up = await allocation_changes.save(tx, call.origin, allocation, rules.given_up(allocation, reason))
     await let_go(tx, given_up)
     await _cordon(tx, call.origin, given_up, reason)
     return await _begin(tx, call.site, call.origin, given_up)
@@ -60,7 +60,7 @@ async def _begin(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, 
     for placement in await placements.call_off(tx, origin, allocation.allocation_id):
         await store.withdraw_task(tx, allocation.node_id, placement.placement_id)
     await nodes.queue_task(tx, site, origin, allocation.node_id, _TASK, allocation.allocation_id, params)
-    return await service.save(tx, origin, allocation, rules.releasing(allocation, reason))
+    return await allocation_changes.save(tx, origin, allocation, rules.releasing(allocation, reason))
 
 
 async def _cordon(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:

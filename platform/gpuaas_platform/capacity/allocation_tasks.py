@@ -7,7 +7,15 @@ from gpuaas_contract.node import FETCH_TASK, TaskError, TaskResult
 
 from gpuaas_platform.artifacts import placements
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.capacity import allocation_keys, allocation_release, nodes, rules, service, store
+from gpuaas_platform.capacity import (
+    allocation_changes,
+    allocation_keys,
+    allocation_release,
+    nodes,
+    rules,
+    ssh_trust,
+    store,
+)
 from gpuaas_platform.kit import clock, db
 
 
@@ -41,7 +49,9 @@ async def _apply(tx: db.Tx, origin: Origin, task: db.Row, result: TaskResult) ->
         await allocation_keys.told(tx, origin, allocation, task["task_id"], _why(result))
         return
     after = _after(task["type"], allocation, result, origin)
-    await service.save(tx, origin, allocation, after)
+    await allocation_changes.save(tx, origin, allocation, after)
+    if allocation.provision_retry_at is not None and after.status == "active":
+        await ssh_trust.tell_again(tx, after.node_id, origin.now)
     if after.status == "released":
         await allocation_release.let_go(tx, after)
 
@@ -49,7 +59,7 @@ async def _apply(tx: db.Tx, origin: Origin, task: db.Row, result: TaskResult) ->
 def _after(task_type: str, allocation: Allocation, result: TaskResult, origin: Origin) -> Allocation:
     error = _why(result)
     if task_type == "allocation.provision":
-        return rules.provisioned(allocation, error)
+        return rules.provisioned(allocation, error, origin.now)
     return rules.cleaned(allocation, error, rules.evidence(result, origin.now), origin.now)
 
 

@@ -13,13 +13,23 @@ from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
 from gpuaas_contract.event_types import NodeChanged
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.capacity import node_hearing, node_rules, node_store, store
+from gpuaas_platform.capacity import (
+    allocation_changes,
+    allocation_keys_store,
+    node_hearing,
+    node_rules,
+    node_store,
+    rules,
+    store,
+)
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import token_store
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
 _LOGIN_SKEW_S = 300
+_TOPIC = "capacity"
+"""The loop that has machines prepared."""
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 
@@ -45,10 +55,11 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     await (store.NODES.save if known else store.NODES.insert)(tx, enrolled)
     if known:
         await _move_allocation(tx, known[0], enrolled)
+        await _prepare_again(tx, call, enrolled)
     await store.set_node_key(tx, enrolled.node_id, body.public_key_pem)
     await token_store.end_tokens_of(tx, enrolled.node_id)
     await store.use_enrolment_token(tx, ids.digest(body.token), body.public_key_pem, enrolled.node_id)
-    await tell(tx, call.origin, enrolled, "it enrolled")
+    await tell(tx, call.origin, enrolled, "it enrolled anew" if known else "it enrolled")
     return node.Enrolled(node_id=enrolled.node_id)
 
 
@@ -196,6 +207,17 @@ async def _move_allocation(tx: db.Tx, before: Node, after: Node) -> None:
     held = await store.ALLOCATIONS.get(tx, after.allocation_id)
     if held is not None:
         await store.ALLOCATIONS.save(tx, msgspec.structs.replace(held, address=after.address))
+
+
+async def _prepare_again(tx: db.Tx, call: Call, enrolled: Node) -> None:
+    """Whoever enrols anew comes with an empty disk: the user, trust and keys of the allocation it carries are gone."""
+    held = await store.ALLOCATIONS.get(tx, enrolled.allocation_id) if enrolled.allocation_id else None
+    if held is None or held.status != "active":
+        return
+    call.details["allocation_id"] = held.allocation_id
+    await allocation_changes.save(tx, call.origin, held, rules.installed_anew(held, call.now))
+    await allocation_keys_store.start_anew(tx, held.allocation_id)
+    tx.wake(_TOPIC)
 
 
 def _address(call: Call, said: list[str], present: str) -> str:

@@ -1,5 +1,5 @@
 """The loop of this domain: silent nodes become lost, tasks nobody answered fail, failed releases are tried again,
-claims that waited are provisioned, machines get the keys of the people who may enter them."""
+claims that waited or lost their disk are provisioned, machines get the keys of the people who may enter them."""
 
 from gpuaas_platform import call
 from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes, service

@@ -11,6 +11,8 @@ from gpuaas_contract.node import TaskResult
 
 _RETRY_FIRST = datetime.timedelta(seconds=30)
 _RETRY_LAST = datetime.timedelta(hours=1)
+_PROVISION_AGAIN_AFTER = datetime.timedelta(minutes=1)
+_REINSTALLED = "its node was installed anew"
 _NAMED_MAX = 5
 _NO_AUTHORITY = (
     "Waiting for the SSH authority, which is made once custody is open: gpuaas-platform unseal; "
@@ -45,6 +47,19 @@ def waiting(allocation: Allocation) -> Allocation:
     return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
 
 
+def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allocation:
+    """Its node was told. One that was installed anew is told again if nothing has come of it after a while."""
+    if allocation.provision_retry_at is None:
+        return move(allocation, "provisioning")
+    return msgspec.structs.replace(allocation, provision_retry_at=answered_by + _PROVISION_AGAIN_AFTER)
+
+
+def installed_anew(allocation: Allocation, now: datetime.datetime) -> Allocation:
+    """An active one: nothing of it is on its node any more."""
+    moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
+    return msgspec.structs.replace(moved, provision_retry_at=now)
+
+
 def check_unused(allocation: Allocation) -> None:
     """Once somebody has overridden it, trying again needs no second override."""
     if allocation.used_by_instance_ids and allocation.status != "release_failed":
@@ -61,6 +76,7 @@ def releasing(allocation: Allocation, reason: str = "") -> Allocation:
     moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
     return msgspec.structs.replace(
         moved,
+        provision_retry_at=None,
         release_attempts=allocation.release_attempts + 1,
         release_retry_at=None,
         release_evidence=None,
@@ -76,8 +92,16 @@ def given_up(allocation: Allocation, reason: str) -> Allocation:
     return move(allocation, "released", f"given up: {reason}")
 
 
-def provisioned(allocation: Allocation, error: str) -> Allocation:
-    return move(allocation, "failed", error) if error else move(allocation, "active")
+def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> Allocation:
+    """The first time it fails for good. Prepared again it is in use, so its node is told until it has done it."""
+    if allocation.status != "provisioning":
+        return allocation
+    if not error:
+        return msgspec.structs.replace(move(allocation, "active"), provision_retry_at=None)
+    if allocation.provision_retry_at is None:
+        return move(allocation, "failed", error)
+    waiting = move(allocation, "provisioning", f"{_REINSTALLED} and could not be prepared again yet: {error}")
+    return msgspec.structs.replace(waiting, provision_retry_at=now + _PROVISION_AGAIN_AFTER)
 
 
 def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:

@@ -1,19 +1,17 @@
 """Allocations: claim nodes for a project and have their agents prepare them. `allocation_release` gives them back."""
 
+import datetime
 from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation, Allocations, CreateAllocation, Node
-from gpuaas_contract.event_types import AllocationChanged
-from gpuaas_contract.lifecycles import AllocationStatus
 
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.capacity import allocation_placement, nodes, rules, ssh_trust, store
+from gpuaas_platform.capacity import allocation_changes, allocation_placement, nodes, rules, ssh_trust, store
 from gpuaas_platform.catalog import permissions
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.policy import service as policy
-from gpuaas_platform.record import service as record
 
 _PLACE = "capacity.allocation.place"
 _SEE_NODES = "capacity.node.read"
@@ -42,15 +40,17 @@ async def create(tx: db.Tx, call: Call, wanted: CreateAllocation) -> Allocations
 
 
 async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Claimed before there was an authority for their machines to trust; now there may be one."""
-    waiting = await store.ALLOCATIONS.find(tx, "status = 'requested' ORDER BY allocation_id")
+    """Claimed before there was an authority for their machines to trust, or on nodes that were installed anew."""
+    claimed = await store.ALLOCATIONS.find(tx, "status = 'requested' ORDER BY allocation_id")
+    waiting = [*claimed, *await store.provisions_due(tx, clock.micros(origin.now))]
     trusted = await ssh_trust.public_keys(tx, site) if waiting else []
     if not trusted:
         return
+    answered_by = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s)
     for allocation in waiting:
         going_on = system_origin(origin.now, allocation.correlation_id)
         await _queue_provision(tx, site, going_on, allocation, trusted)
-        await save(tx, going_on, allocation, rules.move(allocation, "provisioning"))
+        await allocation_changes.save(tx, going_on, allocation, rules.provisioning(allocation, answered_by))
 
 
 async def in_project(reader: db.Reader, project_id: str, allocation_id: str) -> Allocation:
@@ -74,15 +74,6 @@ async def set_used(tx: db.Tx, allocation: Allocation, instance_id: str, used: bo
     await store.ALLOCATIONS.save(tx, msgspec.structs.replace(allocation, used_by_instance_ids=users))
 
 
-async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation) -> Allocation:
-    """Whatever else changes is news to nobody; a new status is an event."""
-    saved = msgspec.structs.replace(after, updated_at=origin.now)
-    await store.ALLOCATIONS.save(tx, saved)
-    if after.status != before.status:
-        await _tell(tx, origin, saved, before.status)
-    return saved
-
-
 async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, trusted: Sequence[str]) -> Allocation:
     allocation = _allocation(call, wanted, node)
     if not trusted:
@@ -91,7 +82,7 @@ async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, tr
     await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation.allocation_id))
     if trusted:
         await _queue_provision(tx, call.site, call.origin, allocation, trusted)
-    await _tell(tx, call.origin, allocation, None)
+    await allocation_changes.tell(tx, call.origin, allocation, None)
     return allocation
 
 
@@ -135,21 +126,3 @@ def _allocation(call: Call, wanted: CreateAllocation, node: Node) -> Allocation:
 
 async def _may(reader: db.Reader, call: Call, permission: str) -> bool:
     return await permissions.holds(reader, call.caller, call.in_project(), permission)
-
-
-async def _tell(tx: db.Tx, origin: Origin, allocation: Allocation, was: AllocationStatus | None) -> None:
-    await record.emit(
-        tx,
-        origin,
-        "capacity.allocation.changed",
-        AllocationChanged(
-            allocation_id=allocation.allocation_id,
-            status=allocation.status,
-            status_reason=allocation.status_reason,
-            node_name=allocation.node_name,
-            was=was,
-        ),
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-        correlation_id=allocation.correlation_id,
-    )

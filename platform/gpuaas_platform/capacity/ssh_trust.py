@@ -3,16 +3,19 @@
 `access.authority` makes it, and signs with the private half that is in custody.
 """
 
+import datetime
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import db, keys
+from gpuaas_platform.kit import clock, db, keys
 
 _WAITING_FOR_IT = "capacity"
 """The loop that provisions what had to wait."""
+_TELLS_OF_ENDS = "grants"
+"""The loop that tells machines which certificates have ended."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ async def set_authority(tx: db.Tx, made: Authority) -> None:
         made.secret_id,
     )
     tx.wake(_WAITING_FOR_IT)
+
+
+async def tell_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
+    """A machine that was installed anew refuses no certificate yet: `access.revoking` tells it which have ended."""
+    await tx.run(
+        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, '', $2)
+           ON CONFLICT (node_id) DO UPDATE SET task_id = '', retry_at = excluded.retry_at""",
+        node_id,
+        clock.micros(now),
+    )
+    tx.wake(_TELLS_OF_ENDS)
 
 
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:

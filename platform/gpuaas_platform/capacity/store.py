@@ -30,6 +30,7 @@ ALLOCATIONS = Table(
     sku=lambda allocation: allocation.sku,
     region=lambda allocation: allocation.region,
     is_used=lambda allocation: int(bool(allocation.used_by_instance_ids)),
+    provision_retry_at=lambda allocation: clock.micros(allocation.provision_retry_at or clock.EPOCH),
     release_retry_at=lambda allocation: clock.micros(allocation.release_retry_at or clock.EPOCH),
 )
 _RETRIED_AT_ONCE = 100
@@ -63,17 +64,14 @@ def allocation_filter(project_id: str, query: AllocationQuery) -> tuple[str, lis
     return " AND ".join(parts), [value for _, value in asked]
 
 
+async def provisions_due(reader: db.Reader, now: int) -> list[Allocation]:
+    """Those whose node was installed anew and is heard, when their time has come."""
+    return await _due(reader, "provision_retry_at", now)
+
+
 async def releases_due(reader: db.Reader, now: int) -> list[Allocation]:
     """Those whose node could not be cleaned and is heard, when their time has come."""
-    return await ALLOCATIONS.find(
-        reader,
-        """release_retry_at > 0 AND release_retry_at <= $1
-           AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
-                       AND nodes.admin_state <> 'retired')
-           ORDER BY release_retry_at LIMIT $2""",
-        now,
-        _RETRIED_AT_ONCE,
-    )
+    return await _due(reader, "release_retry_at", now)
 
 
 async def unreleased_count(reader: db.Reader, project_id: str) -> int:
@@ -181,4 +179,16 @@ def task_topic(task_id: str) -> str:
 async def expired_tasks(reader: db.Reader, now: int) -> Sequence[db.Row]:
     return await reader.all(
         "SELECT task_id, type, subject_id FROM node_tasks WHERE state = 'queued' AND expires_at <= $1 LIMIT 100", now
+    )
+
+
+async def _due(reader: db.Reader, column: str, now: int) -> list[Allocation]:
+    return await ALLOCATIONS.find(
+        reader,
+        f"""{column} > 0 AND {column} <= $1
+            AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
+                        AND nodes.admin_state <> 'retired')
+            ORDER BY {column} LIMIT $2""",  # noqa: S608 - the column is ours
+        now,
+        _RETRIED_AT_ONCE,
     )

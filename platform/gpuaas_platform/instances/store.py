@@ -52,7 +52,13 @@ HOLDS = Table(
     member_id=lambda hold: hold.member_id,
     ends_at=lambda hold: clock.micros(min(hold.expires_at, hold.lifted_at or hold.expires_at)),
 )
-CONTROLLERS = Table("controllers", Controller, "controller_id", project_id=lambda found: found.project_id)
+CONTROLLERS = Table(
+    "controllers",
+    Controller,
+    "controller_id",
+    project_id=lambda found: found.project_id,
+    last_seen_at=lambda found: clock.micros(found.last_seen_at),
+)
 _BUNDLE = msgspec.json.Decoder(AccessBundle)
 LIVE_INSTANCES = "project_id = $1 AND status <> 'deleted'"
 _LIVE_OF_APP = f"{LIVE_INSTANCES} AND app_slug = $2"
@@ -189,11 +195,40 @@ async def forget_failed_joins(tx: db.Tx, instance_id: str, component_key: str) -
 
 async def put_controller(tx: db.Tx, controller: Controller) -> None:
     await tx.run(
-        """INSERT INTO controllers (controller_id, project_id, document) VALUES ($1, $2, $3)
-           ON CONFLICT (controller_id) DO UPDATE SET document = excluded.document""",
+        """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
+           ON CONFLICT (controller_id) DO UPDATE
+           SET last_seen_at = excluded.last_seen_at, document = excluded.document""",
         controller.controller_id,
         controller.project_id,
+        clock.micros(controller.last_seen_at),
         msgspec.json.encode(controller).decode(),
+    )
+
+
+async def is_old(reader: db.Reader, *, seen_before: int, failed_before: int) -> bool:
+    """A look costs one step in each index."""
+    row = await reader.one(
+        """SELECT EXISTS (SELECT 1 FROM controllers WHERE last_seen_at < $1)
+               OR EXISTS (SELECT 1 FROM failed_joins WHERE failed_at < $2)""",
+        seen_before,
+        failed_before,
+    )
+    return row is not None and bool(row[0])
+
+
+async def forget_old(tx: db.Tx, *, seen_before: int, failed_before: int, limit: int) -> None:
+    """Of each so many at the most."""
+    await tx.run(
+        """DELETE FROM controllers WHERE controller_id IN (
+               SELECT controller_id FROM controllers WHERE last_seen_at < $1 LIMIT $2)""",
+        seen_before,
+        limit,
+    )
+    await tx.run(
+        """DELETE FROM failed_joins WHERE failed_at < $1 AND (member_id, failed_at) IN (
+               SELECT member_id, failed_at FROM failed_joins WHERE failed_at < $1 LIMIT $2)""",
+        failed_before,
+        limit,
     )
 
 

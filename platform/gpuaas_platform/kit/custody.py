@@ -10,7 +10,11 @@ from typing import Literal, Protocol
 
 
 class CustodyError(Exception):
-    """Base of what can go wrong in custody. Its text never holds a value."""
+    """Base of what can go wrong in custody. Its text never holds a value; `fix` is the next command, if known."""
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 class SecretMissing(CustodyError):
@@ -43,6 +47,10 @@ class Status:
     sealed: bool
     key: str
     """Where the key comes from, for people."""
+    refused: bool = False
+    """Not open because the store does not let the platform in."""
+    fix: str = ""
+    """The next command where unsealing is not it."""
 
 
 class SecretStore(Protocol):

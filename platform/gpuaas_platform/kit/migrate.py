@@ -18,12 +18,14 @@ _DIALECT = {
         "{{random}}": "lower(hex(randomblob(16)))",
         "{{document.size_bytes}}": "json_extract(document, '$.size_bytes')",
         "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
+        "{{document.last_seen_at}}": "strftime('%s', json_extract(document, '$.last_seen_at')) * 1000000",
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "{{random}}": "replace(gen_random_uuid()::text, '-', '')",
         "{{document.size_bytes}}": "(document::json ->> 'size_bytes')::bigint",
         "{{document.app_slug}}": "document::json ->> 'app_slug'",
+        "{{document.last_seen_at}}": "extract(epoch FROM (document::json ->> 'last_seen_at')::timestamptz) * 1000000",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

@@ -56,6 +56,8 @@ class Settings:
     """A new agent that has not reported by then does not take the old one's place."""
     agent_upgrade_ttl_s: int = 600
     """An agent upgrade not done by then fails."""
+    controllers_kept_s: int = 7 * 86400
+    """How long a controller that is not heard of any more is listed."""
     idempotency_kept_s: int = 48 * 3600
     """How long an answer can be replayed."""
     rate_limit_per_s: float = 200.0

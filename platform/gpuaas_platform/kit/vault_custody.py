@@ -19,6 +19,8 @@ from gpuaas_platform.kit import custody
 Result = TypeVar("Result")
 _FIELD = "value"
 """Base64: KV values are JSON, ours are bytes."""
+_NEVER_PUT = "status"
+"""A ref that only shows whether one may read."""
 _TIMEOUT_S = 10
 
 
@@ -55,12 +57,15 @@ class VaultCustody:
         """Not asked of the other server beforehand: it may fail between the question and the act just as well."""
 
     async def status(self) -> custody.Status:
+        """Asked with the platform's token: an open seal does not say that Vault lets the platform in."""
         where = f"Vault at {self._address}, {self._mount}/{self._prefix}"
         try:
-            sealed = await self._call(self._client.sys.is_sealed)
+            with contextlib.suppress(custody.SecretMissing):
+                await self.get(_NEVER_PUT, 1)
         except custody.CustodyError as error:
-            return custody.Status("vault", True, f"{where}: {error}")
-        return custody.Status("vault", bool(sealed), where)
+            refused = isinstance(error, custody.Refused)
+            return custody.Status("vault", True, f"{where}: {error}", refused=refused, fix=error.fix)
+        return custody.Status("vault", False, where)
 
     async def unseal(self, passphrase: str) -> None:
         raise custody.Unavailable("Vault has a seal of its own: vault operator unseal")
@@ -76,7 +81,7 @@ class VaultCustody:
         return await asyncio.to_thread(self._in_thread, request)
 
     def _in_thread(self, request: Callable[[], Result]) -> Result:
-        with _own_errors(self._mount):
+        with self._own_errors():
             if not self._client.token:
                 self._read_token()
             try:
@@ -89,24 +94,29 @@ class VaultCustody:
         if self._token_file is not None:
             self._client.token = self._token_file.read_text().strip()
 
+    @contextlib.contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """What the client raises quotes what was sent back, which may hold a value: only the kind goes on."""
+        try:
+            yield
+        except hvac.exceptions.InvalidPath as error:
+            # Vault gives no reason where an engine has no such value, and one where there is no engine.
+            if error.errors:
+                text = f"Vault has no KV version 2 engine at {self._mount}/; see --vault-mount"
+                raise custody.Refused(text, fix=f"vault secrets enable -path={self._mount} kv-v2") from None
+            raise custody.SecretMissing("there is no such version in Vault") from None
+        except (hvac.exceptions.Forbidden, hvac.exceptions.Unauthorized):
+            fix = f"vault token create -policy=POLICY -field=token > {self._token_file}"
+            raise custody.Refused("Vault refuses the platform's token; see --vault-token-file", fix=fix) from None
+        except hvac.exceptions.VaultDown:
+            raise custody.Sealed("Vault is sealed or stands by", fix="vault operator unseal") from None
+        except hvac.exceptions.VaultError as error:
+            raise custody.Unavailable(f"Vault refused the request: {type(error).__name__}", fix=self._look()) from None
+        except requests.exceptions.RequestException as error:
+            raise custody.Unavailable(f"Vault does not answer: {type(error).__name__}", fix=self._look()) from None
+        except OSError as error:
+            fix = f"ls -l {self._token_file}"
+            raise custody.Refused(f"the token file cannot be read: {error.strerror}", fix=fix) from None
 
-@contextlib.contextmanager
-def _own_errors(mount: str) -> Iterator[None]:
-    """What the client raises quotes what was sent back, which may hold a value: only the kind goes on."""
-    try:
-        yield
-    except hvac.exceptions.InvalidPath as error:
-        # Vault gives no reason where an engine has no such value, and one where there is no engine.
-        if error.errors:
-            raise custody.Refused(f"Vault has no KV version 2 engine at {mount}/; see --vault-mount") from None
-        raise custody.SecretMissing("there is no such version in Vault") from None
-    except (hvac.exceptions.Forbidden, hvac.exceptions.Unauthorized):
-        raise custody.Refused("Vault refuses the platform's token; see --vault-token-file") from None
-    except hvac.exceptions.VaultDown:
-        raise custody.Sealed("Vault is sealed or stands by") from None
-    except hvac.exceptions.VaultError as error:
-        raise custody.Unavailable(f"Vault refused the request: {type(error).__name__}") from None
-    except requests.exceptions.RequestException as error:
-        raise custody.Unavailable(f"Vault does not answer: {type(error).__name__}") from None
-    except OSError as error:
-        raise custody.Refused(f"the token file cannot be read: {error.strerror}") from None
+    def _look(self) -> str:
+        return f"vault status -address={self._address}"
