@@ -154,7 +154,8 @@ def test_only_nodes_heard_of_since_the_start_count_as_ready() -> None:
 
 
 def test_only_machines_without_a_node_get_a_token() -> None:
-    assert plan.to_enrol(plan.node_names(3), [node("gpu-2", status="lost")]) == ["gpu-1", "gpu-3"]
+    known, machines = [node("gpu-2", status="lost"), node("gpu-3")], {"gpu-1", "gpu-2"}
+    assert plan.to_enrol(plan.node_names(3), known, machines) == ["gpu-1", "gpu-3"]
 
 
 def test_only_nodes_without_a_live_allocation_get_one() -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuaas_lab.snapshot import host_snapshot
-from local_cloud import LAB, LocalCloud
-
-NODES = 4
+from local_cloud import LAB, NODES, LocalCloud
 
 
 @pytest.fixture(scope="session")

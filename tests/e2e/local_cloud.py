@@ -20,6 +20,7 @@ from gpuaas_sdk.client import Client
 BIN = Path(sys.executable).parent
 LAB = "e2e"
 PORT = 7190
+NODES = 4
 
 
 @dataclass

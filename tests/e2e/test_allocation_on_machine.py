@@ -16,13 +16,14 @@ import pytest
 from gpuaas_contract import capacity, identity, ssh_keys
 from gpuaas_sdk.auth import BearerToken
 from gpuaas_sdk.client import Client
-from local_cloud import LAB, PORT, LocalCloud
+from local_cloud import LAB, NODES, PORT, LocalCloud
 
 pytestmark = pytest.mark.machines
 
 MACHINE = "gpu-3"
 SESSION_ENDS_WITHIN_S = 5
 """What the platform promises, from the moment the key is withdrawn."""
+PREPARED_AGAIN = ("active", "provisioning")
 MESS = """
 set -eu
 mkdir -p ~/.ssh ~/work && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id && cp ~/.ssh/id.pub ~/.ssh/authorized_keys
@@ -67,6 +68,13 @@ class Owner:
                 if found.status == status:
                     return found
         raise AssertionError("events have no end")
+
+    async def until_prepared_again(self, allocation_id: str) -> None:
+        """Until it was active, no longer is, and is about to be once more."""
+        async for event in self._client.events(self._project_id):
+            seen = event.payload
+            if seen.get("allocation_id") == allocation_id and (seen.get("was"), seen.get("status")) == PREPARED_AGAIN:
+                return
 
     async def host_key(self) -> str:
         return (await self._client.call(capacity.NODE_LIST, query={"name": MACHINE})).items[0].ssh_host_public_key
@@ -176,6 +184,16 @@ async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(clou
 
 async def test_the_machine_can_be_claimed_again(owner: Owner) -> None:
     assert (await owner.claim()).status == "active"
+
+
+async def test_a_machine_that_is_installed_anew_can_be_entered_as_before(cloud: LocalCloud, owner: Owner) -> None:
+    cloud.lab("remove", MACHINE)
+    cloud.up(NODES)
+    before = await owner.allocation()
+    await owner.until_prepared_again(before.allocation_id)
+    after = await owner.until("active")
+    assert (after.allocation_id, after.username_on_node) == (before.allocation_id, before.username_on_node)
+    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == before.username_on_node
 
 
 def _new_key(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import machine_state
 import pytest
 from gpuaas_contract import instances, operations
-from local_cloud import LAB, LocalCloud, Project, running_step
+from local_cloud import LAB, NODES, LocalCloud, Project, running_step
 
 pytestmark = pytest.mark.machines
 
@@ -39,7 +39,7 @@ async def test_a_deploy_survives_kill_9_of_the_platform(cloud: LocalCloud, proje
     story["instance_id"] = deployed.instance.instance_id
     await project.until(deployed.operation.operation_id, running_step("install packages"))
     cloud.kill("server")
-    await asyncio.to_thread(cloud.up, 4)
+    await asyncio.to_thread(cloud.up, NODES)
     ended = await project.ended(deployed.operation.operation_id)
     assert (ended.status, ended.error) == ("succeeded", None)
     members = await project.members(deployed.instance.instance_id)
@@ -69,7 +69,7 @@ async def test_an_add_survives_kill_9_of_the_apps_controller(cloud: LocalCloud, 
     )
     await project.until(added.operation_id, running_step("install packages"))
     cloud.kill("controller")
-    await asyncio.to_thread(cloud.up, 4)
+    await asyncio.to_thread(cloud.up, NODES)
     ended = await project.ended(added.operation_id)
     assert (ended.status, ended.error) == ("succeeded", None)
     assert ended.attempts == 2

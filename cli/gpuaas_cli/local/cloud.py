@@ -131,7 +131,7 @@ async def _machines(
 ) -> None:
     wanted = plan.node_names(wish.nodes)
     captured([sys.executable, "-m", "gpuaas_agent.build", str(where.agent)])
-    new = plan.to_enrol(wanted, await session.every(NODE_LIST))
+    new = plan.to_enrol(wanted, await session.every(NODE_LIST), lab.machines())
     tokens = [await session.call(ENROLMENT_CREATE, CreateEnrolmentToken(name=name)) for name in new]
     machines.write_enrolment(
         where.enrolment,

@@ -42,6 +42,12 @@ class Lab:
         answer = captured([self._program, "network", *self._which])
         return str(json.loads(answer)["gateway"])
 
+    def machines(self) -> set[str]:
+        """Names of those that have a disk, whether they run or not."""
+        return {
+            machine["name"] for machine in json.loads(captured([self._program, "status", "-o", "json", *self._which]))
+        }
+
     def up(self, count: int, packages: Path, agent: Path, enrolment: Path) -> None:
         files = ["--packages", str(packages), "--agent", str(agent), "--enrol", str(enrolment)]
         self._report.stream([self._program, "up", "--nodes", str(count), *files, *self._which])

@@ -1,7 +1,7 @@
 """Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -88,9 +88,10 @@ def node_names(count: int) -> list[str]:
     return [f"gpu-{number}" for number in range(1, count + 1)]
 
 
-def to_enrol(wanted: Sequence[str], nodes: Sequence[Node]) -> list[str]:
+def to_enrol(wanted: Sequence[str], nodes: Sequence[Node], machines: Collection[str]) -> list[str]:
+    """New nodes, and those whose machine was removed from the lab: a new one in its place has an empty disk."""
     known = {node.name for node in nodes}
-    return [name for name in wanted if name not in known]
+    return [name for name in wanted if name not in known or name not in machines]
 
 
 def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime.datetime) -> list[str]:
