@@ -18,12 +18,14 @@ _DIALECT = {
         "{{random}}": "lower(hex(randomblob(16)))",
         "{{document.size_bytes}}": "json_extract(document, '$.size_bytes')",
         "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
+        "{{document.org_id}}": "json_extract(document, '$.org_id')",
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "{{random}}": "replace(gen_random_uuid()::text, '-', '')",
         "{{document.size_bytes}}": "(document::json ->> 'size_bytes')::bigint",
         "{{document.app_slug}}": "document::json ->> 'app_slug'",
+        "{{document.org_id}}": "(document::json ->> 'org_id')",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
