@@ -159,6 +159,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "usage.summary": ("usage summary",),
     "usage.export": ("usage export",),
     "record.events": ("events", "get events"),
+    "record.org_events": ("events",),
+    "record.platform_events": ("events",),
     "record.audit": ("audit list",),
     "record.org_audit": ("audit list",),
     "record.platform_audit": ("audit list",),
@@ -167,6 +169,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """Endpoint -> the commands that ask for it, the one to name first first."""
 
 _CONTROLLER = "an app's controller calls it for an operation whose lease it holds"
+_STREAM = "the same events as its list has, which gpuaas events follows and which survives restarts"
 _ONE_DELIVERY = "an app's controller calls it; the value is for a machine, and no person is to see it"
 _NODE = "a node calls it, to prove itself before it has a token"
 UNREACHED: dict[str, str] = {
@@ -187,7 +190,9 @@ UNREACHED: dict[str, str] = {
     "artifacts.placement.create": _CONTROLLER,
     "artifacts.placement.get": _CONTROLLER,
     "artifacts.content.get": "a machine calls it, with the delivery it was given",
-    "record.events_stream": "the same events as record.events, which gpuaas events follows and which survives restarts",
+    "record.events_stream": _STREAM,
+    "record.org_events_stream": _STREAM,
+    "record.platform_events_stream": _STREAM,
     "node.enrol": _NODE,
     "node.token": _NODE,
     "node.trust": _NODE,

@@ -230,14 +230,8 @@ def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:
 
 
 def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
-    program = [str(Path(sys.executable).parent / "gpuaas"), "events", "--instance", "lively", "-o", "json"]
     newest = lively("get", "events", "--instance", "lively", "-o", "json").json["items"][-1]
-    with subprocess.Popen(
-        [*program, "--after", str(newest["cursor"] - 1)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=lively.full_environment(),
-    ) as following:
+    with _following(lively, "--instance", "lively", "--after", str(newest["cursor"] - 1)) as following:
         assert following.stdout is not None
         assert json.loads(following.stdout.readline())["event_id"] == newest["event_id"]
         lively("restart", "lively")
@@ -245,6 +239,25 @@ def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
         following.send_signal(signal.SIGINT)
         following.communicate()  # a pipe that is closed while it still writes would be another end
     assert following.returncode == 130
+
+
+def test_events_of_the_platform_are_followed_too(lively: Cli) -> None:
+    with _following(lively, "--platform", "--after", "0") as following:
+        assert following.stdout is not None
+        told = json.loads(following.stdout.readline())
+        following.send_signal(signal.SIGINT)
+        following.communicate()
+    assert (told["org_id"], told["project_id"]) == ("", "")
+
+
+def test_only_a_project_has_instances_to_follow(lively: Cli) -> None:
+    refused = lively("events", "--platform", "--instance", "lively", expect=64)
+    assert "--instance is for a project's events" in refused.err
+
+
+def _following(cli: Cli, *words: str) -> "subprocess.Popen[str]":
+    program = [str(Path(sys.executable).parent / "gpuaas"), "events", "-o", "json", *words]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=cli.full_environment())
 
 
 def _deploy(name: str, head: str, workers: str, behaviour: str) -> list[str]:

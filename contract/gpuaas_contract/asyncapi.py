@@ -11,11 +11,27 @@ from typing import Any
 import msgspec
 
 from gpuaas_contract import VERSION, event_types, events, golden, meanings
-from gpuaas_contract.event_types import EventType
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.event_types import EventType, Level
 
 CATALOGUE = tuple(event_types.TYPES.values())
+STREAMS: dict[Level, Endpoint[Any, Any]] = {
+    "project": events.EVENT_STREAM,
+    "org": events.ORG_EVENT_STREAM,
+    "platform": events.PLATFORM_EVENT_STREAM,
+}
 TABLE_BEGINS = "<!-- event types: made from the contract by `make contract` -->\n"
 TABLE_ENDS = "<!-- end of event types -->\n"
+_TITLES: dict[Level, str] = {
+    "project": "Events of a project",
+    "org": "Events of an organisation",
+    "platform": "Events of the platform",
+}
+_PARAMETERS: dict[Level, dict[str, Any]] = {
+    "project": {"project_id": {"description": "The project that is followed."}},
+    "org": {"org_id": {"description": "The organisation that is followed."}},
+    "platform": {},
+}
 
 
 def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
@@ -24,10 +40,10 @@ def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
     schema_of = dict(zip(kinds, shapes, strict=True))
     return {
         "asyncapi": "3.0.0",
-        "info": {"title": "GPUaaS events", "version": VERSION, "description": "What happens in a project, in order."},
+        "info": {"title": "GPUaaS events", "version": VERSION, "description": "What happens, in order."},
         "defaultContentType": "application/json",
-        "channels": {"projectEvents": _channel([kind for kind in catalogue if kind.of_project])},
-        "operations": {"tellProjectEvents": _operation()},
+        "channels": {f"{level}Events": _channel(level, catalogue) for level in STREAMS},
+        "operations": {f"tell{level.capitalize()}Events": _operation(level) for level in STREAMS},
         "components": {
             "messages": {kind.name: _message(kind, schema_of) for kind in catalogue},
             "schemas": meanings.described(components, kinds),
@@ -37,8 +53,8 @@ def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
 
 
 def table(catalogue: Sequence[EventType] = CATALOGUE) -> str:
-    rows = [f"| `{kind.name}` | {kind.meaning} | {_fields(kind)} |" for kind in catalogue if kind.of_project]
-    return "\n".join(["| type | told when | payload |", "|---|---|---|", *rows, ""])
+    rows = [f"| `{kind.name}` | {kind.meaning} | {', '.join(kind.levels)} | {_fields(kind)} |" for kind in catalogue]
+    return "\n".join(["| type | told when | in the record of | payload |", "|---|---|---|---|", *rows, ""])
 
 
 def text() -> str:
@@ -61,26 +77,28 @@ def main() -> int:
     return golden.main("the event catalogue", expected)
 
 
-def _channel(told: Sequence[EventType]) -> dict[str, Any]:
+def _channel(level: Level, catalogue: Sequence[EventType]) -> dict[str, Any]:
     return {
-        "address": events.EVENT_STREAM.path,
-        "title": "Events of a project",
+        "address": STREAMS[level].path,
+        "title": _TITLES[level],
         "description": (
             "Server-sent events: `id` is the cursor, `event` the type, `data` the message. Ordered, unique, without a"
             " gap; `Last-Event-ID` resumes. An event named `bookmark` only moves the cursor on."
         ),
-        "parameters": {"project_id": {"description": "The project that is followed."}},
-        "messages": {kind.name: {"$ref": f"#/components/messages/{kind.name}"} for kind in told},
+        "parameters": _PARAMETERS[level],
+        "messages": {
+            kind.name: {"$ref": f"#/components/messages/{kind.name}"} for kind in catalogue if level in kind.levels
+        },
     }
 
 
-def _operation() -> dict[str, Any]:
+def _operation(level: Level) -> dict[str, Any]:
     return {
         "action": "send",
-        "channel": {"$ref": "#/channels/projectEvents"},
-        "summary": events.EVENT_STREAM.summary,
+        "channel": {"$ref": f"#/channels/{level}Events"},
+        "summary": STREAMS[level].summary,
         "security": [{"$ref": "#/components/securitySchemes/bearer"}],
-        "bindings": {"http": {"method": events.EVENT_STREAM.method, "bindingVersion": "0.3.0"}},
+        "bindings": {"http": {"method": STREAMS[level].method, "bindingVersion": "0.3.0"}},
     }
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass
+from typing import Literal
 
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.holds import HoldKind
@@ -22,6 +23,8 @@ from gpuaas_contract.operations import ExitName, OperationKind
 from gpuaas_contract.policy import Layer
 from gpuaas_contract.wire import Wire
 
+Level = Literal["project", "org", "platform"]
+
 
 @dataclass(frozen=True)
 class EventType:
@@ -29,8 +32,8 @@ class EventType:
     """`domain.thing.happened`, on the wire and never renamed."""
     meaning: str
     payload: type[Wire]
-    of_project: bool = True
-    """Told to those who follow a project; the others concern the whole platform and stay in its own record."""
+    levels: tuple[Level, ...] = ("project",)
+    """Whose records have it: those of projects, of organisations, of the platform."""
 
 
 class InstanceChanged(Wire):
@@ -409,10 +412,20 @@ _CATALOGUE = (
         "capacity.node.changed",
         "a node was lost or came back, or operators want something else of it",
         NodeChanged,
-        of_project=False,
+        levels=("platform",),
     ),
-    EventType("artifacts.artifact.changed", "an artifact was published, verified, promoted or ended", ArtifactChanged),
-    EventType("artifacts.trust_key.changed", "a key is trusted, or no longer", TrustKeyChanged),
+    EventType(
+        "artifacts.artifact.changed",
+        "an artifact was published, verified, promoted or ended",
+        ArtifactChanged,
+        levels=("project", "platform"),
+    ),
+    EventType(
+        "artifacts.trust_key.changed",
+        "a key is trusted, or no longer",
+        TrustKeyChanged,
+        levels=("project", "platform"),
+    ),
     EventType("artifacts.delivery.created", "somebody may fetch an artifact for some minutes", ArtifactDelivery),
     EventType(
         "artifacts.placement.changed", "an artifact goes to a machine, lies there, or failed", ArtifactPlacementChanged
@@ -437,12 +450,17 @@ _CATALOGUE = (
         "catalog.version.changed",
         "an app version was registered, published, deprecated or withdrawn",
         VersionChanged,
-        of_project=False,
+        levels=("platform",),
     ),
     EventType(
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
     EventType("identity.break_glass.ended", "temporary access was ended before its time", BreakGlassEnded),
-    EventType("policy.overlay.changed", "what a layer allows has changed", OverlayChanged),
+    EventType(
+        "policy.overlay.changed",
+        "what a layer allows has changed",
+        OverlayChanged,
+        levels=("project", "org", "platform"),
+    ),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

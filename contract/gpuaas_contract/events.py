@@ -15,7 +15,7 @@ Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Event(Wire):
-    """Something that happened in a project, told in commit order."""
+    """Something that happened, told in commit order."""
 
     event_id: str
     cursor: int
@@ -26,7 +26,9 @@ class Event(Wire):
     correlation_id: str
     """Of the request that caused it."""
     org_id: str
+    """Empty for what concerns the whole platform."""
     project_id: str
+    """Empty for what concerns a whole organisation or the platform."""
     app_slug: str
     """The app it concerns; empty for what is not about an app."""
     app_instance_id: str
@@ -44,10 +46,13 @@ class EventsQuery(Query):
     """Wait this long, 30 at the most, for the first event after the cursor."""
     limit: PageSize = 200
     """How many events at the most; more than 500 is read as 500."""
-    app_instance_id: str = ""
-    """Events of this instance only; empty: of all."""
     correlation_id: str = ""
     """Events under this id only; empty: all."""
+
+
+class ProjectEventsQuery(EventsQuery):
+    app_instance_id: str = ""
+    """Events of this instance only; empty: of all."""
 
 
 class Events(Wire):
@@ -61,10 +66,13 @@ class Events(Wire):
 class StreamQuery(Query):
     after: Cursor = 0
     """As in the list. A `Last-Event-ID` header, sent by clients that reconnect, goes before it."""
-    app_instance_id: str = ""
-    """Events of this instance only; empty: of all."""
     correlation_id: str = ""
     """Events under this id only; empty: all."""
+
+
+class ProjectStreamQuery(StreamQuery):
+    app_instance_id: str = ""
+    """Events of this instance only; empty: of all."""
 
 
 EVENT_LIST = Endpoint(
@@ -74,7 +82,7 @@ EVENT_LIST = Endpoint(
     "Follow what happens in a project, in commit order",
     permission="record.event.read",
     request=NoBody,
-    query=EventsQuery,
+    query=ProjectEventsQuery,
     response=Events,
     errors=(NotFound, CursorExpired),
 )
@@ -85,9 +93,62 @@ EVENT_STREAM = Endpoint(
     "Follow what happens in a project as server-sent events, with a bookmark after every 15 s of silence",
     permission="record.event.read",
     request=NoBody,
+    query=ProjectStreamQuery,
+    response=Event,
+    streams=True,
+    errors=(NotFound, CursorExpired),
+)
+ORG_EVENT_LIST = Endpoint(
+    "record.org_events",
+    "GET",
+    "/api/v1/orgs/{org_id}/events",
+    "Follow what happens to a whole organisation, in commit order; its projects have records of their own",
+    permission="record.event.read",
+    request=NoBody,
+    query=EventsQuery,
+    response=Events,
+    errors=(NotFound, CursorExpired),
+)
+ORG_EVENT_STREAM = Endpoint(
+    "record.org_events_stream",
+    "GET",
+    "/api/v1/orgs/{org_id}/events/stream",
+    "Follow what happens to a whole organisation as server-sent events, with a bookmark after every 15 s of silence",
+    permission="record.event.read",
+    request=NoBody,
     query=StreamQuery,
     response=Event,
     streams=True,
     errors=(NotFound, CursorExpired),
 )
-ENDPOINTS = (EVENT_LIST, EVENT_STREAM)
+PLATFORM_EVENT_LIST = Endpoint(
+    "record.platform_events",
+    "GET",
+    "/api/v1/admin/events",
+    "Follow what happens to the platform as a whole, in commit order; nothing of any tenant",
+    permission="record.platform_event.read",
+    request=NoBody,
+    query=EventsQuery,
+    response=Events,
+    errors=(CursorExpired,),
+)
+PLATFORM_EVENT_STREAM = Endpoint(
+    "record.platform_events_stream",
+    "GET",
+    "/api/v1/admin/events/stream",
+    "Follow what happens to the platform as a whole as server-sent events, with a bookmark after every 15 s of silence",
+    permission="record.platform_event.read",
+    request=NoBody,
+    query=StreamQuery,
+    response=Event,
+    streams=True,
+    errors=(CursorExpired,),
+)
+ENDPOINTS = (
+    EVENT_LIST,
+    EVENT_STREAM,
+    ORG_EVENT_LIST,
+    ORG_EVENT_STREAM,
+    PLATFORM_EVENT_LIST,
+    PLATFORM_EVENT_STREAM,
+)

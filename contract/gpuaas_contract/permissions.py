@@ -97,7 +97,8 @@ KEYS: dict[str, str] = {
     "apps.operation.execute": "claim operations and report on them (app controllers)",
     "usage.record.report": "report usage of an app instance (app controllers)",
     "usage.record.read": "see usage and export it",
-    "record.event.read": "follow events",
+    "record.event.read": "follow the events of a project or an organisation",
+    "record.platform_event.read": "follow the events of the platform as a whole",
     "record.correlation.read": "see what happened under one correlation id",
     "record.audit.read": "read the audit trail",
     "record.audit.read_all": "read the audit trail of every organisation and of the platform",
@@ -106,7 +107,13 @@ KEYS: dict[str, str] = {
 BREAK_GLASS = "break_glass"
 """The role of an admin of the platform who takes access to a project in an emergency."""
 
-_PLATFORM_ONLY_READ = {"capacity.node.read", "identity.user.read", "artifacts.shared.read", "custody.seal.read"}
+_PLATFORM_ONLY_READ = {
+    "capacity.node.read",
+    "identity.user.read",
+    "artifacts.shared.read",
+    "custody.seal.read",
+    "record.platform_event.read",
+}
 _ADMIN_READ = {"identity.binding.read", "identity.service_account_key.read"}
 _READ = frozenset(key for key in KEYS if key.endswith(".read")) - _PLATFORM_ONLY_READ - _ADMIN_READ
 _MEMBER = _READ | {

@@ -34,7 +34,8 @@ class OidcExchange(Request):
     """What the identity provider sent back, to be traded for a token."""
 
     code: str
-    """As the identity provider sent it back, within ten minutes. Works once."""
+    """As the identity provider sent it back, within ten minutes. Works once: a dry run checks the state only, does not
+    try the code, and answers with an empty token."""
     state: str
 
 

@@ -25,10 +25,11 @@ def test_every_reference_in_the_document_leads_somewhere() -> None:
         assert found
 
 
-def test_every_event_of_a_project_is_on_the_channel_under_its_own_name() -> None:
+def test_every_event_is_on_the_channels_of_its_levels_under_its_own_name() -> None:
     document = asyncapi.document()
-    told = {name for name, kind in event_types.TYPES.items() if kind.of_project}
-    assert set(document["channels"]["projectEvents"]["messages"]) == told
+    for level in asyncapi.STREAMS:
+        told = {name for name, kind in event_types.TYPES.items() if level in kind.levels}
+        assert set(document["channels"][f"{level}Events"]["messages"]) == told
     assert set(document["components"]["messages"]) == set(event_types.TYPES)
 
 

@@ -32,13 +32,20 @@ class EventStream:
 
     @classmethod
     async def open(
-        cls, server_url: str, project_id: str, token: str, *, after: int = 0, query: str = "", **headers: str
+        cls,
+        server_url: str,
+        project_id: str,
+        token: str,
+        *,
+        path: str = events.EVENT_STREAM.path,
+        after: int = 0,
+        query: str = "",
+        **headers: str,
     ) -> "EventStream":
         """Headers are named as in Python: `last_event_id="7"`."""
         address = urlsplit(server_url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        path = events.EVENT_STREAM.path.format(project_id=project_id)
-        lines = [f"GET {path}?after={after}{query} HTTP/1.1", f"Host: {address.netloc}"]
+        lines = [f"GET {path.format(project_id=project_id)}?after={after}{query} HTTP/1.1", f"Host: {address.netloc}"]
         lines += [f"Authorization: Bearer {token}"] if token else []
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join([*lines, "", ""]).encode())

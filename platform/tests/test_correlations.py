@@ -102,12 +102,12 @@ async def test_a_part_that_is_too_long_is_cut_and_said_to_be(world: World) -> No
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_events_are_found_by_the_id_and_not_by_walking_through_the_project(world: World) -> None:
     rows = await world.site.database.reader.all(
-        """EXPLAIN QUERY PLAN SELECT cursor, document FROM events WHERE correlation_id = $1 AND project_id = $2
+        """EXPLAIN QUERY PLAN SELECT cursor, document FROM events WHERE correlation_id = $1 AND scope = $2
            ORDER BY cursor LIMIT $3""",
         "x",
         "y",
         1,
     )
     assert [row["detail"] for row in rows] == [
-        "SEARCH events USING INDEX events_by_correlation (correlation_id=? AND project_id=?)"
+        "SEARCH events USING INDEX events_by_correlation (correlation_id=? AND scope=?)"
     ]

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 import uvicorn
 from event_streams import EventStream
-from gpuaas_contract import errors, event_types, events, identity
+from gpuaas_contract import errors, event_types, events, identity, policy
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.edge import http, streams
@@ -91,6 +92,28 @@ async def test_a_silent_stream_says_bookmarks_to_resume_from(world: World, strea
     assert first == second
     assert first is not None
     assert (first.event, first.id, first.data) == ("bookmark", str(newest), "{}")
+
+
+@pytest.mark.parametrize("level", ["org", "platform"])
+async def test_a_stream_above_projects_resumes_and_says_bookmarks_too(
+    world: World, stream_of: Open, level: str
+) -> None:
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    above: dict[str, tuple[Endpoint[Any, Any], str]] = {
+        "org": (policy.ORG_SET, events.ORG_EVENT_STREAM.path.format(org_id=org_id)),
+        "platform": (policy.GLOBAL_SET, events.PLATFORM_EVENT_STREAM.path),
+    }
+    change, path = above[level]
+    for number in range(2):
+        await world.call(change, {"instances_max": number}, org_id=org_id)
+    first = await (await stream_of(path=path)).next_event()
+    assert first is not None
+    resumed = await stream_of(path=path, last_event_id=first.id)
+    second, bookmark = await resumed.next(), await resumed.next()
+    assert second is not None
+    assert bookmark is not None
+    assert (second.event, msgspec.json.decode(second.data)["payload"]["revision"]) == ("policy.overlay.changed", 2)
+    assert (bookmark.event, bookmark.id) == ("bookmark", second.id)
 
 
 async def test_a_filter_shows_its_own_and_its_bookmark_moves_past_the_rest(world: World, stream_of: Open) -> None:

@@ -132,6 +132,19 @@ async def test_a_state_works_once(world: World) -> None:
         await world.call(sessions.OIDC_EXCHANGE, back, token="")
 
 
+async def test_a_dry_run_leaves_the_code_to_the_real_call(world: World) -> None:
+    back = await begin(world, oidc_provider.fresh_subject())
+    rehearsed = await world.call(sessions.OIDC_EXCHANGE, back, token="", query={"dry_run": "true"})
+    assert (rehearsed.access_token, rehearsed.expires_in_s) == ("", world.site.settings.session_ttl_s)
+    token = await world.call(sessions.OIDC_EXCHANGE, back, token="")
+    assert (await world.call(identity.ME, token=token.access_token)).actor_type == "user"
+
+
+async def test_a_dry_run_of_a_sign_in_that_was_not_begun_is_refused(world: World) -> None:
+    answer = await world.send(sessions.OIDC_EXCHANGE, {"code": "x", "state": "y"}, token="", query={"dry_run": "true"})
+    assert (answer.status_code, answer.json()["code"]) == (401, "sign_in_refused")
+
+
 async def test_a_state_is_used_up_by_a_wrong_code_too(world: World) -> None:
     back = await begin(world, oidc_provider.fresh_subject())
     for code in ("wrong", back["code"]):

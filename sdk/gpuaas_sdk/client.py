@@ -150,14 +150,16 @@ class Client:
         0 starts with the oldest that is kept. Raises `CursorExpired` when events behind `after` are no longer kept;
         `details["oldest"]` is the first cursor that still is."""
         filters = {"app_instance_id": app_instance_id, "correlation_id": correlation_id}
+        return self.follow(EVENT_LIST, filters, after=after, project_id=project_id)
+
+    def follow(
+        self, record: Endpoint[NoBody, Events], filters: Mapping[str, str], *, after: int = 0, **path_params: Any
+    ) -> AsyncIterator[Event]:
+        """The same of any record: `ORG_EVENT_LIST` of an organisation, `PLATFORM_EVENT_LIST` of the platform."""
 
         async def ask(cursor: int) -> Events:
-            return await self.call(
-                EVENT_LIST,
-                query={"after": cursor, "wait_s": WATCH_WAIT_S, **filters},
-                timeout_s=WATCH_DEADLINE_S,
-                project_id=project_id,
-            )
+            query = {"after": cursor, "wait_s": WATCH_WAIT_S, **filters}
+            return await self.call(record, query=query, timeout_s=WATCH_DEADLINE_S, **path_params)
 
         return watch.follow(ask, after)
 

@@ -37,6 +37,9 @@ async def finish(call: Call, code: str, state: str) -> Token:
     kept = await database.write(lambda tx: token_store.take_sign_in(tx, ids.digest(state), call.now))
     if kept is None:
         await _refuse(call, "This sign-in was not begun here, was used, or is older than ten minutes.")
+    if call.dry_run:
+        # Only the provider can say what a code is worth, and saying it uses the code up.
+        return Token(access_token="", expires_in_s=call.site.settings.session_ttl_s)
     try:
         claims = await provider.finish(code, kept["code_verifier"], kept["nonce"], call.now)
     except openid.Refused as error:

@@ -19,6 +19,7 @@ _DIALECT = {
         "{{document.size_bytes}}": "json_extract(document, '$.size_bytes')",
         "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
         "{{document.last_seen_at}}": "strftime('%s', json_extract(document, '$.last_seen_at')) * 1000000",
+        "{{document.org_id}}": "json_extract(document, '$.org_id')",
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -26,6 +27,7 @@ _DIALECT = {
         "{{document.size_bytes}}": "(document::json ->> 'size_bytes')::bigint",
         "{{document.app_slug}}": "document::json ->> 'app_slug'",
         "{{document.last_seen_at}}": "extract(epoch FROM (document::json ->> 'last_seen_at')::timestamptz) * 1000000",
+        "{{document.org_id}}": "(document::json ->> 'org_id')",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

@@ -1,4 +1,4 @@
-"""Forget events older than the retention, a small batch per transaction, and keep in mind how far each project's
+"""Forget events older than the retention, a small batch per transaction, and keep in mind how far each
 record was cut: that is what a follower's cursor is compared with."""
 
 import datetime
@@ -22,6 +22,6 @@ async def _forget(tx: db.Tx, keep_from: datetime.datetime) -> None:
     dropped = await store.oldest_events(tx, keep_from, _BATCH)
     if not dropped:
         return
-    for project_id, cursor in rules.horizons(dropped).items():
-        await store.set_forgotten_to(tx, project_id, cursor)
+    for scope, cursor in rules.horizons(dropped).items():
+        await store.set_forgotten_to(tx, scope, cursor)
     await store.delete_events_to(tx, dropped[-1][1])

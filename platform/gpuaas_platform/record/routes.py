@@ -12,20 +12,23 @@ _LIMIT_MAX = 500
 
 
 @routes.flow(events.EVENT_LIST)
+@routes.flow(events.ORG_EVENT_LIST)
+@routes.flow(events.PLATFORM_EVENT_LIST)
 async def follow_events(call: Call, _: NoBody) -> events.Events:
     query: events.EventsQuery = call.query
-    project_id = call.params["project_id"]
+    scope, filters = following.scope_of(call), following.filters_of(query)
     limit = max(1, min(query.limit, _LIMIT_MAX))
-    filters = following.Filters(query.app_instance_id, query.correlation_id)
 
     async def look() -> events.Events:
-        found, cursor = await following.after(call.site.database.reader, project_id, query.after, limit, filters)
+        found, cursor = await following.after(call.site.database.reader, scope, query.after, limit, filters)
         return events.Events(items=list(found), cursor=cursor)
 
-    return await call.site.hub.poll(following.topic(project_id), query.wait_s, look, lambda found: bool(found.items))
+    return await call.site.hub.poll(following.topic(scope), query.wait_s, look, lambda found: bool(found.items))
 
 
 @routes.stream(events.EVENT_STREAM)
+@routes.stream(events.ORG_EVENT_STREAM)
+@routes.stream(events.PLATFORM_EVENT_STREAM)
 async def stream_events(call: Call) -> watch.Watch:
     return await watch.open_watch(call)
 

@@ -14,8 +14,8 @@ def keep_from(now: datetime.datetime, retention_s: float) -> datetime.datetime:
 
 
 def horizons(dropped: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The highest dropped cursor of each project, from (project, cursor) pairs."""
+    """The highest dropped cursor of each record, from (scope, cursor) pairs."""
     highest: dict[str, int] = {}
-    for project_id, cursor in dropped:
-        highest[project_id] = max(cursor, highest.get(project_id, 0))
+    for scope, cursor in dropped:
+        highest[scope] = max(cursor, highest.get(scope, 0))
     return highest

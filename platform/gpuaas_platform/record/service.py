@@ -28,9 +28,11 @@ async def emit(
     correlation_id: str = "",
 ) -> None:
     """`correlation_id` is given where the change belongs to an older request than the one being served."""
-    expected = event_types.TYPES[kind].payload
-    if type(payload) is not expected:
-        raise TypeError(f"{kind} carries {expected.__name__}, not {type(payload).__name__}")
+    expected, (level, scope) = event_types.TYPES[kind], following.place(project_id, org_id)
+    if type(payload) is not expected.payload:
+        raise TypeError(f"{kind} carries {expected.payload.__name__}, not {type(payload).__name__}")
+    if level not in expected.levels:
+        raise TypeError(f"{kind} is told in the record of {' or '.join(expected.levels)}, not of {level}")
     event = events.Event(
         event_id=ids.new("evt"),
         cursor=0,
@@ -43,8 +45,8 @@ async def emit(
         app_instance_id=app_instance_id,
         payload=msgspec.to_builtins(payload),
     )
-    await store.add_event(tx, event)
-    tx.wake(following.topic(project_id))
+    await store.add_event(tx, scope, event)
+    tx.wake(following.topic(scope))
 
 
 async def audit(

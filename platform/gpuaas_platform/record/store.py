@@ -11,10 +11,10 @@ from gpuaas_platform.kit import db
 _EVENT = msgspec.json.Decoder(Event)
 
 
-async def add_event(tx: db.Tx, event: Event) -> None:
+async def add_event(tx: db.Tx, scope: str, event: Event) -> None:
     await tx.run(
-        "INSERT INTO events (project_id, instance_id, correlation_id, document) VALUES ($1, $2, $3, $4)",
-        event.project_id,
+        "INSERT INTO events (scope, instance_id, correlation_id, document) VALUES ($1, $2, $3, $4)",
+        scope,
         event.app_instance_id,
         event.correlation_id,
         msgspec.json.encode(event).decode(),
@@ -22,12 +22,12 @@ async def add_event(tx: db.Tx, event: Event) -> None:
 
 
 async def events_after(
-    reader: db.Reader, project_id: str, after: int, limit: int, instance_id: str, correlation_id: str
+    reader: db.Reader, scope: str, after: int, limit: int, instance_id: str, correlation_id: str
 ) -> list[Event]:
     rows = await reader.all(
-        """SELECT cursor, document FROM events WHERE project_id = $1 AND cursor > $2
+        """SELECT cursor, document FROM events WHERE scope = $1 AND cursor > $2
            AND ($3 = '' OR instance_id = $3) AND ($4 = '' OR correlation_id = $4) ORDER BY cursor LIMIT $5""",
-        project_id,
+        scope,
         after,
         instance_id,
         correlation_id,
@@ -36,23 +36,23 @@ async def events_after(
     return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
 
 
-async def events_under(reader: db.Reader, project_id: str, correlation_id: str, limit: int) -> list[Event]:
+async def events_under(reader: db.Reader, scope: str, correlation_id: str, limit: int) -> list[Event]:
     rows = await reader.all(
-        """SELECT cursor, document FROM events WHERE correlation_id = $1 AND project_id = $2
+        """SELECT cursor, document FROM events WHERE correlation_id = $1 AND scope = $2
            ORDER BY cursor LIMIT $3""",
         correlation_id,
-        project_id,
+        scope,
         limit,
     )
     return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
 
 
-async def newest_cursor(reader: db.Reader, project_id: str) -> int:
+async def newest_cursor(reader: db.Reader, scope: str) -> int:
     """Of the newest event there ever was, kept or not."""
     rows = await reader.all(
-        """SELECT max(cursor) FROM events WHERE project_id = $1
-           UNION ALL SELECT forgotten_to FROM event_horizons WHERE project_id = $1""",
-        project_id,
+        """SELECT max(cursor) FROM events WHERE scope = $1
+           UNION ALL SELECT forgotten_to FROM event_horizons WHERE scope = $1""",
+        scope,
     )
     return max((row[0] for row in rows if row[0] is not None), default=0)
 
@@ -62,24 +62,24 @@ async def newest_cursor_anywhere(reader: db.Reader) -> int:
     return max((row[0] for row in rows if row[0] is not None), default=0)
 
 
-async def forgotten_to(reader: db.Reader, project_id: str) -> int:
-    """The highest cursor of this project that retention has dropped."""
-    row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE project_id = $1", project_id)
+async def forgotten_to(reader: db.Reader, scope: str) -> int:
+    """The highest cursor of this record that retention has dropped."""
+    row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE scope = $1", scope)
     return int(row[0]) if row is not None else 0
 
 
-async def set_forgotten_to(tx: db.Tx, project_id: str, cursor: int) -> None:
+async def set_forgotten_to(tx: db.Tx, scope: str, cursor: int) -> None:
     await tx.run(
-        """INSERT INTO event_horizons (project_id, forgotten_to) VALUES ($1, $2)
-           ON CONFLICT (project_id) DO UPDATE SET forgotten_to = excluded.forgotten_to""",
-        project_id,
+        """INSERT INTO event_horizons (scope, forgotten_to) VALUES ($1, $2)
+           ON CONFLICT (scope) DO UPDATE SET forgotten_to = excluded.forgotten_to""",
+        scope,
         cursor,
     )
 
 
 async def oldest_events(reader: db.Reader, before: datetime.datetime, limit: int) -> list[tuple[str, int]]:
-    """Project and cursor of the oldest events, up to the first that did not happen before `before`."""
-    rows = await reader.all("SELECT cursor, project_id, document FROM events ORDER BY cursor LIMIT $1", limit)
+    """Scope and cursor of the oldest events, up to the first that did not happen before `before`."""
+    rows = await reader.all("SELECT cursor, scope, document FROM events ORDER BY cursor LIMIT $1", limit)
     old = itertools.takewhile(lambda row: _EVENT.decode(row[2]).occurred_at < before, rows)
     return [(row[1], row[0]) for row in old]
 

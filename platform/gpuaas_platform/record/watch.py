@@ -1,4 +1,4 @@
-"""One stream of server-sent events: a position in a project's record and the shared tail it hangs on.
+"""One stream of server-sent events: a position in one record and the shared tail it hangs on.
 
 `routes` opens it before the first byte is sent; `edge.streams` then takes bytes from it until either side ends.
 """
@@ -16,31 +16,30 @@ from gpuaas_platform.record import following, store
 
 async def open_watch(call: Call) -> "Watch":
     query: events.StreamQuery = call.query
-    project_id = call.params["project_id"]
-    reader = call.site.database.reader
-    newest = await store.newest_cursor(reader, project_id)
-    await following.check(reader, project_id, query.after, newest)
-    record = Record(reader, project_id, following.Filters(query.app_instance_id, query.correlation_id))
+    reader, scope = call.site.database.reader, following.scope_of(call)
+    newest = await store.newest_cursor(reader, scope)
+    await following.check(reader, scope, query.after, newest)
+    record = Record(reader, scope, following.filters_of(query))
     return Watch(call.site.tails, record, query.after, call.site.settings.stream_silence_s_max)
 
 
 class Record:
-    """A project's events as frames, for its tail and for whoever is too slow for it."""
+    """The events of one scope as frames, for its tail and for whoever is too slow for it."""
 
-    def __init__(self, reader: db.Reader, project_id: str, filters: following.Filters) -> None:
-        self._reader, self._project_id, self.filters = reader, project_id, filters
-        self.topic = following.topic(project_id)
+    def __init__(self, reader: db.Reader, scope: str, filters: following.Filters) -> None:
+        self._reader, self._scope, self.filters = reader, scope, filters
+        self.topic = following.topic(scope)
 
     async def newest(self) -> int:
-        return await store.newest_cursor(self._reader, self._project_id)
+        return await store.newest_cursor(self._reader, self._scope)
 
     async def after(self, cursor: int, limit: int) -> list[tail.Frame]:
         """Everything, whatever the filters: the tail is shared."""
-        found, _ = await following.after(self._reader, self._project_id, cursor, limit)
+        found, _ = await following.after(self._reader, self._scope, cursor, limit)
         return [_frame(event) for event in found]
 
     async def wanted_after(self, cursor: int) -> tuple[list[tail.Frame], int]:
-        found, position = await following.after(self._reader, self._project_id, cursor, tail.READ_MAX, self.filters)
+        found, position = await following.after(self._reader, self._scope, cursor, tail.READ_MAX, self.filters)
         return [_frame(event) for event in found], position
 
 
