@@ -2,6 +2,7 @@
 that nothing is said after it was lost."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -75,10 +76,9 @@ class Lease:
                 self._lose(f"no heartbeat was answered for {self._lease_s} s")
                 break
             await self._renew()
-            try:
-                await asyncio.wait_for(self._lost.wait(), max(0.0, min(self._lease_s / 3, self._left_s())))
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(self._lease_s / 3, self._left_s()))):
+                    await self._lost.wait()
         return self._lost_by
 
     async def _renew(self) -> None:

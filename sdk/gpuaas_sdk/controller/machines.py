@@ -52,8 +52,7 @@ class Machines:
 
     async def close(self) -> None:
         machines, self._by_allocation = self._by_allocation, {}
-        closing = (asyncio.wait_for(machine.close(), CLOSE_S) for machine in machines.values())
-        for end in await asyncio.gather(*closing, return_exceptions=True):
+        for end in await asyncio.gather(*map(_close, machines.values()), return_exceptions=True):
             if isinstance(end, Exception):
                 log.warning("a machine's connection did not close cleanly", why=str(end) or type(end).__name__)
 
@@ -162,6 +161,11 @@ class _Connection:
 
     async def close(self) -> None:
         await self.context.__aexit__(None, None, None)
+
+
+async def _close(machine: OperationMachine) -> None:
+    async with asyncio.timeout(CLOSE_S):
+        await machine.close()
 
 
 def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> MachineTarget:
