@@ -30,7 +30,7 @@ class Registry:
 
     def push(self, repository: str, tag: str, content: bytes, media_type: str) -> str:
         """As release tools do: the blob, an empty config, then a manifest that lists them. Returns its digest."""
-        with httpx.Client(base_url=f"http://{self.host}/v2/{repository}", trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{self.host}/v2/{repository}", trust_env=False, timeout=60) as client:
             layer = {**_push_blob(client, content), "mediaType": media_type}
             config = {**_push_blob(client, b"{}"), "mediaType": "application/vnd.oci.empty.v1+json"}
             manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}

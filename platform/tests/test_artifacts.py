@@ -448,7 +448,7 @@ async def _on_this_machine(_: str, __: int) -> str:
 
 def _fetched(url: str, handed_out: Delivery) -> bytes:
     headers = {"Authorization": f"Bearer {handed_out.token}"}
-    return httpx.get(f"{url}{handed_out.url}", headers=headers, trust_env=False).content
+    return httpx.get(f"{url}{handed_out.url}", headers=headers, trust_env=False, timeout=60).content
 
 
 def _at(source: LoopbackSource) -> dict[str, Any]:

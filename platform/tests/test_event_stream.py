@@ -236,6 +236,17 @@ async def test_not_knowing_who_may_watch_ends_the_stream() -> None:
     guards.leave(guard, source)
 
 
+async def test_a_check_that_takes_too_long_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(streams, "CHECK_S_MAX", 0.05)
+    guards, source = streams.Guards(0.01), Idle()
+    guard = guards.join(("Bearer x", b"/path"), check, source)
+    await source.ended.wait()
+    guards.leave(guard, source)
+
+
 async def test_a_filtered_long_poll_moves_on_past_what_it_left_out(world: World) -> None:
     await emit(world.site, world.project_id, 3, instance_id="inst_a")
     newest = (await world.call(events.EVENT_LIST)).cursor
