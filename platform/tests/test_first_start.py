@@ -1,6 +1,8 @@
 """The first start on a data folder: a second process that starts in the middle of it ends up with the same keys."""
 
+import functools
 import os
+import sqlite3
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_platform import tls
-from gpuaas_platform.kit import clock, key_files, keys
+from gpuaas_platform.kit import clock, key_files, keys, migrate
 
 
 def _in_the_middle(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, rival: Callable[[], None]) -> None:
@@ -66,6 +68,27 @@ def test_each_listener_shows_a_certificate_of_its_own_whoever_starts_beside_it(t
     for host, context in shown.items():
         _shake_hands(ssl.create_default_context(cadata=authority.pem), context, host)
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_store_that_another_process_is_just_making_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gpuaas.sqlite"
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    rival.execute("CREATE TABLE theirs (id INTEGER)")
+
+    class Waiting(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "BEGIN IMMEDIATE" and rival.in_transaction:
+                rival.execute("COMMIT")
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Waiting))
+    migrate.migrate_sqlite(path)
+    assert rival.execute("SELECT count(*) FROM theirs, migrations").fetchone() == (0,)
+    assert rival.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    rival.close()
 
 
 def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None:
