@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,12 +263,10 @@ class _Server(uvicorn.Server):
 
 
 def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
-    key_path: Path | None = None
-    certificate_path: Path | None = None
-    if listen.encrypted:
-        folder = _keys_folder(site.settings)
-        authority = tls.load_authority(folder, site.clock())
-        key_path, certificate_path = tls.issue_server_certificate(authority, folder, listen.host, site.clock())
+    def encryption(*_: object) -> ssl.SSLContext:
+        folder, now = _keys_folder(site.settings), site.clock()
+        return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
+
     return _Server(
         uvicorn.Config(
             application,
@@ -279,8 +278,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
             http=listener.Protocol,
             server_header=False,
             proxy_headers=False,
-            ssl_keyfile=key_path,
-            ssl_certfile=certificate_path,
+            ssl_context_factory=encryption if listen.encrypted else None,
             # A node that still counts as there keeps its connections from one beat to the next.
             timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
             timeout_graceful_shutdown=2,

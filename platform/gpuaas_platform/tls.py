@@ -5,6 +5,8 @@ Whoever connects pins the authority by fingerprint (enrolment tokens carry it), 
 import datetime
 import hashlib
 import ipaddress
+import ssl
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,29 +35,20 @@ class Authority:
 
 
 def load_authority(folder: Path, now: datetime.datetime) -> Authority:
+    """Made at first start. Of two processes that make one, both get the same: first the key, then what it signed."""
     key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
-    if not certificate_path.exists():
-        key = ec.generate_private_key(ec.SECP256R1())
-        keys.write_private(key_path, _pem(key))
-        name = _name("GPUaaS local authority")
-        certificate = (
-            _builder(name, name, key.public_key(), now, _AUTHORITY_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        keys.write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    loaded = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
-    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+    if not key_path.exists():
+        keys.create_private(key_path, _pem(ec.generate_private_key(ec.SECP256R1())))
+    key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{key_path} is not an elliptic-curve key")
-    return Authority(loaded, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
+    if not certificate_path.exists():
+        keys.create_private(certificate_path, _self_signed(key, now).public_bytes(serialization.Encoding.PEM))
+    return Authority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
 
 
-def issue_server_certificate(
-    authority: Authority, folder: Path, address: str, now: datetime.datetime
-) -> tuple[Path, Path]:
-    """A new certificate at every start: key path and certificate path."""
+def server_context(authority: Authority, folder: Path, address: str, now: datetime.datetime) -> ssl.SSLContext:
+    """Shows a new certificate for `address`. The library reads it from a file, which is gone again afterwards."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_name(address), authority.certificate.subject, key.public_key(), now, _SERVER_DAYS)
@@ -65,10 +58,23 @@ def issue_server_certificate(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    key_path, certificate_path = folder / "tls-server.pem", folder / "tls-server.crt"
-    keys.write_private(key_path, _pem(key))
-    keys.write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    return key_path, certificate_path
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
+    name = _name("GPUaaS local authority")
+    return (
+        _builder(name, name, key.public_key(), now, _AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
 
 
 def _alternative_names(address: str) -> list[x509.GeneralName]:

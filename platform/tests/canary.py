@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import os
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,11 +39,17 @@ class Canary:
 def in_files(canaries: Iterable[Canary], folders: Iterable[Path]) -> Iterator[str]:
     """Everything below the folders, open databases and their logs included."""
     found = list(canaries)
-    for path in [path for folder in folders for path in [folder, *folder.rglob("*")] if path.is_file()]:
+    for path in [path for folder in folders for path in [folder, *_below(folder)] if path.is_file()]:
         with contextlib.suppress(FileNotFoundError):  # databases remove files of their own while we read
             content = path.read_bytes()
             if any(canary.is_in(content) for canary in found):
                 yield f"file {path}"
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """`os.walk` goes on where a folder is gone by the time it is opened."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def in_processes(canaries: Iterable[Canary]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import postgres_server
 import pytest
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import http
+from gpuaas_platform.edge import health, http, streams
 from gpuaas_platform.identity import passwords
 from gpuaas_platform.kit import ids
 from gpuaas_platform.kit.settings import Settings
@@ -39,6 +39,15 @@ def cheap_passwords() -> Iterator[None]:
     """The same algorithm with little memory: hundreds of tests sign in."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "hasher", argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_checks() -> Iterator[None]:
+    """On a busy host the store takes longer than an operator puts up with; what then happens has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health, "STORE_ANSWERS_WITHIN_S", 60.0)
+        patch.setattr(streams, "CHECK_S_MAX", 60.0)
         yield
 
 

@@ -21,13 +21,12 @@ class LoopbackSource:
         return f"{self.scheme}://{host}:{self.port}{path}"
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             path = head[0].split(" ")[1]
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
             self.asked.append((path, headers))
             await self.replies[path](writer)
-        writer.close()
 
 
 @contextlib.asynccontextmanager

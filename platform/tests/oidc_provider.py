@@ -23,6 +23,7 @@ from gpuaas_sdk.testing import free_port
 from joserfc import jwk, jwt
 
 MISCHIEF = ("nonce", "audience", "issuer", "expired", "tampered", "unsigned", "other_key", "shared_secret")
+_ANSWER_S_MAX = 60.0
 
 
 @contextlib.contextmanager
@@ -44,20 +45,20 @@ def running() -> Iterator[str]:
 
 def sign_in(authorization_url: str, subject: str) -> dict[str, str]:
     """What a person does in the browser; the answer is what the browser brings back."""
-    with httpx.Client(trust_env=False, verify=False) as browser:
+    with httpx.Client(trust_env=False, verify=False, timeout=_ANSWER_S_MAX) as browser:
         answer = browser.post(authorization_url, data={"sub": subject})
     assert answer.status_code == 302, answer.text
     return {name: values[0] for name, values in parse_qs(urlsplit(answer.headers["location"]).query).items()}
 
 
 def tell(issuer: str, method: str, path: str, content: dict[str, Any] | None = None) -> None:
-    with httpx.Client(trust_env=False, verify=False) as client:
+    with httpx.Client(trust_env=False, verify=False, timeout=_ANSWER_S_MAX) as client:
         client.request(method, f"{issuer}{path}", json=content or {}).raise_for_status()
 
 
 def _until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
     ends_at = time.monotonic() + 60
-    with httpx.Client(trust_env=False, verify=False) as client:
+    with httpx.Client(trust_env=False, verify=False, timeout=_ANSWER_S_MAX) as client:
         while True:
             assert process.poll() is None, "the provider ended"
             assert time.monotonic() < ends_at, "the provider did not start"

@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class Registry:
 
     def push(self, repository: str, tag: str, content: bytes, media_type: str) -> str:
         """As release tools do: the blob, an empty config, then a manifest that lists them. Returns its digest."""
-        with httpx.Client(base_url=f"http://{self.host}/v2/{repository}", trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{self.host}/v2/{repository}", trust_env=False, timeout=60) as client:
             layer = {**_push_blob(client, content), "mediaType": media_type}
             config = {**_push_blob(client, b"{}"), "mediaType": "application/vnd.oci.empty.v1+json"}
             manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
@@ -46,18 +47,26 @@ class Registry:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Registry]:
+    """Its log goes to a file: into a pipe that nobody empties it would write a while, and then stand still."""
     binary = _binary()
-    config = folder / "config.yml"
+    config, log = folder / "config.yml", folder / "log"
     config.write_text(_CONFIG.format(folder=folder / "data"))
-    process = subprocess.Popen([binary, "serve", config], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    with log.open("wb") as file:
+        process = subprocess.Popen([binary, "serve", config], stderr=file, stdout=subprocess.DEVNULL)
     try:
-        assert process.stderr is not None
-        port = next((found[1] for line in process.stderr if (found := _LISTENING.search(line))), None)
-        assert port is not None, f"{PACKAGE} did not start"
-        yield Registry(f"127.0.0.1:{port}", folder / "data")
+        yield Registry(f"127.0.0.1:{_port(process, log)}", folder / "data")
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.wait(timeout=60)
+
+
+def _port(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    ends_at = time.monotonic() + 60
+    while not (found := _LISTENING.search(log.read_text())):
+        is_late = process.poll() is not None or time.monotonic() > ends_at
+        assert not is_late, f"{PACKAGE} did not start:\n{log.read_text()[-3000:]}"
+        time.sleep(0.02)
+    return found[1]
 
 
 def _binary() -> Path:

@@ -12,6 +12,7 @@ from gpuaas_platform.edge import http
 from gpuaas_platform.instances import actions as invoking
 from gpuaas_platform.instances import previews, reconcile
 from gpuaas_platform.instances.routes import routes
+from gpuaas_platform.kit import hub
 from platform_world import World
 from scripted_controller import CHANGES, Cluster, exits, publish_version, take_exit
 
@@ -49,6 +50,12 @@ DECLARED: dict[str, Any] = {
     ],
 }
 FLUSH = {"inputs": {"queue": "night"}}
+
+
+@pytest.fixture(autouse=True)
+def patient_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a preview waits until the scripted controller has answered, however busy the host is."""
+    monkeypatch.setattr(previews, "ANSWER_WAIT_S", hub.WAIT_MAX_S)
 
 
 async def _invoke(cluster: Cluster, action: str, body: Any = None, **options: Any) -> operations.Operation:

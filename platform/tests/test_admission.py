@@ -125,7 +125,7 @@ async def test_recovering_the_admin_ends_sessions_of_a_running_server(tmp_path: 
     password = process.admin_password()
     async with asyncio.timeout(DEADLINE_S), contextlib.AsyncExitStack() as stack:
         stack.enter_context(process)
-        cloud = Cloud(await stack.enter_async_context(httpx.AsyncClient(base_url=process.url)))
+        cloud = Cloud(await stack.enter_async_context(httpx.AsyncClient(base_url=process.url, timeout=DEADLINE_S)))
         await cloud.sign_in(password)
         assert [(await cloud.send(identity.ME)).status_code for _ in range(2)] == [200, 200]
         await asyncio.to_thread(process.admin_password)

@@ -62,6 +62,7 @@ async def test_what_the_registry_does_not_have_is_no_verdict_on_the_artifact(wor
     artifact = await published(world, CONTENT, await trusted(world), source=_at(registry, "team/none"))
     answer = await world.send(artifacts.VERIFY, {}, artifact_id=artifact.artifact_id)
     assert (code_of(answer), answer.json()["retryable"]) == ("artifact_source_unreachable", True)
+    assert "answered 404" in answer.json()["message"]
     assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).trust == "unverified"
 
 

@@ -28,6 +28,7 @@ from gpuaas_contract import artifacts, errors, identity, policy
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_platform import server
 from gpuaas_platform.artifacts import content, store
+from gpuaas_platform.artifacts.blobs import Blobs
 from gpuaas_platform.artifacts.reconcile import ContentSweep
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http
@@ -67,7 +68,11 @@ def _is_stored(world: World, content_: bytes = CONTENT) -> bool:
 
 
 def _files(world: World) -> list[Path]:
-    return [found for found in (world.site.settings.data_dir / "blobs").rglob("*") if found.is_file()]
+    return _files_below(world.site.settings.data_dir / "blobs")
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return [found for found in folder.rglob("*") if found.is_file()]
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -178,6 +183,19 @@ async def test_what_a_killed_process_had_set_aside_is_deleted_by_the_next(world:
     assert len(_files(world)) == 1
     await sweeper.sweep()
     assert _files(world) == []
+
+
+async def test_an_upload_that_is_cut_off_before_its_first_byte_leaves_no_draft(tmp_path: Path) -> None:
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    taking = asyncio.create_task(Blobs(tmp_path).take(never(), digest_of(CONTENT), len(CONTENT)))
+    await asyncio.sleep(0)  # as far as it comes by itself
+    taking.cancel()
+    await asyncio.wait({taking})
+    await asyncio.get_running_loop().shutdown_default_executor()  # what it began in a thread is over
+    assert _files_below(tmp_path) == []
 
 
 async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_registered_has_its_content(

@@ -368,9 +368,7 @@ async def test_a_server_must_prove_the_name_it_was_asked_by_though_its_address_i
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
-    key_path, certificate_path = tls.issue_server_certificate(authority, tmp_path, "files.test", clock.utc_now())
-    shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    shows.load_cert_chain(certificate_path, key_path)
+    shows = tls.server_context(authority, tmp_path, "files.test", clock.utc_now())
     monkeypatch.setattr(fetching, "_trusted_authorities", lambda: ssl.create_default_context(cadata=authority.pem))
     monkeypatch.setattr(fetching, "_address", _on_this_machine)
     signer = await trusted(world)
@@ -450,7 +448,7 @@ async def _on_this_machine(_: str, __: int) -> str:
 
 def _fetched(url: str, handed_out: Delivery) -> bytes:
     headers = {"Authorization": f"Bearer {handed_out.token}"}
-    return httpx.get(f"{url}{handed_out.url}", headers=headers, trust_env=False).content
+    return httpx.get(f"{url}{handed_out.url}", headers=headers, trust_env=False, timeout=60).content
 
 
 def _at(source: LoopbackSource) -> dict[str, Any]:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import io
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -176,6 +178,20 @@ async def test_heads_are_private_grow_only_when_the_chain_moves_and_outlive_a_to
     await signer.sweep()
     found, findings = chain.check_file(ORG, heads.lines(folder, ORG), site.keys.audit.public_key())
     assert ([head.position for head in found], findings) == ([2, 5], [])
+
+
+async def test_two_that_sign_for_the_first_time_at_once_both_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, looked = heads.folder_in(site.settings.data_dir), threading.Barrier(2, timeout=60)
+    await _add(site, 2)
+    make = Path.mkdir
+
+    def make_together(path: Path, *args: Any, **options: Any) -> None:
+        looked.wait()
+        make(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make_together)
+    await asyncio.gather(*(server.heads_signer(site).sweep() for _ in range(2)))
+    assert len(heads.lines(folder, ORG)) == 1
 
 
 async def test_the_server_signs_when_it_starts_and_when_it_stops(site: Site) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from gpuaas_contract import capacity, catalog, errors, events, identity, instances, registry
 from platform_world import PASSWORD, World
+from server_process import until
 
 
 async def test_every_error_is_a_problem_document_with_a_correlation_id(world: World) -> None:
@@ -148,7 +149,7 @@ async def test_the_project_header_must_match_the_path(world: World) -> None:
 async def test_events_are_waited_for(world: World) -> None:
     await world.call(catalog.VERSION_REGISTER, _toy())
     waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))
-    await asyncio.sleep(0)
+    await until(lambda: world.site.hub.waiting == 1)
     await world.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug="toy")
     told = await waiting
     assert [event.type for event in told.items] == ["catalog.entitlement.changed"]

@@ -15,8 +15,8 @@ import structlog
 from gpuaas_contract import access, catalog, events, identity, instances, users
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
+from gpuaas_platform.edge import health, telemetry
 from gpuaas_platform.edge import http as edge
-from gpuaas_platform.edge import telemetry
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -45,6 +45,7 @@ async def test_a_store_that_does_not_answer_is_not_ready_and_says_so(
     for broken in (hangs, fails):
         with monkeypatch.context() as patched:
             patched.setattr(world.site.database, "write", broken)
+            patched.setattr(health, "STORE_ANSWERS_WITHIN_S", 0.05)
             answer = await world.http.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert answer.headers["retry-after"]

@@ -237,6 +237,8 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
 
     async def check() -> None:
         nonlocal checked
+        if all(source.ended.is_set() for source in sources):
+            return  # they were told, and are on their way out
         checked += 1
         if checked == 3:
             raise errors.TokenInvalid
@@ -253,6 +255,17 @@ async def test_not_knowing_who_may_watch_ends_the_stream() -> None:
     async def check() -> None:
         raise db.Unavailable("no answer")
 
+    guards, source = streams.Guards(0.01), Idle()
+    guard = guards.join(("Bearer x", b"/path"), check, source)
+    await source.ended.wait()
+    guards.leave(guard, source)
+
+
+async def test_a_check_that_takes_too_long_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(streams, "CHECK_S_MAX", 0.05)
     guards, source = streams.Guards(0.01), Idle()
     guard = guards.join(("Bearer x", b"/path"), check, source)
     await source.ended.wait()

@@ -96,7 +96,7 @@ def toy(folder: Path) -> App:
     @app.action("flush")
     async def flush(op: Operation) -> dict[str, Any]:
         token, image = await op.secret("role_join", "token"), await op.artifact("image")
-        async with httpx.AsyncClient() as machine:
+        async with httpx.AsyncClient(timeout=60) as machine:
             answer = await machine.get(image.url, headers={"Authorization": f"Bearer {image.token}"})
         return {"queue": op.inputs["queue"], "token of": len(token), "image": digest_of(answer.content)}
 

@@ -42,7 +42,7 @@ class Blobs:
 
     async def take(self, chunks: AsyncIterable[bytes], digest: str, size_bytes: int, *, keep: bool = True) -> None:
         """Keep what comes when it is whole and right, in one step; of anything else, nothing."""
-        draft = await asyncio.to_thread(_Draft, self._drafts)
+        draft = _Draft(self._drafts)  # not in a thread: what one makes after a cancellation nobody would clear away
         try:
             async for chunk in chunks:
                 if draft.size_bytes + len(chunk) > size_bytes:
@@ -59,7 +59,7 @@ class Blobs:
         await asyncio.to_thread(self._check_file, digest, size_bytes, whole)
 
     async def read(self, digest: str, size_bytes: int) -> "Reading":
-        return Reading(await asyncio.to_thread(self._open, digest), digest, size_bytes)
+        return Reading(self._open(digest), digest, size_bytes)  # not in a thread either: nobody would close it
 
     def drop_abandoned_drafts(self) -> None:
         """What a process left behind that was killed while it wrote."""

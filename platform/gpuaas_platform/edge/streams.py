@@ -25,7 +25,7 @@ HEADERS = (
 )
 RETRY = {"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True}
 """What a stream of events begins with: how long a client waits before it reconnects."""
-_CHECK_S_MAX = 1.0
+CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
 
 
@@ -82,7 +82,7 @@ class Guards:
     async def _check_all(self) -> None:
         for guard in list(self._open.values()):
             try:
-                async with asyncio.timeout(_CHECK_S_MAX):
+                async with asyncio.timeout(CHECK_S_MAX):
                     await guard.check()
             except errors.ApiError as refusal:
                 log.info(

@@ -2,7 +2,6 @@
 
 `key_ring` reads and writes keys through one of these and does not care which."""
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Protocol
@@ -55,7 +54,7 @@ class PlainFile:
         keys.write_private(self.path, msgspec.json.encode(found))
 
     def create(self, found: Keys) -> None:
-        _create(self.path, msgspec.json.encode(found))
+        keys.create_private(self.path, msgspec.json.encode(found))
 
 
 class GivenFile(PlainFile):
@@ -116,7 +115,7 @@ class SealedFile:
     def seal(self, found: Keys, passphrase: str) -> None:
         """Make the file, unless there is one."""
         box = Box(salt=os.urandom(16), content=b"")
-        _create(self.path, msgspec.json.encode(_filled(box, _stretched(passphrase, box), found)))
+        keys.create_private(self.path, msgspec.json.encode(_filled(box, _stretched(passphrase, box), found)))
 
     def read(self) -> Keys:
         if self._box is None:
@@ -160,12 +159,3 @@ def _opened(box: Box, key: bytes) -> Keys:
         return _KEYS.decode(AESGCM(key).decrypt(box.content[:_NONCE_BYTES], box.content[_NONCE_BYTES:], _ABOUT))
     except InvalidTag as error:
         raise custody.PassphraseWrong("this passphrase does not open the sealed key") from error
-
-
-def _create(path: Path, content: bytes) -> None:
-    """A link fails where a file is; a rename would take the place of a key that is already in use."""
-    mine = path.with_suffix(f".{ids.new('new')}")
-    keys.write_private(mine, content)
-    with contextlib.suppress(FileExistsError):
-        os.link(mine, path)
-    mine.unlink()

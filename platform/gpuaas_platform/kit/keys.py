@@ -3,9 +3,11 @@
 Files, because they are needed while custody is sealed. The SSH authority is in custody: `access.authority`.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +72,7 @@ def parse(pem: bytes, name: str) -> Ed25519PrivateKey:
 
 def _load_one(path: Path) -> Ed25519PrivateKey:
     if not path.exists():
-        write_private(path, private_pem(Ed25519PrivateKey.generate()))
+        create_private(path, private_pem(Ed25519PrivateKey.generate()))
     return read(path)
 
 
@@ -87,11 +89,27 @@ def openssh_public(key: Ed25519PrivateKey) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Whole or not at all, and never readable by others, not even for a moment.
+
+    By one writer at a time: the next one takes the place of a draft that somebody left who died."""
+    draft = path.with_suffix(".new")
+    _write(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), content)
+    draft.rename(path)
+
+
+def create_private(path: Path, content: bytes) -> None:
+    """The same, unless there is a file already: of any number that make one at once, all read that of the first.
+
+    A link fails where a file is; a rename would take the place of a key that is already in use."""
+    descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    _write(descriptor, content)
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    os.unlink(draft)
+
+
+def _write(descriptor: int, content: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)

@@ -77,8 +77,12 @@ class Wakes:
     async def _connect(self) -> "tuple[asyncpg.Connection[asyncpg.Record], asyncio.Event]":
         lost = asyncio.Event()
         connection = await asyncpg.connect(self._url, timeout=_ALIVE_EVERY_S)
-        connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(CHANNEL, self._heard)
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(CHANNEL, self._heard)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection, lost
 
     def _heard(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
@@ -117,7 +121,8 @@ async def _until_lost(connection: "asyncpg.Connection[asyncpg.Record]", lost: as
     """A connection can be dead without a word, so it is asked from time to time."""
     while not lost.is_set():
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(lost.wait(), _ALIVE_EVERY_S)
+            async with asyncio.timeout(_ALIVE_EVERY_S):
+                await lost.wait()
             return
         try:
             await connection.execute("SELECT 1", timeout=_ALIVE_EVERY_S)

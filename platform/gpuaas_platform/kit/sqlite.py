@@ -66,7 +66,7 @@ class SqliteDatabase(groups.GroupCommit):
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            if not _is_busy(error):
                 raise
             connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
             await self._execute_in_thread("BEGIN IMMEDIATE")
@@ -120,9 +120,28 @@ def migrate(path: Path, statements: Callable[[sqlite3.Connection], None]) -> Non
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
-    for pragma in (f"busy_timeout={_BUSY_MS_MAX}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
+    _use_wal(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """In a new file the switch gives up at once where another process makes it too: so wait for the other first."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                raise
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _translated(error: sqlite3.OperationalError) -> Exception:

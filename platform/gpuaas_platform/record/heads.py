@@ -130,7 +130,7 @@ def _decode(line: bytes | None) -> chain.Head | None:
 
 
 def _append(folder: Path, key: Ed25519PrivateKey, tips: Sequence[_Tip], time: str) -> None:
-    if not folder.exists():
+    with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         _belongs_to_parent(folder)
     with _locked(folder):
