@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 import structlog
 from gpuaas_platform.kit import hub, loop
 
@@ -54,3 +55,25 @@ def test_pauses_grow_to_a_minute_and_are_never_shorter_than_the_interval() -> No
     assert [loop.pause_s(1.0, tries) for tries in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert loop.pause_s(1.0, 5000) == 60
     assert loop.pause_s(HOUR_S, 3) == HOUR_S
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_loop_that_is_cancelled_in_the_moment_it_is_woken_ends(turns: int) -> None:
+    wakes, swept = hub.Hub(), asyncio.Event()
+
+    async def sweep() -> None:
+        swept.set()
+
+    task = asyncio.create_task(loop.run(wakes, TOPIC, HOUR_S, sweep))
+    await swept.wait()
+    await _turns_of_the_event_loop(5)
+    wakes.notify(TOPIC)
+    await _turns_of_the_event_loop(turns)
+    task.cancel()
+    ended, _ = await asyncio.wait({task}, timeout=60)
+    assert ended == {task}
+
+
+async def _turns_of_the_event_loop(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

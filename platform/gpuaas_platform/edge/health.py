@@ -40,10 +40,8 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
 async def _check_store(database: db.Database) -> None:
     """Ready means able to change something: the check waits its turn with the writers and leaves nothing behind."""
     try:
-        await asyncio.wait_for(
-            database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False),
-            _STORE_ANSWERS_WITHIN_S,
-        )
+        async with asyncio.timeout(_STORE_ANSWERS_WITHIN_S):
+            await database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)
     except TimeoutError as error:
         text = f"The store has not answered within {_STORE_ANSWERS_WITHIN_S:g} s."
         raise errors.Unavailable(text, details={"check": "store"}) from error

@@ -75,6 +75,8 @@ class Hub:
 
 async def wait(listener: asyncio.Event, timeout_s: float) -> None:
     """Until the next wake or the timeout, whichever comes first; then ready to wait again."""
+    # Not `wait_for`: Python 3.11's forgets a cancellation that comes together with the wake, and a loop never ends.
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(listener.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await listener.wait()
     listener.clear()

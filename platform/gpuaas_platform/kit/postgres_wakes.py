@@ -117,7 +117,8 @@ async def _until_lost(connection: "asyncpg.Connection[asyncpg.Record]", lost: as
     """A connection can be dead without a word, so it is asked from time to time."""
     while not lost.is_set():
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(lost.wait(), _ALIVE_EVERY_S)
+            async with asyncio.timeout(_ALIVE_EVERY_S):
+                await lost.wait()
             return
         try:
             await connection.execute("SELECT 1", timeout=_ALIVE_EVERY_S)
