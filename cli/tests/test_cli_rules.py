@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -307,3 +309,19 @@ def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
         assert processes._is_alive(started)
     finally:
         processes._end(started, 5)
+
+
+def test_a_process_that_ends_by_itself_as_it_is_stopped_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, is_alive = processes.Process(tmp_path, "sleeper"), processes._is_alive
+    process.start(["sleep", "600"])
+
+    def end_then(record: processes.Record) -> bool:
+        was_alive = is_alive(record)
+        os.kill(record.pid, signal.SIGKILL)
+        os.waitpid(record.pid, 0)
+        return was_alive
+
+    monkeypatch.setattr(processes, "_is_alive", end_then)
+    assert process.stop()
