@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, identity, wire
+from gpuaas_agent import config, files, identity, wire
 from gpuaas_agent.handlers import artifact, owners, spec
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -186,3 +186,38 @@ def test_a_release_in_the_middle_of_a_download_leaves_nothing(host: Host) -> Non
         host.fetch()
     assert (refused.value.code, host.left()) == ("allocation_gone", [])
     assert list((host.folder / "lib").iterdir()) == []
+
+
+def test_a_release_while_the_content_that_is_here_is_looked_at_says_that_the_allocation_is_gone(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fetch()
+    digest_of = artifact._digest_of
+
+    def release_meanwhile(path: Path) -> str:
+        found = digest_of(path)
+        owners.disown(USER)
+        artifact.remove("alloc_1")
+        return found
+
+    monkeypatch.setattr(artifact, "_digest_of", release_meanwhile)
+    with pytest.raises(spec.HandlerError) as refused:
+        host.fetch()
+    assert (refused.value.code, host.left()) == ("allocation_gone", [])
+
+
+def test_no_release_runs_while_a_fetch_that_failed_takes_its_draft_away(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would stumble over a file or folder that the other has just removed."""
+    remove, is_held = files.remove, list[bool]()
+
+    def remove_and_tell(path: Path) -> bool:
+        is_held.append(artifact.CHANGING.locked())
+        return remove(path)
+
+    monkeypatch.setattr(files, "remove", remove_and_tell)
+    host.platform.artifacts["plc_1"] = CONTENT[:-1]
+    with pytest.raises(spec.TryLater):
+        host.fetch()
+    assert (is_held, host.left()) == ([True], [])

@@ -114,6 +114,13 @@ def test_processes_behind_sudo_still_belong_to_the_user(
     assert processes.is_of_user(observed, 1001) is belongs
 
 
+def test_a_control_group_whose_name_is_no_text_hides_no_process(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("State:\tS (sleeping)\nUid:\t0\t0\t0\t0\n")
+    (tmp_path / "cgroup").write_bytes(b"0::/user.slice/user-1001.slice/\xff\n")
+    assert processes._belongs(tmp_path, 1001)
+    assert not processes._belongs(tmp_path, 1002)
+
+
 def test_what_a_user_left_in_a_shared_folder_goes_and_nothing_else(tmp_path: Path) -> None:
     shared, elsewhere = tmp_path / "shared", tmp_path / "elsewhere"
     (shared / "folder").mkdir(parents=True)

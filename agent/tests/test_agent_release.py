@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuaas_agent.handlers import accounts, allocation, ssh_files, units
@@ -46,6 +47,23 @@ def test_a_folder_that_cannot_be_emptied_is_left_behind(disk: Path) -> None:
     os.chown(disk / "opt/tool", 4711, 4711)
     assert accounts.remove_leftovers("alice", 4711) == []
     assert accounts.left_behind("alice", 4711) == [str(disk / "opt/tool")]
+
+
+def test_a_folder_that_becomes_a_file_as_it_is_looked_into_is_found_the_next_time(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def become_a_file(path: str, *more: Any, **named: Any) -> int:
+        if path == "tool":
+            (disk / "opt/tool").rename(disk / "moved")
+            (disk / "opt/tool").write_text("x")
+        return opened(path, *more, **named)
+
+    with monkeypatch.context() as changing:
+        changing.setattr(os, "open", become_a_file)
+        assert accounts.remove_leftovers("alice", MINE) == []
+    assert accounts.left_behind("alice", MINE) == [str(disk / "opt/tool")]
 
 
 def test_another_file_system_is_left_alone(disk: Path) -> None:

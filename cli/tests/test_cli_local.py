@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_up_after_down_has_the_same_data(control_plane: Cli, free_port: int) -> 
 
 
 def test_up_after_a_crash_starts_the_server_again(control_plane: Cli, free_port: int) -> None:
-    os.kill(_pid(control_plane), signal.SIGKILL)
+    _crash(_pid(control_plane))
     control_plane("up", "--control-plane-only", "--port", str(free_port))
     control_plane("whoami")
 
@@ -127,6 +128,14 @@ def test_an_interrupt_is_told_as_one() -> None:
     with pytest.raises(failures.Failure) as ended:
         report.captured(["sh", "-c", "kill -INT $$"])
     assert (ended.value.code, ended.value.exit_code) == ("interrupted", 130)
+
+
+def _crash(pid: int) -> None:
+    """Returns when the process is gone, which takes it a moment after the signal."""
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    select.select([handle], [], [])
+    os.close(handle)
 
 
 def _pid(cli: Cli) -> int:

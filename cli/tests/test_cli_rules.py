@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -320,3 +322,19 @@ def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_comman
         "gpuaas custody unseal",
         "vault token create",
     ]
+
+
+def test_a_process_that_ends_by_itself_as_it_is_stopped_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, is_alive = processes.Process(tmp_path, "sleeper"), processes._is_alive
+    process.start(["sleep", "600"])
+
+    def end_then(record: processes.Record) -> bool:
+        was_alive = is_alive(record)
+        os.kill(record.pid, signal.SIGKILL)
+        os.waitpid(record.pid, 0)
+        return was_alive
+
+    monkeypatch.setattr(processes, "_is_alive", end_then)
+    assert process.stop()

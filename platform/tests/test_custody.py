@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuaas_platform import main
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import custody, envelope
+from gpuaas_platform.kit import custody, db, envelope
 from gpuaas_platform.kit.embedded_custody import EmbeddedCustody
 from gpuaas_platform.kit.key_files import PLAIN as FILE
 from gpuaas_platform.kit.key_files import PlainFile
@@ -139,6 +140,22 @@ async def test_a_process_that_did_not_rotate_goes_on_with_the_new_key(site: Site
     assert await kept.get("sec_other", 1) == b"value"
     rows = await site.database.reader.all("SELECT DISTINCT key_id FROM custody")
     assert [row[0] for row in rows] == _ring(site.settings.data_dir).key_ids()
+
+
+async def test_who_has_read_a_value_just_before_its_rotation_ended_reads_it_again(
+    site: Site, kept: EmbeddedCustody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = site.database.reader.one
+
+    async def rotate_meanwhile(sql: str, *values: Any) -> db.Row | None:
+        row = await one(sql, *values)
+        monkeypatch.undo()
+        async for _ in kept.rotate():
+            pass
+        return row
+
+    monkeypatch.setattr(site.database.reader, "one", rotate_meanwhile)
+    assert await _opened_anew(site).get("sec_one", 1) == b"first"
 
 
 async def test_two_rotations_do_not_run_at_once(site: Site, kept: EmbeddedCustody) -> None:

@@ -246,7 +246,7 @@ class Client:
     async def _attempt(
         self, request: "_Request[RequestBody, Answer]", header: str, deadline: float
     ) -> httpx.Response | retries.Again | ApiError:
-        left_s = max(0.1, deadline - time.monotonic())
+        left_s, leaving = max(0.1, deadline - time.monotonic()), _Leaving()
         try:
             async with asyncio.timeout(min(left_s, ATTEMPT_S + request.wait_s)):
                 response = await self._http.request(
@@ -256,6 +256,7 @@ class Client:
                     content=request.content,
                     headers=request.headers(header),
                     timeout=httpx.Timeout(None, connect=5.0),
+                    extensions={"trace": leaving},
                 )
         except (httpx.TransportError, TimeoutError) as error:
             if retries.is_distrust(error):
@@ -263,7 +264,7 @@ class Client:
                     f"The certificate of {self.server} is not trusted: {error}",
                     fix="Name the platform's own authority with --ca-file FILE.",
                 ) from error
-            return retries.of_exception(error)
+            return retries.of_exception(error, has_left=leaving.has_begun)
         return retries.of_response(response) or response
 
     def _read(self, endpoint: Endpoint[RequestBody, Answer], response: httpx.Response) -> Tagged[Answer]:
@@ -321,6 +322,16 @@ class _Request(Generic[RequestBody, Answer]):
             "Content-Type": "application/json" if self.content is not None else "",
         }
         return {name: value for name, value in found.items() if value}
+
+
+class _Leaving:
+    """Whether bytes of a request can be on their way. The error alone does not tell: time is up at any stage."""
+
+    has_begun = False
+
+    async def __call__(self, stage: str, _: Mapping[str, Any]) -> None:
+        """httpx says every stage of a request."""
+        self.has_begun |= stage == "http11.send_request_headers.started"
 
 
 def _path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:

@@ -15,7 +15,6 @@ BACK_OFF_S_MAX = 5.0
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
 _TRANSIENT_CODES = frozenset({"request_in_flight", "unavailable"})
 _STALE_TOKEN_CODES = frozenset({"token_expired", "token_invalid"})
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,8 @@ def of_response(response: httpx.Response) -> Again | ApiError | None:
     return error
 
 
-def of_exception(error: httpx.TransportError | TimeoutError) -> Again:
-    why = str(error) or type(error).__name__
-    return Again(why, may_have_reached=not isinstance(error, _NEVER_SENT))
+def of_exception(error: httpx.TransportError | TimeoutError, *, has_left: bool) -> Again:
+    return Again(str(error) or type(error).__name__, may_have_reached=has_left)
 
 
 def is_stale_token(error: ApiError) -> bool:

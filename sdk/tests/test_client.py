@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -12,8 +13,9 @@ from gpuaas_contract.catalog import ENTITLEMENT_SET, SetEntitlement
 from gpuaas_contract.errors import ApiError, Conflict, PreconditionFailed, TokenExpired
 from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg
 from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
+from gpuaas_sdk import retries
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
-from gpuaas_sdk.client import Client
+from gpuaas_sdk.client import DEADLINE_S, Client
 from gpuaas_sdk.outcomes import OutcomeUnknown, Unreachable, UnreadableAnswer
 from gpuaas_sdk.testing import FakePlatform, free_port, serving
 from starlette.applications import Starlette
@@ -83,27 +85,44 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_key(lossy: Lossy) 
     assert keys[0]
 
 
+@pytest.fixture
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has the time to try a second one."""
+    monkeypatch.setattr(retries, "back_off_s", lambda attempt: 2 * DEADLINE_S)
+
+
+@pytest.mark.usefixtures("one_attempt")
 async def test_a_change_without_any_answer_is_an_unknown_outcome_with_its_key(lossy: Lossy) -> None:
     async with serving(Server(org()).app) as address, lossy(address) as (wired, wire):
         wire.answers_to_lose = 1000
         async with Client(wired, BearerToken("tok")) as client:
             with pytest.raises(OutcomeUnknown) as raised:
-                await client.call(ORG_CREATE, CreateOrg(name="acme"), idempotency_key="k1", timeout_s=0.5)
+                await client.call(ORG_CREATE, CreateOrg(name="acme"), idempotency_key="k1")
     assert raised.value.idempotency_key == "k1"
 
 
+@pytest.mark.usefixtures("one_attempt")
 async def test_a_read_without_any_answer_is_unreachable(lossy: Lossy) -> None:
     async with serving(Server(org()).app) as address, lossy(address) as (wired, wire):
         wire.answers_to_lose = 1000
         async with Client(wired, BearerToken("tok")) as client:
             with pytest.raises(Unreachable):
-                await client.call(ME, timeout_s=0.5)
+                await client.call(ME)
 
 
+@pytest.mark.usefixtures("one_attempt")
 async def test_a_change_that_never_left_is_unreachable_not_unknown() -> None:
     async with Client(f"http://127.0.0.1:{free_port()}", BearerToken("tok")) as client:
         with pytest.raises(Unreachable):
-            await client.call(ORG_CREATE, CreateOrg(name="acme"), timeout_s=0.5)
+            await client.call(ORG_CREATE, CreateOrg(name="acme"))
+
+
+async def test_a_change_that_never_left_before_the_time_was_up_is_unreachable_not_unknown() -> None:
+    """A server whose queue is full: the kernel does not answer whoever connects."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.create_connection(deaf.getsockname()):
+        async with Client(f"http://127.0.0.1:{deaf.getsockname()[1]}", BearerToken("tok")) as client:
+            with pytest.raises(Unreachable):
+                await client.call(ORG_CREATE, CreateOrg(name="acme"), timeout_s=0.5)
 
 
 @pytest.mark.parametrize(

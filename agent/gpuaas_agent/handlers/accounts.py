@@ -162,8 +162,8 @@ def _owned_in(path: Path, folder: int, device: int, uid: int, apart_from: Path |
             if inner == apart_from or (is_directory and found.st_dev != device):
                 continue
             below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it went, or became something else, under our eyes: looking again will find what is there
         if is_directory:
             try:
                 yield from _owned_in(inner, below, device, uid, apart_from)

@@ -24,9 +24,7 @@ def fetch(params: dict[str, Any], session: identity.Session) -> dict[str, Any]:
     """Once here it is not fetched again; half of it never stands in its place."""
     digest, mode = params["digest"], int(params["mode"], 8)
     target = ARTIFACTS.joinpath(params["allocation_id"], *digest.split(":"))
-    if target.is_file() and _digest_of(target) == digest:
-        target.chmod(mode)
-    else:
+    if not _is_here(target, digest, mode):
         _bring(params, session, target, mode)
     return {"path": str(target), "digest": digest, "size_bytes": params["size_bytes"]}
 
@@ -44,6 +42,17 @@ def remove(allocation_id: str) -> list[str]:
     return removed
 
 
+def _is_here(target: Path, digest: str, mode: int) -> bool:
+    """Whether the content is here already, readable as asked. A release may take it away at any moment."""
+    try:
+        is_whole = target.is_file() and _digest_of(target) == digest
+        if is_whole:
+            target.chmod(mode)
+    except FileNotFoundError:
+        return False
+    return is_whole
+
+
 def _bring(params: dict[str, Any], session: identity.Session, target: Path, mode: int) -> None:
     draft = target.with_name(f".{target.name}.new")
     with CHANGING:
@@ -57,7 +66,8 @@ def _bring(params: dict[str, Any], session: identity.Session, target: Path, mode
             draft.replace(target)
             files.sync_directory(target.parent)
     finally:
-        files.remove(draft)
+        with CHANGING:
+            files.remove(draft)
 
 
 def _check_claim(params: dict[str, Any]) -> None:

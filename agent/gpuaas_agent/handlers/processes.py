@@ -67,7 +67,8 @@ def _belongs(process: Path, uid: int) -> bool:
         status = (process / "status").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    login_uid, control_group = (_optional(process / name).decode() for name in ("loginuid", "cgroup"))
+    # A control group's name may be any bytes.
+    login_uid, control_group = (_optional(process / name).decode(errors="replace") for name in ("loginuid", "cgroup"))
     return is_of_user(Observed(status, login_uid, control_group, _optional(process / "environ")), uid)
 
 

@@ -22,6 +22,7 @@ from gpuaas_agent.testing import openssl
 
 CALL_TIMEOUT_S = 60.0
 """Bounds a hang, and nothing else."""
+_KEPT: list[socket.socket] = []
 
 
 def poll(condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
@@ -86,7 +87,7 @@ class Platform:
         self._directory = directory
         self._tls = tls
         self._address = address
-        self._port = 0
+        self._port = _kept_port(address)
         self._queue: list[Queued] = []
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
@@ -104,7 +105,6 @@ class Platform:
             context.load_cert_chain(*(str(path) for path in self._tls))
             # Without the handshake here: a client that breaks off must not stop the accepting thread.
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        self._port = server.server_address[1]
         self._server = server
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -251,6 +251,15 @@ class Platform:
             self._queue = [task for task in self._queue if task.task_id != task_id]
             self._changed.notify_all()
         return {"task_id": task_id}
+
+
+def _kept_port(address: str) -> int:
+    """A port that nobody else is given while the platform is stopped: a socket that does not listen keeps it."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind((address, 0))
+    _KEPT.append(kept)
+    return int(kept.getsockname()[1])
 
 
 def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:

@@ -45,18 +45,15 @@ class EmbeddedCustody:
         return await self._write(use_case)
 
     async def get(self, ref: str, version: int) -> bytes:
+        sealed = await self._stored(ref, version)
         try:
-            row = await self._database.reader.one(
-                f"SELECT {_COLUMNS} FROM custody WHERE ref = $1 AND version = $2",  # noqa: S608 - names are ours
-                ref,
-                version,
-            )
-        except db.Unavailable as error:
-            raise custody.Unavailable(str(error)) from error
-        if row is None:
-            raise custody.SecretMissing(f"there is no version {version} of {ref}")
-        sealed = _sealed(row)
-        return envelope.unseal(sealed, self._ring.key(sealed.key_id))
+            return envelope.unseal(sealed, self._ring.key(sealed.key_id))
+        except custody.Unreadable:
+            # A rotation that has just ended took its key out of the file.
+            again = await self._stored(ref, version)
+            if again.key_id == sealed.key_id:
+                raise
+            return envelope.unseal(again, self._ring.key(again.key_id))
 
     async def delete(self, ref: str) -> None:
         async def use_case(tx: db.Tx) -> None:
@@ -98,6 +95,19 @@ class EmbeddedCustody:
             yield f"key {key_id} wraps what is put from now on"
             async for said in self._finish():
                 yield said
+
+    async def _stored(self, ref: str, version: int) -> envelope.Sealed:
+        try:
+            row = await self._database.reader.one(
+                f"SELECT {_COLUMNS} FROM custody WHERE ref = $1 AND version = $2",  # noqa: S608 - names are ours
+                ref,
+                version,
+            )
+        except db.Unavailable as error:
+            raise custody.Unavailable(str(error)) from error
+        if row is None:
+            raise custody.SecretMissing(f"there is no version {version} of {ref}")
+        return _sealed(row)
 
     async def _finish(self) -> AsyncGenerator[str, None]:
         if len(self._ring.key_ids()) < 2:

@@ -40,7 +40,8 @@ class News:
     async def wait(self, timeout_s: float | None = None) -> None:
         """Until the next change, or until the time is up."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
 
 class Edge:

@@ -23,7 +23,15 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await running
+        await _cut_off(server)
         listening.close()
+
+
+async def _cut_off(server: uvicorn.Server) -> None:
+    """Connections whose client took nothing until the grace was over would lie open, and disturb another test."""
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)  # an event loop closes what was aborted in its next turn
 
 
 def free_port() -> int:
