@@ -1,8 +1,10 @@
 """What the CLI remembers between calls: contexts in GPUAAS_HOME/config.json, and which of them a call is about."""
 
+import contextlib
+import fcntl
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,17 +62,17 @@ def save(home: Path, config: Config) -> None:
 
 def set_context(home: Path, name: str, context: Context) -> None:
     """Remember a context and make it the current one."""
-    config = load(home)
-    save(home, Config(current=name, contexts={**config.contexts, name: context}))
+    with _changing(home) as config:
+        save(home, Config(current=name, contexts={**config.contexts, name: context}))
 
 
 def forget_context(home: Path, name: str) -> bool:
-    config = load(home)
-    if name not in config.contexts:
-        return False
-    others = {key: context for key, context in config.contexts.items() if key != name}
-    current = config.current if config.current != name else next(iter(others), "")
-    save(home, Config(current=current, contexts=others))
+    with _changing(home) as config:
+        if name not in config.contexts:
+            return False
+        others = {key: context for key, context in config.contexts.items() if key != name}
+        current = config.current if config.current != name else next(iter(others), "")
+        save(home, Config(current=current, contexts=others))
     return True
 
 
@@ -95,10 +97,11 @@ def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
 
 
 def use_project(home: Path, target: Target, project_id: str) -> None:
-    config = load(home)
-    if known := config.contexts.get(target.context):
-        changed = {**config.contexts, target.context: msgspec.structs.replace(known, project_id=project_id)}
-        save(home, Config(current=config.current, contexts=changed))
+    _change_context(home, target.context, project_id=project_id)
+
+
+def forget_token(home: Path, name: str) -> None:
+    _change_context(home, name, token="")
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -112,3 +115,19 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _change_context(home: Path, name: str, **fields: str) -> None:
+    with _changing(home) as config:
+        if known := config.contexts.get(name):
+            changed = {**config.contexts, name: msgspec.structs.replace(known, **fields)}
+            save(home, Config(current=config.current, contexts=changed))
+
+
+@contextlib.contextmanager
+def _changing(home: Path) -> Iterator[Config]:
+    """Of two commands at once, the second goes on from what the first has written."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield load(home)

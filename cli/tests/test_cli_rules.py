@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +313,13 @@ def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
         assert processes._is_alive(started)
     finally:
         processes._end(started, 5)
+
+
+def test_commands_that_remember_something_at_once_lose_nothing(tmp_path: Path) -> None:
+    names = [f"cloud-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: home.set_context(tmp_path, name, home.Context("http://here")), names))
+    assert sorted(home.load(tmp_path).contexts) == sorted(names)
 
 
 def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_command() -> None:

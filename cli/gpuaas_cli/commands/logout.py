@@ -3,7 +3,6 @@
 import asyncio
 import os
 
-import msgspec
 import typer
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.sessions import LOGOUT
@@ -29,8 +28,7 @@ def logout(context: typer.Context) -> int:
         output.talk("You were not signed in.")
         return failures.OK
     trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
-    contexts = {**config.contexts, name: msgspec.structs.replace(known, token="")}
-    home.save(folder, home.Config(current=config.current, contexts=contexts))
+    home.forget_token(folder, name)
     output.talk(f"Signed out of {known.server} (context {name}).")
     if trouble:
         output.talk(f"The token is forgotten here, but the session may live on at the server: {trouble}")
