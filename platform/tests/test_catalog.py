@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from gpuaas_contract import audit, catalog, errors, instances, lifecycles
+from gpuaas_contract import audit, catalog, errors, events, instances, lifecycles
 from gpuaas_platform.catalog import service
-from gpuaas_platform.record import store as record_store
 from platform_world import MANIFEST, World
 
 
@@ -95,7 +94,7 @@ async def test_each_move_is_an_event_of_the_platform_and_staying_is_none(world: 
     await _published(world, "1.0.0")
     await _published(world, "1.0.0")
     await _retired(world, catalog.VERSION_WITHDRAW, "1.0.0", "loses data")
-    found = await record_store.events_after(world.site.database.reader, "", 0, 10, "", "")
+    found = (await world.call(events.PLATFORM_EVENT_LIST)).items
     told = [event.payload for event in found if event.type == "catalog.version.changed"]
     assert [(one["was"], one["state"]) for one in told] == [
         (None, "registered"),
