@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,21 @@ def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None
     assert processes.Process(tmp_path, "sleeper").stop()
     assert process.running() is None
     assert not process.stop()
+
+
+def test_a_background_process_may_end_by_itself_just_before_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = processes.Process(tmp_path, "sleeper")
+
+    def was_alive(record: processes.Record) -> bool:
+        os.kill(record.pid, signal.SIGKILL)
+        os.waitpid(record.pid, 0)
+        return True
+
+    process.start(["sleep", "600"])
+    monkeypatch.setattr(processes, "_is_alive", was_alive)
+    assert process.stop()
 
 
 def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Background processes that outlive the command: started detached, remembered in a file, stopped only if the pid still
 means the same process."""
 
+import contextlib
 import datetime
 import os
 import select
@@ -93,7 +94,8 @@ def _end(record: Record, grace_s: float) -> bool:
         if not _is_alive(record):
             return False
         for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, GRACE_S)):
-            signal.pidfd_send_signal(handle, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                signal.pidfd_send_signal(handle, number)
             if select.select([handle], [], [], patience_s)[0]:
                 break
         return True
