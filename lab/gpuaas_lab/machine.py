@@ -177,11 +177,15 @@ def release(machine: Machine) -> None:
 
 
 def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
-    """The command line that runs `argv` inside a running machine."""
+    """The command line that runs `argv` inside a running machine.
+
+    The shell has entered all but the machine's processes, which only its child belongs to: when a machine powers off it
+    stops every process, and nsenter in the shell's place would stop with its child, with nobody to let it go on.
+    """
     leader = machine.cgroup.leader()
     if leader is None:
         raise errors.LabError(f"{machine.name} is not running", f"gpuaas-lab start --lab {machine.lab} {machine.name}")
-    return ["nsenter", "--target", str(leader), "--all", "--", *argv]
+    return ["nsenter", "--target", str(leader), "--all", "--no-fork", "--", "sh", "-c", '"$@"; exit', "sh", *argv]
 
 
 def console_command(machine: Machine) -> list[str]:
