@@ -5,9 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuaas_agent import commands
 from gpuaas_agent.handlers import accounts, allocation, ssh_files, units
 
 MINE = os.getuid()
+ENDS_BY_ITSELF = """#!/bin/sh
+if [ "$1" = show ]; then
+  [ -e "$0.gone" ] || printf 'Id=mine.service\\nUser=alice\\n'
+  touch "$0.gone"
+else
+  echo "Unit $2 not loaded." >&2
+  exit 5
+fi
+"""
+"""A systemctl that shows a unit once, and knows nothing of it when it is to be stopped."""
 
 
 @pytest.fixture
@@ -91,3 +102,15 @@ def test_the_units_that_run_as_a_user_are_found_by_what_systemd_says() -> None:
         "User=\nId=ssh.service\n\nUser=alice\nId=b.service\n\nUser=alice2\nId=c.service\n\nId=a.service\nUser=alice\n"
     )
     assert units.of_user(shown, "alice") == ["a.service", "b.service"]
+
+
+def test_a_unit_that_ends_by_itself_before_it_is_stopped_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text(ENDS_BY_ITSELF)
+    program.chmod(0o755)
+    path = f"{tmp_path}:{commands.ENVIRONMENT['PATH']}"
+    monkeypatch.setattr(commands, "ENVIRONMENT", {**commands.ENVIRONMENT, "PATH": path})
+    assert units.stop_all("alice") == ["mine.service"]
+    assert units.loaded("alice") == []

@@ -4,15 +4,17 @@ import json
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpuaas_cli import failures, programs
-from gpuaas_cli.local import cloud, plan, report
+from gpuaas_cli.local import cloud, plan, processes, report
 
 Cli = Any
+ENDS_WHEN_ASKED = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1]))).accept()"
 
 
 @pytest.fixture
@@ -48,6 +50,16 @@ def test_up_after_down_has_the_same_data(control_plane: Cli, free_port: int) -> 
 
 def test_up_after_a_crash_starts_the_server_again(control_plane: Cli, free_port: int) -> None:
     _crash(_pid(control_plane))
+    control_plane("up", "--control-plane-only", "--port", str(free_port))
+    control_plane("whoami")
+
+
+def test_up_starts_the_server_again_that_ends_while_it_is_looked_at(control_plane: Cli, free_port: int) -> None:
+    file = control_plane.home / "local" / "server.pid"
+    command = json.loads(file.read_text())["command"]
+    control_plane("down")
+    processes.Process(file.parent, "server").start([sys.executable, "-c", ENDS_WHEN_ASKED, str(free_port)])
+    file.write_text(json.dumps({**json.loads(file.read_text()), "command": command}))
     control_plane("up", "--control-plane-only", "--port", str(free_port))
     control_plane("whoami")
 

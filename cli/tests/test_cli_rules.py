@@ -301,6 +301,21 @@ def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None
     assert not process.stop()
 
 
+def test_a_background_process_may_end_by_itself_just_before_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = processes.Process(tmp_path, "sleeper")
+
+    def was_alive(record: processes.Record) -> bool:
+        os.kill(record.pid, signal.SIGKILL)
+        os.waitpid(record.pid, 0)
+        return True
+
+    process.start(["sleep", "600"])
+    monkeypatch.setattr(processes, "_is_alive", was_alive)
+    assert process.stop()
+
+
 def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
     process = processes.Process(tmp_path, "sleeper")
     started = process.start(["sleep", "600"])
@@ -330,19 +345,3 @@ def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_comman
         "gpuaas custody unseal",
         "vault token create",
     ]
-
-
-def test_a_process_that_ends_by_itself_as_it_is_stopped_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process, is_alive = processes.Process(tmp_path, "sleeper"), processes._is_alive
-    process.start(["sleep", "600"])
-
-    def end_then(record: processes.Record) -> bool:
-        was_alive = is_alive(record)
-        os.kill(record.pid, signal.SIGKILL)
-        os.waitpid(record.pid, 0)
-        return was_alive
-
-    monkeypatch.setattr(processes, "_is_alive", end_then)
-    assert process.stop()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,8 @@ def spawn(machine: Machine, packages: Path) -> None:
     """Switch it on; returns while it boots.
 
     The shell becomes nspawn only when told, which is when it sits in the machine's cgroup: if this process is killed
-    before that, the shell reads an end of file and ends, and `down` never meets a machine it cannot find.
+    before that, the shell reads an end of file and ends, and `down` never meets a machine it cannot find. A power cut
+    may come at any moment, also here; `wait_for_ssh` tells of it.
     """
     with (machine.folder / "console.log").open("wb") as console:
         process = subprocess.Popen(
@@ -128,10 +130,12 @@ def spawn(machine: Machine, packages: Path) -> None:
             start_new_session=True,
             env={**os.environ, **NSPAWN_ENVIRONMENT},
         )
-    machine.cgroup.adopt(process.pid)
     assert process.stdin is not None
-    with process.stdin as gate:
+    with suppress(ProcessLookupError, BrokenPipeError), process.stdin as gate:
+        machine.cgroup.adopt(process.pid)
         gate.write(b"go\n")
+    # It outlives us on purpose; Python should not warn that nobody waits for it.
+    process.returncode = 0
 
 
 def wait_for_ssh(machine: Machine, address: str) -> None:
@@ -148,7 +152,8 @@ def wait_for_ssh(machine: Machine, address: str) -> None:
 def shut_down(machine: Machine) -> None:
     """Orderly power-off; a machine that does not follow is cut off."""
     if machine.cgroup.is_frozen():
-        machine.cgroup.set_frozen(False)
+        with suppress(errors.LabError):  # it ends this very moment, or never thaws
+            machine.cgroup.set_frozen(False)
     supervisor = machine.cgroup.supervisor()
     if supervisor is not None and machine.cgroup.leader() is not None:
         try:
@@ -172,11 +177,15 @@ def release(machine: Machine) -> None:
 
 
 def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
-    """The command line that runs `argv` inside a running machine."""
+    """The command line that runs `argv` inside a running machine.
+
+    The shell has entered all but the machine's processes, which only its child belongs to: when a machine powers off it
+    stops every process, and nsenter in the shell's place would stop with its child, with nobody to let it go on.
+    """
     leader = machine.cgroup.leader()
     if leader is None:
         raise errors.LabError(f"{machine.name} is not running", f"gpuaas-lab start --lab {machine.lab} {machine.name}")
-    return ["nsenter", "--target", str(leader), "--all", "--", *argv]
+    return ["nsenter", "--target", str(leader), "--all", "--no-fork", "--", "sh", "-c", '"$@"; exit', "sh", *argv]
 
 
 def console_command(machine: Machine) -> list[str]:

@@ -91,6 +91,15 @@ def test_exec_passes_the_exit_code_through() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
+def test_a_command_ends_with_the_machine_it_runs_on() -> None:
+    """A machine that powers off stops every process before it ends them; who waits outside must not stop as well."""
+    running = [subprocess.Popen(command("exec", "gpu-3", "--", "sleep", "4711")) for _ in range(8)]
+    wait_until(lambda: run("exec", "gpu-3", "--", "pgrep", "-c", "-x", "sleep").stdout == "8\n")
+    lab("down")
+    assert all(process.wait(60) for process in running), "none of them has ended well"
+
+
+@pytest.mark.usefixtures("three_machines")
 def test_a_console_is_a_root_shell_on_a_terminal_of_the_machine() -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(command("console", "gpu-1"), stdin=theirs, stdout=theirs, stderr=theirs) as process:

@@ -29,11 +29,13 @@ AS_USER = (
     'cd "$HOME" 2>/dev/null || cd /; exec "$@"'
 )
 GET = f'[ -e "$1" ] || exit {ABSENT_STATUS}; exec cat -- "$1"'
+# Input ends early when the caller dies or the connection breaks, so the file is counted before it takes its place.
 PUT = """set -eu
-path=$1 mode=$2 owner=$3
+path=$1 mode=$2 owner=$3 size=$4
 temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.XXXXXXXX")
 trap 'rm -f -- "$temporary"' EXIT
 cat > "$temporary"
+[ "$(stat -c %s -- "$temporary")" = "$size" ] || { echo "only a part of the content arrived" >&2; exit 1; }
 chown -- "$owner" "$temporary"
 chmod -- "$mode" "$temporary"
 look() { stat -c '%a %U:%G' -- "$1"; }
@@ -178,7 +180,8 @@ class SshMachine:
         return await self.run(*bash, input=grouped, check=check, timeout_s=timeout_s)
 
     async def put(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> bool:
-        ran = await self.run("sh", "-c", PUT, "put", path, f"{mode:o}", owner, input=content)
+        sent = content.encode() if isinstance(content, str) else content
+        ran = await self.run("sh", "-c", PUT, "put", path, f"{mode:o}", owner, str(len(sent)), input=sent)
         return ran.stdout.strip() == "changed"
 
     async def get(self, path: str) -> bytes | None:
@@ -210,7 +213,9 @@ class SshMachine:
         content = input.encode() if isinstance(input, str) else input
         started = time.monotonic()
         completed = await self._reply(command, content, timeout_s + REPLY_GRACE_S)
-        status = completed.returncode if completed.returncode is not None else -1
+        status = completed.returncode
+        if status is None:
+            raise self._unreachable("the connection broke before the command had ended")
         if status == TIMED_OUT_STATUS and time.monotonic() - started >= timeout_s:
             raise CommandTimedOut(f"on {self.hostname}: `{shlex.join(argv)[:200]}` ran longer than {timeout_s:g} s")
         return status, _as_bytes(completed.stdout), _as_bytes(completed.stderr)

@@ -38,6 +38,7 @@ class Server:
         self.connections = 0
         self.acceptor: asyncssh.SSHAcceptor | None = None
         self.commands: list[asyncio.Task[None]] = []
+        self.began = asyncio.Event()
 
     async def start(self) -> None:
         trusted = f"cert-authority {_public(self.authority)}\n{_public(self.user_key)}\n"
@@ -73,6 +74,7 @@ class Server:
 
     def _run(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
         self.commands.append(asyncio.create_task(_run_here(process)))
+        self.began.set()
 
     def _count(self, connection: asyncssh.SSHServerConnection) -> None:
         self.connections += 1
@@ -145,6 +147,22 @@ async def test_put_and_get_carry_any_bytes(machine: SshMachine, tmp_path: Path) 
     path = str(tmp_path / "key")
     await machine.put(path, content, owner=OWNER)
     assert await machine.get(path) == content
+
+
+async def test_a_caller_that_dies_while_it_sends_leaves_the_file_as_it_was(
+    server: Server, machine: SshMachine, tmp_path: Path
+) -> None:
+    path = tmp_path / "receipt.json"
+    path.write_text("whole\n")
+    server.began.clear()
+    putting = asyncio.ensure_future(machine.put(str(path), "new\n", owner=OWNER))
+    await server.began.wait()
+    assert machine._connection is not None
+    machine._connection.abort()
+    with pytest.raises(MachineUnreachable):
+        await putting
+    await server.ended()
+    assert (os.listdir(tmp_path), path.read_text()) == (["receipt.json"], "whole\n")
 
 
 async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: SshMachine, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The service account's credentials are the ones the app controller uses; the test
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -45,8 +46,11 @@ class LocalCloud:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def kill(self, process: str) -> None:
-        """kill -9 of `server` or of the app's `controller`; `up` starts it again."""
-        os.kill(self.pid(process), signal.SIGKILL)
+        """kill -9 of `server` or of the app's `controller`, until it has ended; `up` starts it again."""
+        handle = os.pidfd_open(self.pid(process))
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        select.select([handle], [], [])
+        os.close(handle)
 
     def pid(self, process: str) -> int:
         path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]

@@ -12,7 +12,8 @@ from gpuaas_agent import facts
 
 DISK_FREE_SHARE_MIN = 0.05
 MEMORY_FREE_SHARE_MIN = 0.05
-CONNECT_TIMEOUT_S = 2.0
+CONNECT_TIMEOUT_S = 10.0
+"""sshd starts a process for each connection before it greets, which a busy host takes its time for."""
 
 
 def report() -> dict[str, Any]:

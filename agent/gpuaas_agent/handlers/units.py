@@ -7,13 +7,21 @@ from gpuaas_agent import commands
 
 def stop_all(user: str) -> list[str]:
     """Stop what runs as the user and have systemd forget how it ended; answers the units' names."""
-    shown = commands.run(["systemctl", "show", "--property=Id,User", "*.service"]).decode()
-    stopped = of_user(shown, user)
+    stopped = loaded(user)
     for unit in stopped:
-        commands.run(["systemctl", "stop", unit])
+        try:
+            commands.run(["systemctl", "stop", unit])
+        except commands.CommandFailed:
+            # One made for the moment may have ended by itself, and is forgotten then.
+            if unit in loaded(user):
+                raise
         # Not every unit has failed, and one made for the moment is gone by now.
         commands.succeeds(["systemctl", "reset-failed", unit])
     return stopped
+
+
+def loaded(user: str) -> list[str]:
+    return of_user(commands.run(["systemctl", "show", "--property=Id,User", "*.service"]).decode(), user)
 
 
 def of_user(shown: str, user: str) -> list[str]:

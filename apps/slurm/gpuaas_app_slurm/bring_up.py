@@ -1,6 +1,7 @@
 """Deploy and add: from bare machines to workers that ran a job.  Called by `controller`; the work is in `slurm`."""
 
 import asyncio
+from functools import partial
 
 from gpuaas_sdk.controller import Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
@@ -108,11 +109,16 @@ async def _prove(op: Operation, head: Machine, names: tuple[str, ...], user: str
     await op.say(f"{user} runs srun on {', '.join(names)}")
     check = await nodes.canary(head, user, names, plan.CANARY_S)
     if check.ok:
+        await nodes.until(partial(_is_over, head, names), timeout_s=plan.CANARY_S, every_s=0.2, say=op.say)
         return
     # On a cluster with a queue other people's jobs may have been quicker; a node that runs them has proved itself.
     busy = {node.name for node in await nodes.read_all(head) if node.flags & state.WORKING}
     if not busy >= set(names):
         raise Permanent(check.reason, fix=f"sinfo -N -l; srun -w {names[0]} hostname")
+
+
+async def _is_over(head: Machine, names: tuple[str, ...]) -> state.Check:
+    return state.last_job_over(names, await nodes.read_all(head))
 
 
 async def _controller_ready(op: Operation, controller: Member, inputs: config.Inputs) -> None:

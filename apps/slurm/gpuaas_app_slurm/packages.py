@@ -50,6 +50,12 @@ until said=$(dpkg --configure -a 2>&1); do
   case $said in *lock*) sleep 1 ;; *) echo "$said" >&2; exit 1 ;; esac
 done
 """
+# The same of a look at the archives, whose lock apt does not wait for. Without a network the lists of before will do.
+UPDATE = r"""
+until said=$("$@" 2>&1); do
+  case $said in *lists/lock*) sleep 1 ;; *) break ;; esac
+done
+"""
 # A postinst that starts its daemon would start it without our configuration.
 INSTALL = r"""
 made=no
@@ -81,7 +87,7 @@ async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str,
     if not missing:
         return
     await machine.script(REPAIR, timeout_s=INSTALL_TIMEOUT_S)
-    await machine.run(*APT, "-o", "Acquire::http::Timeout=20", "update", check=False, timeout_s=300)
+    await machine.script(UPDATE, *APT, "-o", "Acquire::http::Timeout=20", "update")
     simulation = await _simulate(machine, wanted)
     refuse_old_slurm(machine.hostname, simulation)
     new = [name for name in simulation.new if name not in receipt.packages]

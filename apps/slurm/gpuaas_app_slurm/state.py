@@ -104,6 +104,12 @@ def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
     return Check(True)
 
 
+def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
+    """Whether these nodes have let go of the job that ended last: Slurm tells who ran it a moment before."""
+    busy = sorted(node.name for node in nodes if node.name in names and "COMPLETING" in node.flags)
+    return Check(not busy, f"{', '.join(busy)}: finishing the last job" if busy else "")
+
+
 def drained_by_us(node: Node) -> bool:
     return "DRAIN" in node.flags and node.reason.startswith(OUR_DRAIN)
 

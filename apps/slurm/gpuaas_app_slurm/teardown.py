@@ -23,12 +23,12 @@ for path in "$@"; do rm -rf --one-file-system -- "$path"; done
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
 """
+# userdel refuses a user whose last process is still ending, however long that takes.
 REMOVE_USERS = r"""
 for name in "$@"; do
   getent passwd "$name" >/dev/null || continue
-  pkill -KILL -u "$name" || true
   home=$(getent passwd "$name" | cut -d: -f6)
-  for attempt in 1 2 3 4 5 6 7 8 9 10; do pgrep -u "$name" >/dev/null || break; sleep 0.1; done
+  while pkill -KILL -u "$name"; do sleep 0.1; done
   userdel "$name" >/dev/null
   case $home in /home/?*) rm -rf --one-file-system -- "$home" ;; esac
   rm -f -- "/var/mail/$name"

@@ -20,13 +20,13 @@ NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 # What package tools and daemons of the base system rewrite whenever they feel like it is left out.
 SNAPSHOT = r"""
-find / -xdev \( -path /proc -o -path /sys -o -path /run/systemd -o -path /var/cache/apt -o -path /var/lib/apt \
-  -o -path /var/lib/dpkg -o -path /tmp -o -path /var/log/apt -o -path /var/log/journal -o -path /root \) -prune \
-  -o -printf 'file %p %y %m %u:%g %l\n' |
+find / -ignore_readdir_race -xdev \( -path /proc -o -path /sys -o -path /run/systemd -o -path /var/cache/apt \
+  -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /tmp -o -path /var/log/apt -o -path /var/log/journal \
+  -o -path /root \) -prune -o -printf 'file %p %y %m %u:%g %l\n' |
   grep -v -E '^file (/var/log/(dpkg|alternatives).log|/etc/ld.so.cache|/var/cache/ldconfig/aux-cache) '
-find /run /dev -xdev \( -path /run/systemd -o -path /run/log -o -path /run/user -o -path /run/udev \
-  -o -path /dev/pts \) -prune -o -printf 'file %p %y %m %u:%g\n'
-find /etc /usr/local /opt -xdev -type f ! -name ld.so.cache ! -name '*-' -exec sha256sum {} +
+find /run /dev -ignore_readdir_race -xdev \( -path /run/systemd -o -path /run/log -o -path /run/user \
+  -o -path /run/udev -o -path /dev/pts \) -prune -o -printf 'file %p %y %m %u:%g\n'
+find /etc /usr/local /opt -ignore_readdir_race -xdev -type f ! -name ld.so.cache ! -name '*-' -exec sha256sum {} +
 sed 's/^/user /' /etc/passwd; sed 's/^/group /' /etc/group
 dpkg-query -W -f 'package ${Package} ${db:Status-Abbrev}\n'
 apt-mark showmanual | sed 's/^/manual /'
@@ -42,6 +42,13 @@ printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; chmod +x /usr/sbin/polic
 apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
 rm /usr/sbin/policy-rc.d
+"""
+
+
+# sshd answers while other services still start; what a machine is like before can be told only after that.
+ADMIT = r"""
+systemctl is-system-running --wait >/dev/null
+mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh/*ed25519_key.pub
 """
 
 
@@ -69,8 +76,7 @@ class Lab:
             name = row["name"]
             self.addresses[name] = row["address"]
             public = self.key.export_public_key().decode().strip()
-            text = 'mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh/*ed25519_key.pub'
-            self.host_keys[name] = self.command("exec", name, "--", "sh", "-c", text, "sh", public).strip()
+            self.host_keys[name] = self.command("exec", name, "--", "sh", "-c", ADMIT, "sh", public).strip()
 
     def target(self, name: str) -> MachineTarget:
         return MachineTarget(

@@ -64,7 +64,7 @@ def _people_are_told_of(workers: int, cloud: Cloud, instance: Instance) -> None:
 
 
 async def _first_batch_job(lab: Lab) -> str:
-    output = await lab.run("gpu-1", "sbatch", "--wait", "--wrap", "hostname", as_user="researcher")
+    output = await lab.run("gpu-1", "sbatch", "--wrap", "hostname", as_user="researcher")
     job = output.split()[-1]
     return await _until(lab, "COMPLETED", "sacct", "-nXP", "-j", job, "-o", "State")
 

@@ -37,6 +37,12 @@ def test_a_draining_node_names_its_jobs_and_their_end() -> None:
     assert "3 (researcher)" in check.reason
 
 
+def test_a_job_is_over_when_its_nodes_have_let_go_of_it() -> None:
+    nodes = tuple(state.Node(name, frozenset({"IDLE", *flags})) for name, flags in (("a", ["COMPLETING"]), ("b", [])))
+    assert state.last_job_over(("a", "b"), nodes).reason == "a: finishing the last job"
+    assert state.last_job_over(("b",), nodes).ok
+
+
 def test_a_node_that_runs_work_is_not_drained_even_if_the_job_list_is_empty() -> None:
     node = _nodes("nodes.json")["gpu-2"]
     assert not state.node_drained("gpu-2", node, ()).ok

@@ -32,9 +32,8 @@ async def ensure(home_folder: Path, where: plan.Places, wish: plan.Wish, gateway
     program = require_program("gpuaas-platform")
     process = Process(where.folder, "server")
     command = plan.server_command(program, where, wish, gateway)
-    record = process.running()
-    password = ""
-    if record is None or record.command != command:
+    record, password = process.running(), ""
+    if record is None or record.command != command or not await _becomes_ready(process, wish):
         process.stop()
         _require_free_port(wish.port)
         known = home.load(home_folder).contexts.get(wish.lab)
@@ -42,7 +41,8 @@ async def ensure(home_folder: Path, where: plan.Places, wish: plan.Wish, gateway
         if plan.must_make_admin(has_token=bool(known and known.token), data_is_empty=empty):
             password = _new_password(program, where)
         record = process.start(command)
-    await _until_ready(process, wish)
+        if not await _becomes_ready(process, wish):
+            raise died(process)
     if password or not await _token_works(home_folder, wish):
         await _sign_in(home_folder, wish, password or _new_password(program, where))
     return record.started_at
@@ -72,11 +72,12 @@ async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
     return True
 
 
-async def _until_ready(process: Process, wish: plan.Wish) -> None:
+async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
+    """False if it ends first: one that is found running may be on its way out."""
     ends_at = time.monotonic() + READY_S
     while not await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
         if process.running() is None:
-            raise died(process)
+            return False
         if time.monotonic() >= ends_at:
             raise failures.Failure(
                 f"The server runs but is not ready after {READY_S:g} s",
@@ -85,6 +86,7 @@ async def _until_ready(process: Process, wish: plan.Wish) -> None:
                 exit_code=failures.SERVER,
             )
         await asyncio.sleep(POLL_S)
+    return True
 
 
 def died(process: Process) -> failures.Failure:
