@@ -331,7 +331,7 @@ class _Leaving:
 
     async def __call__(self, stage: str, _: Mapping[str, Any]) -> None:
         """httpx says every stage of a request."""
-        self.has_begun |= stage == "http11.send_request_headers.started"
+        self.has_begun |= stage.endswith(".send_request_headers.started")
 
 
 def _path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:

@@ -22,7 +22,6 @@ from gpuaas_platform.record import service as record
 
 TASK = "allocation.install_authorized_keys"
 _LIVING = ("requested", "provisioning", "active")
-_TOPIC = "capacity"
 
 
 async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
@@ -132,4 +131,4 @@ async def _tell(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, l
 async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
     call.details["fingerprint"] = key.fingerprint
     await store.look_at_sets_of(tx, key.user_id)
-    tx.wake(_TOPIC)
+    tx.wake(capacity_store.LOOP)

@@ -28,8 +28,6 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
 _LOGIN_SKEW_S = 300
-_TOPIC = "capacity"
-"""The loop that has machines prepared."""
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 
@@ -217,7 +215,7 @@ async def _prepare_again(tx: db.Tx, call: Call, enrolled: Node) -> None:
     call.details["allocation_id"] = held.allocation_id
     await allocation_changes.save(tx, call.origin, held, rules.installed_anew(held, call.now))
     await allocation_keys_store.start_anew(tx, held.allocation_id)
-    tx.wake(_TOPIC)
+    tx.wake(store.LOOP)
 
 
 def _address(call: Call, said: list[str], present: str) -> str:

@@ -2,10 +2,10 @@
 claims that waited or lost their disk are provisioned, machines get the keys of the people who may enter them."""
 
 from gpuaas_platform import call
-from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes, service
+from gpuaas_platform.capacity import allocation_keys, allocation_release, allocation_tasks, nodes, service, store
 from gpuaas_platform.kit import db
 
-TOPIC = "capacity"
+TOPIC = store.LOOP
 
 
 async def sweep(site: call.Site) -> None:

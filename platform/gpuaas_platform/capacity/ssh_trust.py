@@ -10,10 +10,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpuaas_platform.call import Site
+from gpuaas_platform.capacity import store
 from gpuaas_platform.kit import clock, db, keys
 
-_WAITING_FOR_IT = "capacity"
-"""The loop that provisions what had to wait."""
 _TELLS_OF_ENDS = "grants"
 """The loop that tells machines which certificates have ended."""
 
@@ -37,7 +36,7 @@ async def set_authority(tx: db.Tx, made: Authority) -> None:
         made.public_key,
         made.secret_id,
     )
-    tx.wake(_WAITING_FOR_IT)
+    tx.wake(store.LOOP)
 
 
 async def tell_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:

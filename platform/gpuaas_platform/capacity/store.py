@@ -33,6 +33,8 @@ ALLOCATIONS = Table(
     provision_retry_at=lambda allocation: clock.micros(allocation.provision_retry_at or clock.EPOCH),
     release_retry_at=lambda allocation: clock.micros(allocation.release_retry_at or clock.EPOCH),
 )
+LOOP = "capacity"
+"""Woken by whoever puts something on record that the loop of this domain has to bring about."""
 _RETRIED_AT_ONCE = 100
 _IS_URGENT = f"type IN ({', '.join(repr(kind) for kind in sorted(URGENT_TASKS))})"
 _READY_TASKS = f"""
