@@ -6,6 +6,7 @@ from typing import Literal
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import AllocationPath, MachineGrantPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 GrantState = Literal["active", "ended"]
@@ -97,6 +98,7 @@ MACHINE_ACCESS = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/machine-access",
     "Get a short certificate for an allocation's machine",
+    params=AllocationPath,
     permission="access.machine.connect",
     request=RequestMachineAccess,
     response=MachineAccess,
@@ -108,6 +110,7 @@ GRANT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/machine-grants",
     "Who may enter the project's machines, and who could before",
+    params=ProjectPath,
     permission="access.machine.read",
     request=NoBody,
     query=GrantQuery,
@@ -118,6 +121,7 @@ GRANT_REVOKE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/machine-grants/{grant_id}/revoke",
     "End a grant: its certificate is refused and its sessions are cut within seconds",
+    params=MachineGrantPath,
     permission="access.machine.revoke",
     request=RevokeGrant,
     response=MachineGrant,

@@ -8,6 +8,7 @@ import msgspec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import NodePath, NodeTaskPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, WaitSeconds, Wire
 
 Sha256 = Annotated[
@@ -102,6 +103,7 @@ NODE_UPGRADE_AGENT = Endpoint(
     "POST",
     "/api/v1/admin/nodes/{node_id}/upgrade-agent",
     "Put a release of the agent on a node; one that does not report never takes its place",
+    params=NodePath,
     permission="capacity.agent.release",
     request=UpgradeAgent,
     response=NodeTask,
@@ -112,6 +114,7 @@ NODE_INSPECT = Endpoint(
     "POST",
     "/api/v1/admin/nodes/{node_id}/inspect",
     "Have a node say what it is or how it is",
+    params=NodePath,
     permission="capacity.node.change",
     request=InspectNode,
     response=NodeTask,
@@ -122,6 +125,7 @@ NODE_TASK_LIST = Endpoint(
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks",
     "What a node was told to do lately",
+    params=NodePath,
     permission="capacity.node.read",
     request=NoBody,
     query=PageQuery,
@@ -132,6 +136,7 @@ NODE_TASK_GET = Endpoint(
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
     "One task of a node, with its result",
+    params=NodeTaskPath,
     permission="capacity.node.read",
     request=NoBody,
     query=TaskWaitQuery,

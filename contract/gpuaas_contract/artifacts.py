@@ -12,6 +12,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath, ProjectPath
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
 
@@ -178,6 +179,15 @@ class ProjectArtifactQuery(ArtifactQuery):
 
 _Body = TypeVar("_Body")
 _Answer = TypeVar("_Answer")
+_Path = TypeVar("_Path", bound=Path)
+_OwnPath = TypeVar("_OwnPath", bound=Path)
+_SharedPath = TypeVar("_SharedPath", bound=Path)
+_Query = TypeVar("_Query", bound=Query)
+_OwnQuery = TypeVar("_OwnQuery", bound=Query)
+_SharedQuery = TypeVar("_SharedQuery", bound=Query)
+_PLACE = (ProjectPath, Path)
+_ARTIFACT = (ProjectArtifactPath, ArtifactPath)
+NO_QUERY = (NoQuery, NoQuery)
 
 _DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 _PUBLISH = {
@@ -222,22 +232,23 @@ def own_and_shared(
     permission: str,
     shared_permission: str = "artifacts.shared.change",
     status: int = 200,
-    query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
+    params: tuple[type[_OwnPath], type[_SharedPath]],
+    query: tuple[type[_OwnQuery], type[_SharedQuery]],
     repeat: Repeat = "key",
     errors: tuple[type[errors.ApiError], ...] = (),
     example: dict[str, Any] | None = None,
-) -> tuple[Endpoint[_Body, _Answer], Endpoint[_Body, _Answer]]:
+) -> tuple[Endpoint[_Body, _Answer, _OwnPath, _OwnQuery], Endpoint[_Body, _Answer, _SharedPath, _SharedQuery]]:
     """The same act in a project, and by the platform's admins for all projects."""
-    places = (
-        (f"artifacts.{thing}.{verb}", f"/api/v1/projects/{{project_id}}/{path}", permission),
-        (f"artifacts.shared_{thing}.{verb}", f"/api/v1/admin/{path}", shared_permission),
-    )
-    own, shared = (
-        Endpoint(
-            name,
+
+    def row(
+        name: str, prefix: str, key: str, path_params: type[_Path], asked: type[_Query]
+    ) -> Endpoint[_Body, _Answer, _Path, _Query]:
+        return Endpoint(
+            f"artifacts.{name}.{verb}",
             method,
-            where,
+            f"{prefix}/{path}",
             summary,
+            params=path_params,
             permission=key,
             request=request,
             response=response,
@@ -247,9 +258,11 @@ def own_and_shared(
             errors=errors,
             example=example or {},
         )
-        for (name, where, key), asked in zip(places, query, strict=True)
+
+    return (
+        row(thing, "/api/v1/projects/{project_id}", permission, params[0], query[0]),
+        row(f"shared_{thing}", "/api/v1/admin", shared_permission, params[1], query[1]),
     )
-    return own, shared
 
 
 PUBLISH, SHARED_PUBLISH = own_and_shared(
@@ -260,6 +273,8 @@ PUBLISH, SHARED_PUBLISH = own_and_shared(
     "Say what will be published: name, digest, size, media type, and where it comes from",
     PublishArtifact,
     Artifact,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
@@ -273,6 +288,7 @@ LIST, SHARED_LIST = own_and_shared(
     "Artifacts, oldest first",
     NoBody,
     Page[Artifact],
+    params=_PLACE,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
     query=(ProjectArtifactQuery, ArtifactQuery),
@@ -285,6 +301,8 @@ STORAGE_GET, SHARED_STORAGE_GET = own_and_shared(
     "How much room artifacts take, and how much there is",
     NoBody,
     ArtifactStorage,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -296,6 +314,8 @@ GET, SHARED_GET = own_and_shared(
     "One artifact",
     NoBody,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -307,6 +327,8 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
     "Upload the content of a local artifact: raw bytes, kept only when size and digest are as published",
     bytes,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(
@@ -326,6 +348,8 @@ SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "Attach the signature: a DSSE envelope with an in-toto statement about the digest",
     Envelope,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
@@ -338,6 +362,8 @@ VERIFY, SHARED_VERIFY = own_and_shared(
     "Fetch and check size, digest, media type and signature; the outcome is the artifact's trust",
     VerifyArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.verify",
     errors=(
         errors.ArtifactSourceDenied,
@@ -356,6 +382,8 @@ PROMOTE, SHARED_PROMOTE = own_and_shared(
     "Promote a verified artifact into a channel; its content is checked against the digest once more",
     PromoteArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.promote",
     errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
@@ -368,6 +396,8 @@ DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "Stop new deploys of it; what runs can still fetch it",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
 )
@@ -379,6 +409,8 @@ RETIRE, SHARED_RETIRE = own_and_shared(
     "Stop every use of it",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
 )
@@ -390,6 +422,8 @@ REVOKE, SHARED_REVOKE = own_and_shared(
     "Withdraw trust for good: this digest is refused from now on, under every name",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
 )

@@ -7,6 +7,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, PageSize, Query, Wire
 
 Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
@@ -87,6 +88,7 @@ AUDIT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/audit",
     "Who did what in a project, and who was refused",
+    params=ProjectPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
@@ -98,6 +100,7 @@ ORG_AUDIT_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/audit",
     "Who did what in an organisation and its projects, and who was refused",
+    params=OrgPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,

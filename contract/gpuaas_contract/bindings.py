@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import BindingPath, OrgBindingPath, OrgPath, ProjectBindingPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
@@ -73,6 +74,7 @@ PLATFORM_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/admin/bindings/{binding_id}",
     "Take a role at the platform away",
+    params=BindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -82,6 +84,7 @@ ORG_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/orgs/{org_id}/bindings",
     "Give a person a role in an organisation",
+    params=OrgPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
@@ -92,6 +95,7 @@ ORG_BINDING_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/bindings",
     "Roles given in an organisation",
+    params=OrgPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -102,6 +106,7 @@ ORG_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/orgs/{org_id}/bindings/{binding_id}",
     "Take a role in an organisation away",
+    params=OrgBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -111,6 +116,7 @@ PROJECT_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/bindings",
     "Give a person a role in a project",
+    params=ProjectPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
@@ -121,6 +127,7 @@ PROJECT_BINDING_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/bindings",
     "Roles given in a project",
+    params=ProjectPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -131,6 +138,7 @@ PROJECT_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/bindings/{binding_id}",
     "Take a role in a project away",
+    params=ProjectBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -150,6 +158,7 @@ BREAK_GLASS_END = Endpoint(
     "DELETE",
     "/api/v1/admin/break-glass/{binding_id}",
     "End temporary access to a project before its time; its organisation is told",
+    params=BindingPath,
     permission="identity.break_glass.end",
     request=NoBody,
     response=RoleBinding,

@@ -7,6 +7,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.paths import AppVersionPath, EntitlementPath, ProjectAppPath, ProjectPath
 from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Wire
 
 Slug = Annotated[
@@ -251,6 +252,7 @@ VERSION_PUBLISH = Endpoint(
     "POST",
     f"{_VERSION}/publish",
     "Offer a registered or deprecated version to entitled projects, in these channels",
+    params=AppVersionPath,
     permission="catalog.version.publish",
     request=PublishVersion,
     response=AppVersion,
@@ -261,6 +263,7 @@ VERSION_DEPRECATE = Endpoint(
     "POST",
     f"{_VERSION}/deprecate",
     "Advise against a version: it is deployed only when it is named",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
@@ -271,6 +274,7 @@ VERSION_WITHDRAW = Endpoint(
     "POST",
     f"{_VERSION}/withdraw",
     "Take a version out of the catalog for good; what runs goes on",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
@@ -291,6 +295,7 @@ VERSION_GET = Endpoint(
     "GET",
     _VERSION,
     "One registered version",
+    params=AppVersionPath,
     permission="catalog.version.register",
     request=NoBody,
     response=AppVersion,
@@ -300,6 +305,7 @@ PROJECT_APP_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/apps",
     "Published and deprecated versions this project may deploy",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
@@ -310,6 +316,7 @@ PROJECT_APP_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/apps/{app_slug}/versions/{version}",
     "One version this project may deploy",
+    params=ProjectAppPath,
     permission="catalog.app.read",
     request=NoBody,
     response=AppVersion,
@@ -319,6 +326,7 @@ ENTITLEMENT_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "Let a project deploy an app, within bounds, or stop it from deploying more",
+    params=EntitlementPath,
     permission="catalog.entitlement.change",
     request=SetEntitlement,
     response=Entitlement,
@@ -330,6 +338,7 @@ ENTITLEMENT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/entitlements",
     "What was decided about apps in this project",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
@@ -340,6 +349,7 @@ ENTITLEMENT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "What was decided about one app in this project",
+    params=EntitlementPath,
     permission="catalog.app.read",
     request=NoBody,
     response=Entitlement,

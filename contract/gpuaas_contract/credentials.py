@@ -11,6 +11,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 CredentialState = Literal["active", "revoked"]
@@ -152,6 +153,7 @@ CREDENTIAL_CREATE = Endpoint(
     "POST",
     _CREDENTIALS,
     "Hand a private key over for apps that reach hosts with it; it is never shown again",
+    params=ProjectPath,
     permission="access.credential.create",
     request=CreateCredential,
     response=Credential,
@@ -164,6 +166,7 @@ CREDENTIAL_LIST = Endpoint(
     "GET",
     _CREDENTIALS,
     "Credentials of a project, revoked ones included, never their keys",
+    params=ProjectPath,
     permission="access.credential.read",
     request=NoBody,
     query=PageQuery,
@@ -174,6 +177,7 @@ CREDENTIAL_GET = Endpoint(
     "GET",
     f"{_CREDENTIALS}/{{credential_id}}",
     "One credential",
+    params=CredentialPath,
     permission="access.credential.read",
     request=NoBody,
     response=Credential,
@@ -183,6 +187,7 @@ CREDENTIAL_ROTATE = Endpoint(
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/rotate",
     "Put another private key in the place of the present one",
+    params=CredentialPath,
     permission="access.credential.rotate",
     request=RotateCredential,
     response=Credential,
@@ -194,6 +199,7 @@ CREDENTIAL_REVOKE = Endpoint(
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/revoke",
     "Destroy a credential's key; deliveries not opened yet are void",
+    params=CredentialPath,
     permission="access.credential.revoke",
     request=RevokeCredential,
     response=Credential,
@@ -204,6 +210,7 @@ CREDENTIAL_DELIVER = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/credential-deliveries",
     "Ask for a credential the instance was given, sealed to a key of the caller's",
+    params=OperationPath,
     permission="access.credential.deliver",
     request=DeliverCredential,
     response=CredentialDelivery,
@@ -216,6 +223,7 @@ CREDENTIAL_OPEN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/credential-deliveries/{delivery_id}/open",
     "Open a delivery: the sealed key, once. A second opening is refused and told as an event",
+    params=SealedDeliveryPath,
     permission="access.credential.deliver",
     request=OpenCredential,
     response=OpenedCredential,

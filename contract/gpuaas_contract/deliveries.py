@@ -8,6 +8,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Wire
 
 DELIVERY_TTL_MAX_S = 900
@@ -45,6 +46,7 @@ DELIVERY_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
     "A token of minutes to fetch an artifact with: the project's own or a shared one",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.deliver",
     request=CreateDelivery,
     response=Delivery,
@@ -58,6 +60,7 @@ CONTENT_GET = Endpoint(
     "GET",
     CONTENT_PATH,
     "The bytes of a delivery, with its token as bearer; the connection breaks off when they are not those published",
+    params=ArtifactDeliveryPath,
     audience="public",
     request=NoBody,
     response=bytes,

@@ -1,13 +1,18 @@
 """The form of one row of the endpoint table."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, cast
+
+from typing_extensions import TypeVar
 
 from gpuaas_contract.errors import AUTHENTICATED, EVERYWHERE, GUARDED, MUTATION, REPEATED_BY_KEY, ApiError
+from gpuaas_contract.paths import Path
 from gpuaas_contract.wire import NoQuery, Query
 
 RequestBody = TypeVar("RequestBody")
 Answer = TypeVar("Answer")
+PathParams = TypeVar("PathParams", bound=Path, covariant=True, default=Path)
+QueryParams = TypeVar("QueryParams", bound=Query, covariant=True, default=Query)
 
 Audience = Literal["caller", "node", "public"]
 """Who authenticates: a person or service account, a node, or nobody."""
@@ -16,7 +21,7 @@ Repeat = Literal["key", "natural"]
 
 
 @dataclass(frozen=True)
-class Endpoint(Generic[RequestBody, Answer]):
+class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     name: str
     """Stable dotted name: operation id, audit action and metric label."""
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -27,7 +32,9 @@ class Endpoint(Generic[RequestBody, Answer]):
     permission: str = ""
     audience: Audience = "caller"
     status: int = 200
-    query: type[Query] = NoQuery
+    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
+    """The parameters in the path."""
+    query: type[QueryParams] = field(default=cast("type[QueryParams]", NoQuery))
     repeat: Repeat = "key"
     audited: bool = True
     """Leaves an audit row; off only for the steady chatter of nodes and controllers."""
@@ -68,3 +75,7 @@ class Endpoint(Generic[RequestBody, Answer]):
         if self.guarded:
             found += GUARDED
         return tuple(dict.fromkeys(found))
+
+
+AnyEndpoint = Endpoint[Any, Any]
+"""A row of the table where its types do not matter."""

@@ -9,6 +9,7 @@ from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
 from gpuaas_contract.audit import AuditRow as AuditRow
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import CursorExpired, NotFound
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, PageSize, Query, WaitSeconds, Wire
 
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -80,6 +81,7 @@ EVENT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/events",
     "Follow what happens in a project, in commit order",
+    params=ProjectPath,
     permission="record.event.read",
     request=NoBody,
     query=ProjectEventsQuery,
@@ -91,6 +93,7 @@ EVENT_STREAM = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/events/stream",
     "Follow what happens in a project as server-sent events, with a bookmark after every 15 s of silence",
+    params=ProjectPath,
     permission="record.event.read",
     request=NoBody,
     query=ProjectStreamQuery,
@@ -103,6 +106,7 @@ ORG_EVENT_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/events",
     "Follow what happens to a whole organisation, in commit order; its projects have records of their own",
+    params=OrgPath,
     permission="record.event.read",
     request=NoBody,
     query=EventsQuery,
@@ -114,6 +118,7 @@ ORG_EVENT_STREAM = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/events/stream",
     "Follow what happens to a whole organisation as server-sent events, with a bookmark after every 15 s of silence",
+    params=OrgPath,
     permission="record.event.read",
     request=NoBody,
     query=StreamQuery,

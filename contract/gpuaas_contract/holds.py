@@ -7,6 +7,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import HoldPath, InstancePath, MemberPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
@@ -55,6 +56,7 @@ HOLD_PLACE = Endpoint(
     "POST",
     f"{_MEMBER}/holds",
     "Keep a member from taking work or from being removed",
+    params=MemberPath,
     permission="apps.hold.place",
     request=PlaceHold,
     response=Hold,
@@ -66,6 +68,7 @@ HOLD_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds",
     "Holds on members of an instance, lifted and expired ones included",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,
@@ -76,6 +79,7 @@ HOLD_LIFT = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds/{hold_id}",
     "Lift one's own hold",
+    params=HoldPath,
     permission="apps.hold.place",
     request=NoBody,
     response=Hold,

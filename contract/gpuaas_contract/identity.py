@@ -5,6 +5,7 @@ import datetime
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import OrgPath, ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
 from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
 
 
@@ -186,6 +187,7 @@ PROJECT_CREATE = Endpoint(
     "POST",
     "/api/v1/orgs/{org_id}/projects",
     "Create a project",
+    params=OrgPath,
     permission="identity.project.create",
     request=CreateProject,
     response=Project,
@@ -206,6 +208,7 @@ SERVICE_ACCOUNT_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/service-accounts",
     "Create a service account",
+    params=ProjectPath,
     permission="identity.service_account.create",
     request=CreateServiceAccount,
     response=ServiceAccount,
@@ -217,6 +220,7 @@ SERVICE_ACCOUNT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/service-accounts",
     "Service accounts of a project",
+    params=ProjectPath,
     permission="identity.service_account.read",
     request=NoBody,
     query=PageQuery,
@@ -227,6 +231,7 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
     "Make a key for a service account; its secret is shown once",
+    params=ServiceAccountPath,
     permission="identity.service_account_key.create",
     request=NoBody,
     response=ServiceAccountKey,
@@ -239,6 +244,7 @@ SERVICE_ACCOUNT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
     "One service account; a deleted one is still shown, so that old records can be read",
+    params=ServiceAccountPath,
     permission="identity.service_account.read",
     request=NoBody,
     response=ServiceAccount,
@@ -248,6 +254,7 @@ SERVICE_ACCOUNT_DISABLE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/disable",
     "End a service account's tokens at once and give it no new ones",
+    params=ServiceAccountPath,
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
@@ -257,6 +264,7 @@ SERVICE_ACCOUNT_ENABLE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/enable",
     "Let a disabled service account work again, with the keys it has",
+    params=ServiceAccountPath,
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
@@ -266,6 +274,7 @@ SERVICE_ACCOUNT_DELETE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
     "Delete a service account with its keys and tokens; its name becomes free",
+    params=ServiceAccountPath,
     permission="identity.service_account.delete",
     request=NoBody,
     response=ServiceAccount,
@@ -275,6 +284,7 @@ SERVICE_ACCOUNT_KEY_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
     "Keys of a service account, without their secrets",
+    params=ServiceAccountPath,
     permission="identity.service_account_key.read",
     request=NoBody,
     query=PageQuery,
@@ -285,6 +295,7 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}/rotate",
     "Replace a key; the new secret is shown once",
+    params=ServiceAccountKeyPath,
     permission="identity.service_account_key.rotate",
     request=RotateServiceAccountKey,
     response=ServiceAccountKey,
@@ -298,6 +309,7 @@ SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}",
     "End a key and every token made with it, at once",
+    params=ServiceAccountKeyPath,
     permission="identity.service_account_key.revoke",
     request=NoBody,
     response=ServiceAccountKeyInfo,

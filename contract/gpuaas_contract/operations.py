@@ -8,6 +8,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
+from gpuaas_contract.paths import OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, WaitSeconds, Wire
 
 OperationKind = Literal[
@@ -376,6 +377,7 @@ OPERATION_GET = Endpoint(
     "GET",
     _OPERATION,
     "One operation with its steps; waits for the next change when asked",
+    params=OperationPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationQuery,
@@ -386,6 +388,7 @@ OPERATION_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/operations",
     "Operations of a project, or of one instance",
+    params=ProjectPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationListQuery,
@@ -396,6 +399,7 @@ OPERATION_RETRY = Endpoint(
     "POST",
     f"{_OPERATION}/retry",
     "Take a failed operation up again; steps that succeeded are not repeated",
+    params=OperationPath,
     permission="apps.operation.retry",
     request=TakeExit,
     response=Operation,
@@ -414,6 +418,7 @@ OPERATION_CANCEL = Endpoint(
     "POST",
     f"{_OPERATION}/cancel",
     "Ask whoever works on it to stop and undo; one that nobody took up yet ends at once",
+    params=OperationPath,
     permission="apps.operation.cancel",
     request=TakeExit,
     response=Operation,
@@ -426,6 +431,7 @@ OPERATION_COMPENSATE = Endpoint(
     "POST",
     f"{_OPERATION}/compensate",
     "Have a failed operation's half-done work undone",
+    params=OperationPath,
     permission="apps.operation.compensate",
     request=TakeExit,
     response=Operation,
@@ -438,6 +444,7 @@ OPERATION_FORCE_COMPLETE = Endpoint(
     "POST",
     f"{_OPERATION}/force-complete",
     "Declare an operation done that no controller can finish; nothing is done on any machine",
+    params=OperationPath,
     permission="apps.operation.force_complete",
     request=TakeExit,
     response=Operation,
@@ -449,6 +456,7 @@ OPERATION_TOMBSTONE = Endpoint(
     "POST",
     f"{_OPERATION}/tombstone",
     "Give up members of a failed operation that cannot be recovered",
+    params=OperationPath,
     permission="apps.operation.tombstone",
     request=GiveUpMembers,
     response=Operation,

@@ -8,6 +8,7 @@ from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
+from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, Query, Request, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
@@ -64,6 +65,7 @@ PLACEMENT_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements",
     "Put an artifact on a machine of an operation the caller holds: the project's own or a shared one",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.place",
     request=PlaceArtifact,
     response=ArtifactPlacement,
@@ -75,6 +77,7 @@ PLACEMENT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements/{placement_id}",
     "How far a placement is: wait for its end with wait_s",
+    params=PlacementPath,
     permission="artifacts.artifact.read",
     request=NoBody,
     query=PlacementQuery,
@@ -85,6 +88,7 @@ PLACED_CONTENT_GET = Endpoint(
     "GET",
     "/node/v1/artifact-content/{placement_id}",
     "The bytes of a placement, for its node and until it ends; cut off when they are not those published",
+    params=PlacedContentPath,
     audience="node",
     request=NoBody,
     response=bytes,

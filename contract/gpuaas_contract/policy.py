@@ -7,6 +7,7 @@ import datetime
 from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Request, Wire
 
 Layer = Literal["global", "org", "project"]
@@ -215,6 +216,7 @@ ORG_GET = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/policy",
     "The overlay of an organisation",
+    params=OrgPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -224,6 +226,7 @@ ORG_SET = Endpoint(
     "PUT",
     "/api/v1/orgs/{org_id}/policy",
     "Replace an organisation's overlay: narrow what its projects may have",
+    params=OrgPath,
     permission="policy.overlay.change_org",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -236,6 +239,7 @@ PROJECT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/policy",
     "The overlay of a project",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -245,6 +249,7 @@ PROJECT_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/policy",
     "Replace a project's overlay: narrow what it may have",
+    params=ProjectPath,
     permission="policy.overlay.change_project",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -257,6 +262,7 @@ EXPLAIN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/policy/explain",
     "What the layers together allow here, and which of them decides; changes nothing",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=ExplainPolicy,
     response=PolicyExplanation,

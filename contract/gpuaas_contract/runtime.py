@@ -13,6 +13,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.paths import InstancePath, OperationMemberPath, OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
@@ -209,6 +210,7 @@ CLAIM = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/claim",
     "Take the next operation of an app, waiting for one when asked",
+    params=ProjectPath,
     permission="apps.operation.execute",
     request=ClaimOperation,
     response=Claim,
@@ -220,6 +222,7 @@ HEARTBEAT = Endpoint(
     "PUT",
     f"{_OPERATION}/lease",
     "Keep the lease on an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=Heartbeat,
     response=Receipt,
@@ -232,6 +235,7 @@ STEP_REPORT = Endpoint(
     "PUT",
     f"{_OPERATION}/steps",
     "Say that a step runs, succeeded or failed",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=ReportStep,
     response=Receipt,
@@ -244,6 +248,7 @@ MEMBER_REPORT = Endpoint(
     "PUT",
     f"{_OPERATION}/members/{{member_id}}",
     "Say how a member is",
+    params=OperationMemberPath,
     permission="apps.operation.execute",
     request=ReportMember,
     response=Receipt,
@@ -256,6 +261,7 @@ ACCESS_PUBLISH = Endpoint(
     "PUT",
     f"{_OPERATION}/access-bundle",
     "Write how people reach the app",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=PublishAccess,
     response=AccessBundle,
@@ -267,6 +273,7 @@ COMPLETE = Endpoint(
     "PUT",
     f"{_OPERATION}/complete",
     "End an operation whose targets are all done, failed or undone; the platform says what that makes of it",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=CompleteOperation,
     response=Operation,
@@ -278,6 +285,7 @@ FAIL = Endpoint(
     "PUT",
     f"{_OPERATION}/fail",
     "End an operation that cannot go on, and say why",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=FailOperation,
     response=Operation,
@@ -289,6 +297,7 @@ RUNTIME_REPORT = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
     "Say how the instance and its members are, between operations",
+    params=InstancePath,
     permission="apps.operation.execute",
     request=ReportRuntime,
     response=RuntimeReported,
@@ -300,6 +309,7 @@ CONTROLLER_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/controllers",
     "App controllers and when each was last heard of",
+    params=ProjectPath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,

@@ -11,6 +11,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
@@ -100,6 +101,7 @@ SECRET_ISSUE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/runtime-secrets",
     "Issue a secret for an operation; asked again while it is valid, a new delivery of the same value",
+    params=OperationPath,
     permission="access.secret.issue",
     request=IssueSecret,
     response=IssuedSecret,
@@ -112,6 +114,7 @@ DELIVERY_OPEN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/runtime-secret-deliveries/{delivery_id}/open",
     "Open a delivery: the value, once. A second opening is refused and told as an event",
+    params=SealedDeliveryPath,
     permission="access.secret.open",
     request=OpenDelivery,
     response=OpenedDelivery,
@@ -124,6 +127,7 @@ SECRET_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets",
     "Secrets of an instance, ended ones included, never their values",
+    params=InstancePath,
     permission="access.secret.read",
     request=NoBody,
     query=PageQuery,
@@ -134,6 +138,7 @@ SECRET_REVOKE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets/{secret_id}",
     "Destroy a secret's value; deliveries not opened yet are void",
+    params=RuntimeSecretPath,
     permission="access.secret.revoke",
     request=NoBody,
     response=RuntimeSecret,

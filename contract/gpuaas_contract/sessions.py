@@ -5,6 +5,7 @@ import datetime
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Token
+from gpuaas_contract.paths import SessionPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 
@@ -53,6 +54,7 @@ SESSION_END = Endpoint(
     "DELETE",
     "/api/v1/me/sessions/{session_id}",
     "End one of your sessions",
+    params=SessionPath,
     request=NoBody,
     response=Session,
 )

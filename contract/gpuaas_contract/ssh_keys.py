@@ -10,6 +10,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import AllocationPath, SshKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
@@ -97,6 +98,7 @@ SSH_KEY_DELETE = Endpoint(
     "DELETE",
     "/api/v1/me/ssh-keys/{ssh_key_id}",
     "Take a key of yours off every machine",
+    params=SshKeyPath,
     request=NoBody,
     response=SshKey,
 )
@@ -105,6 +107,7 @@ ALLOCATION_KEYS_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Whose keys are on an allocation, and whether the machine has them",
+    params=AllocationPath,
     permission="capacity.allocation.read",
     request=NoBody,
     response=AllocationKeys,
@@ -114,6 +117,7 @@ ALLOCATION_KEYS_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Choose whose keys are on an allocation",
+    params=AllocationPath,
     permission="access.machine.set_people",
     request=SetAllocationPeople,
     response=AllocationKeys,

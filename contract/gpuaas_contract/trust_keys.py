@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gpuaas_contract.artifacts import own_and_shared
+from gpuaas_contract.artifacts import NO_QUERY, own_and_shared
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import Path, ProjectPath, ProjectTrustKeyPath, TrustKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 
@@ -44,6 +45,7 @@ TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = own_and_shared(
     "Keys whose signatures count, and those that were revoked",
     NoBody,
     Page[TrustKey],
+    params=(ProjectPath, Path),
     permission="artifacts.trust_key.read",
     shared_permission="artifacts.shared.read",
     query=(PageQuery, PageQuery),
@@ -56,6 +58,8 @@ TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
     "Trust a public key; a key never changes and never comes back after it was revoked",
     PutTrustKey,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
 )
@@ -67,6 +71,8 @@ TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     "Revoke a key: what it alone vouched for is refused from now on",
     NoBody,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
 )

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, ProjectPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Wire
 
 RECORDS_MAX = 1000
@@ -145,6 +146,7 @@ USAGE_REPORT = Endpoint(
     "POST",
     f"{_PROJECT}/app-instances/{{instance_id}}/usage-records",
     "Report usage of an instance, up to 1000 records at a time",
+    params=InstancePath,
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
@@ -155,6 +157,7 @@ USAGE_LIST = Endpoint(
     "GET",
     f"{_PROJECT}/usage",
     "Usage records by the time they started",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsagePageQuery,
@@ -165,6 +168,7 @@ USAGE_SUMMARY = Endpoint(
     "GET",
     f"{_PROJECT}/usage/summary",
     "Exact sums per day, instance, meter and unit, over 93 days at the most",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=SummaryQuery,
@@ -175,6 +179,7 @@ USAGE_EXPORT = Endpoint(
     "GET",
     f"{_PROJECT}/usage.csv",
     "The records as a CSV file",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsageQuery,

@@ -4,6 +4,7 @@ import datetime
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import UserPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
 
 PASSWORD_LENGTH_MIN = 10
@@ -77,6 +78,7 @@ USER_GET = Endpoint(
     "GET",
     "/api/v1/admin/users/{user_id}",
     "One person",
+    params=UserPath,
     permission="identity.user.read",
     request=NoBody,
     response=User,
@@ -86,6 +88,7 @@ USER_DISABLE = Endpoint(
     "POST",
     "/api/v1/admin/users/{user_id}/disable",
     "End all of a person's sessions at once and let them start no new ones",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
@@ -95,6 +98,7 @@ USER_ENABLE = Endpoint(
     "POST",
     "/api/v1/admin/users/{user_id}/enable",
     "Let a disabled person sign in again, with the roles they have",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
@@ -104,6 +108,7 @@ USER_SET_PASSWORD = Endpoint(
     "PUT",
     "/api/v1/admin/users/{user_id}/password",
     "Give a person a new password and end all their sessions",
+    params=UserPath,
     permission="identity.user.change",
     repeat="natural",
     request=SetPassword,
