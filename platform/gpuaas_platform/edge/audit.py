@@ -1,32 +1,31 @@
-"""The audit rows every route leaves by construction: one per change, one per refusal. `http` calls it."""
-
-from collections.abc import Mapping
-from typing import Any
+"""The audit rows that every route writes: one per change, one per refusal. `run` and `authorise` call it."""
 
 import msgspec
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.identity import Project
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
 
-async def change(tx: db.Tx, endpoint: Endpoint[Any, Any], call: Call, answer: Any) -> None:
+async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -> None:
     project = call.project
+    org_id = call.path.org_id if isinstance(call.path, OrgPath) else ""
     await record.audit(
         tx,
         call.origin,
         endpoint.name,
-        target(call.params, answer) or call.params.get("project_id", endpoint.path),
-        org_id=project.org_id if project else call.params.get("org_id", ""),
+        target(call.path, answer) or (project.project_id if project else endpoint.path),
+        org_id=project.org_id if project else org_id,
         project_id=project.project_id if project else "",
         details=call.details,
     )
 
 
-async def denial(tx: db.Tx, endpoint: Endpoint[Any, Any], origin: Origin, project: Project | None, org_id: str) -> None:
-    """`org_id` is that of an organisation that exists: a made-up one must not open a chain."""
+async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
+    """`org_id` is that of an organisation that exists: an invented one must not open a chain."""
     await record.audit(
         tx,
         origin,
@@ -39,14 +38,15 @@ async def denial(tx: db.Tx, endpoint: Endpoint[Any, Any], origin: Origin, projec
     )
 
 
-def target(params: Mapping[str, str], answer: Any) -> str:
+def target(path: Path, answer: object) -> str:
     """Ids from the path, outermost first, then the id of what was made. The project has a field of its own."""
-    ids = [value for name, value in params.items() if name != "project_id"]
+    ids = [getattr(path, name) for name in path.__struct_fields__ if name != "project_id"]
     made = _made(answer)
-    return "/".join(ids if made in ids or made == params.get("project_id") or not made else [*ids, made])
+    project_id = path.project_id if isinstance(path, ProjectPath) else None
+    return "/".join(ids if made in ids or made == project_id or not made else [*ids, made])
 
 
-def _made(answer: Any) -> str:
+def _made(answer: object) -> str:
     """An answer names what it is about in its first field, or in that of the struct it begins with."""
     if not isinstance(answer, msgspec.Struct) or not answer.__struct_fields__:
         return ""

@@ -1,0 +1,89 @@
+"""Pages of lists, in one form for every list: the page size is bounded, and an opaque token names where the next page
+starts. The cost of a page does not grow with what precedes it."""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from gpuaas_contract.wire import Page
+
+from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit.tables import Document, Table
+
+Item = TypeVar("Item")
+EncodedItem = TypeVar("EncodedItem", covariant=True)
+
+
+class PageRequest(Protocol):
+    """The part of a query that every list has."""
+
+    @property
+    def page_size(self) -> int: ...
+
+    @property
+    def page_token(self) -> str: ...
+
+
+class EncodedPage(msgspec.Struct, Generic[EncodedItem], frozen=True):
+    """A `Page` whose items are already JSON: documents pass from the store to the answer without being decoded."""
+
+    items: msgspec.Raw
+    next_page_token: str | None = None
+
+
+async def page(
+    name: str,
+    query: PageRequest,
+    read: Callable[[str, int], Awaitable[Sequence[Item]]],
+    key: Callable[[Item], str],
+    *,
+    start: str = "",
+) -> Page[Item]:
+    """Read one page of the list `name`.
+
+    `read` gets the key of the last item of the previous page (`start` for the first page) and how many items to
+    return. It is asked for one more than fits, which shows whether there is a next page."""
+    size = _size(query)
+    items = list(await read(_after(name, query, start), size + 1))
+    if len(items) <= size:
+        return Page(items=items)
+    return Page(items=items[:size], next_page_token=tables.write_token(name, key(items[size - 1])))
+
+
+async def documents(
+    reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
+) -> Page[Document]:
+    """One page of a document table in order of id, which is the order of creation."""
+    sql = _where(table.key, where, len(values))
+    return await page(
+        table.name,
+        query,
+        lambda after, limit: table.find(reader, sql, *values, after, limit),
+        lambda document: str(getattr(document, table.key)),
+    )
+
+
+async def encoded(
+    reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
+) -> EncodedPage[Document]:
+    """The same page, for lists that are passed on without looking at the items."""
+    size, sql = _size(query), _where(table.key, where, len(values))
+    texts = await table.find_encoded(reader, sql, *values, _after(table.name, query, ""), size + 1)
+    following = None
+    if len(texts) > size:
+        following = tables.write_token(table.name, str(getattr(table.decode(texts[size - 1]), table.key)))
+    return EncodedPage(msgspec.Raw(f"[{','.join(texts[:size])}]"), following)
+
+
+def _size(query: PageRequest) -> int:
+    return max(1, min(query.page_size, tables.PAGE_MAX))
+
+
+def _after(name: str, query: PageRequest, start: str) -> str:
+    return tables.read_token(name, query.page_token) if query.page_token else start
+
+
+@functools.lru_cache(maxsize=256)
+def _where(key: str, where: str, position: int) -> str:
+    return f"{where} AND {key} > ${position + 1} ORDER BY {key} LIMIT ${position + 2}"
