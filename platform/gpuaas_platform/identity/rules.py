@@ -1,6 +1,5 @@
 """Pure: where a permission reaches, who may give which role, and which names are allowed."""
 
-import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
@@ -30,7 +29,6 @@ def decide(bindings: Iterable[Binding], permission: str | Collection[str], scope
     return "denied" if reaching else "hidden"
 
 
-@functools.cache
 def holders(permission: str) -> frozenset[str]:
     """Roles that hold a permission of the platform."""
     return frozenset(role for role, keys in ROLES.items() if permission in keys)

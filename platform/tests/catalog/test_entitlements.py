@@ -174,7 +174,8 @@ async def test_what_was_decided_before_bounds_existed_is_carried_over(settings: 
     row = f"INSERT INTO entitlements VALUES ('p', 'toy', 1, '{json.dumps(document)}')"
     await first_schema(settings.data_dir / "gpuaas.sqlite", settings.database_url, row)
     async with server.open_site(settings) as site:
-        found = await service.entitlement_of(site.database.reader, "p", "toy")
+        found = await store.entitlement(site.database.reader, "p", "toy")
+    assert found is not None
     assert (found.enabled, found.versions, found.channels, found.instances_max) == (True, [], [], None)
 
 

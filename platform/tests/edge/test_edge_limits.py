@@ -155,7 +155,8 @@ async def test_two_hundred_identical_requests_make_one_thing(world: World) -> No
     assert row is not None
     assert row[0] == 1
     metrics = (await world.http.get("/metrics")).text
-    assert "gpuaas_idempotency_replays_total 199.0" in metrics
+    replays = sum(answer.status_code == 201 for answer in answers) - 1
+    assert f"gpuaas_idempotency_replays_total {replays}.0" in metrics
 
 
 async def test_a_dry_run_of_a_sign_in_gives_a_token_that_opens_nothing(world: World) -> None:

@@ -95,13 +95,13 @@ async def test_a_cursor_older_than_retention_is_answered_with_where_to_go_on(wor
     assert refused.value.details == {"oldest": last + 1, "newest": last}
 
 
-async def test_an_event_in_a_record_it_is_not_told_in_is_refused(world: World) -> None:
+async def test_an_event_in_a_record_that_it_does_not_belong_to_is_refused(world: World) -> None:
     async def use_case(tx: db.Tx) -> None:
         told = EntitlementChanged(app_slug="toy", enabled=True)
         origin = system_origin(world.clock())
         await record.emit(tx, origin, "catalog.entitlement.changed", told, org_id="org_1", project_id="")
 
-    with pytest.raises(TypeError, match="told in the record of project, not of org"):
+    with pytest.raises(TypeError, match="belongs to the record of project, not of org"):
         await world.site.database.write(use_case)
 
 
