@@ -8,7 +8,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, PageSize, Query, Request, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -29,6 +29,7 @@ OperationKind = Literal[
 FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired"]
 """Try again · the controller will put it right · a person can repair and retry · only a person can go on · whoever
 worked on it or what it was about is gone · the deadline passed."""
+Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
 DEADLINES_S: dict[str, int] = {
@@ -189,7 +190,7 @@ class Target(Wire):
     """What became of one member in an operation."""
 
     member_id: str
-    outcome: Literal["pending", "succeeded", "failed", "skipped", "cancelled"] = "pending"
+    outcome: Outcome = "pending"
     """`skipped`: too many others failed before its turn."""
     error: str = ""
     """Why it failed or was skipped."""
@@ -259,8 +260,8 @@ class Progress(Wire):
     """Targets, ended and all; an operation without targets has none."""
 
 
-class Operation(Wire):
-    """A long change of an instance, done by the app's controller."""
+class OperationHead(Wire):
+    """An operation without its targets and steps: the part whose size does not depend on the number of members."""
 
     operation_id: str
     org_id: str
@@ -273,10 +274,6 @@ class Operation(Wire):
     """The role it is about; empty when it is about the whole instance."""
     status: OperationStatus
     """A failed one can be taken up again or closed through its exits; the other ends are final."""
-    targets: list[Target]
-    """The members it is about, and what became of each."""
-    steps: list[Step]
-    """What was done so far, in order; a retry does not repeat those that succeeded."""
     reason: str
     force: bool
     """Asked for against holds, the disruption budget and missing evidence."""
@@ -298,7 +295,8 @@ class Operation(Wire):
     started_at: datetime.datetime | None
     """When a controller first took it up."""
     ended_at: datetime.datetime | None
-    progress: Progress = Progress()
+    steps_total: int = 0
+    """How many steps there are, also where `steps` does not hold all of them."""
     stop_after_failures: int = 0
     """As soon as this many targets failed, the ones not begun are skipped; 0 goes on to the end."""
     compensating: bool = False
@@ -323,8 +321,28 @@ class Operation(Wire):
     """The only one that may claim it; empty: any service account of the project."""
     exits_taken: list[ExitTaken] = []
     """Ways out that people took, in order."""
+
+
+STEPS_SHOWN_MAX = 200
+"""Steps in the answer to a read of one operation; the list of steps has all of them."""
+
+
+class Operation(OperationHead, kw_only=True):
+    """A long change of an instance, done by the app's controller."""
+
+    targets: list[Target]
+    """The members it is about, and what became of each."""
+    steps: list[Step]
+    """Steps in the order in which they began. A claim holds all of them, and a controller does not repeat those that
+    succeeded. A read of one operation holds the 200 that changed last. Lists of operations leave them out."""
+    progress: Progress = Progress()
     exits: list[Exit] = []
     """What may be done now. Filled when one operation is read, left out of lists."""
+
+
+class StepListQuery(PageQuery):
+    changed_since: int = 0
+    """Only steps that changed after this revision of the operation; 0: all."""
 
 
 class OperationQuery(Query):
@@ -375,7 +393,7 @@ OPERATION_GET = Endpoint(
     "apps.operation.get",
     "GET",
     _OPERATION,
-    "One operation with its steps; waits for the next change when asked",
+    "One operation with its latest steps; waits for the next change when asked",
     permission="apps.operation.read",
     request=NoBody,
     query=OperationQuery,
@@ -385,11 +403,21 @@ OPERATION_LIST = Endpoint(
     "apps.operation.list",
     "GET",
     "/api/v1/projects/{project_id}/operations",
-    "Operations of a project, or of one instance",
+    "Operations of a project, or of one instance, without their steps",
     permission="apps.operation.read",
     request=NoBody,
     query=OperationListQuery,
     response=Page[Operation],
+)
+OPERATION_STEPS = Endpoint(
+    "apps.operation.steps",
+    "GET",
+    f"{_OPERATION}/steps",
+    "Steps of an operation in the order in which they began",
+    permission="apps.operation.read",
+    request=NoBody,
+    query=StepListQuery,
+    response=Page[Step],
 )
 OPERATION_RETRY = Endpoint(
     "apps.operation.retry",
@@ -462,4 +490,4 @@ EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "force_complete": OPERATION_FORCE_COMPLETE,
     "tombstone": OPERATION_TOMBSTONE,
 }
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, *EXITS.values())
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, *EXITS.values())

@@ -10,6 +10,8 @@ from gpuaas_contract.operations import (
     GOALS,
     Evidence,
     Operation,
+    OperationHead,
+    Outcome,
     Target,
 )
 from gpuaas_contract.protocol.evidence import evidence_gap
@@ -41,7 +43,7 @@ def takes_away(member: Member, status: MemberStatus) -> bool:
     return member.was_ready and _begins_to_go(member, status)
 
 
-def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> bool:
+def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
     """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
     if operation.force:
         return False
@@ -50,13 +52,13 @@ def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> b
     return _begins_to_go(member, status)
 
 
-def at_goal(operation: Operation, target: Target, member: Member) -> bool:
+def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
     """A member that is replaced is where it should be only on its new machine."""
     moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
     return moved and member.status in GOALS[operation.kind]
 
 
-def outcome(operation: Operation, target: Target, member: Member) -> tuple[str, str]:
+def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
     """What a member's new status means for its target in the operation: outcome and error."""
     if at_goal(operation, target, member):
         return "succeeded", ""

@@ -13,6 +13,7 @@ from gpuaas_contract.operations import (
     DISRUPTIVE_KINDS,
     INSTANCE_KINDS,
     Operation,
+    OperationHead,
     OperationKind,
 )
 
@@ -212,7 +213,7 @@ def check_operator(operator_id: str, actor_id: str) -> None:
         raise errors.PermissionDenied("Another service account operates this instance.")
 
 
-def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
+def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
     """A report counts only from the account that claimed it, with the newest epoch and while the operation is open."""
     check_operator(operation.operator_service_account_id, actor_id)
     if epoch != operation.epoch or operation.lease is None:

@@ -10,7 +10,7 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
 from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
 from gpuaas_contract.operations import (
-    Operation,
+    OperationHead,
     OperationKind,
 )
 from gpuaas_contract.protocol.request import live_members
@@ -74,7 +74,7 @@ def baseline_after(present: Baseline, kind: OperationKind, status: OperationStat
     return "failed" if kind == "deploy" else present
 
 
-def moved_to(instance: Instance, operation: Operation, manifest: Manifest) -> Instance:
+def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -> Instance:
     """On the operation's version. An upgrade remembers the way back, and a rollback takes it, inputs included."""
     upgrade = operation.kind == "upgrade"
     return replace(
@@ -87,7 +87,7 @@ def moved_to(instance: Instance, operation: Operation, manifest: Manifest) -> In
     )
 
 
-def last_operation(operation: Operation, revision: int, now: datetime.datetime) -> Condition:
+def last_operation(operation: OperationHead, revision: int, now: datetime.datetime) -> Condition:
     error = operation.error
     failed = error is not None or (operation.status == "cancelled" and operation.kind == "deploy")
     late = any(taken.too_late for taken in operation.exits_taken[-1:])

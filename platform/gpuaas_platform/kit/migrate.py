@@ -20,6 +20,22 @@ _DIALECT = {
         "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
         "{{document.last_seen_at}}": "strftime('%s', json_extract(document, '$.last_seen_at')) * 1000000",
         "{{document.org_id}}": "json_extract(document, '$.org_id')",
+        "{{document.targets}}": "json_each(operations.document, '$.targets') AS item",
+        "{{document.steps}}": "json_each(operations.document, '$.steps') AS item",
+        "{{item}}": "item.value",
+        "{{item.position}}": "item.key + 1",
+        "{{document.revision}}": "json_extract(document, '$.revision')",
+        "{{document.epoch}}": "json_extract(document, '$.epoch')",
+        "{{document.attempts}}": "json_extract(document, '$.attempts')",
+        "{{document.kind}}": "json_extract(document, '$.kind')",
+        "{{document.lease.holder}}": "json_extract(document, '$.lease.holder')",
+        "{{document.lease.actor_id}}": "json_extract(document, '$.lease.actor_id')",
+        "{{document.without_rows}}": "json_remove(document, '$.status', '$.revision', '$.epoch', '$.attempts', "
+        "'$.lease', '$.targets', '$.steps', '$.progress', '$.exits')",
+        **{
+            f"{{{{item.{name}}}}}": f"json_extract(item.value, '$.{name}')"
+            for name in ("member_id", "outcome", "allocation_id", "name", "state")
+        },
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -28,6 +44,26 @@ _DIALECT = {
         "{{document.app_slug}}": "document::json ->> 'app_slug'",
         "{{document.last_seen_at}}": "extract(epoch FROM (document::json ->> 'last_seen_at')::timestamptz) * 1000000",
         "{{document.org_id}}": "(document::json ->> 'org_id')",
+        **{
+            f"{{{{document.{name}}}}}": f"json_array_elements(document::json -> '{name}') "
+            "WITH ORDINALITY AS item(value, place)"
+            for name in ("targets", "steps")
+        },
+        "{{item}}": "item.value::text",
+        "{{item.position}}": "item.place",
+        "{{document.revision}}": "(document::json ->> 'revision')::bigint",
+        "{{document.epoch}}": "(document::json ->> 'epoch')::bigint",
+        "{{document.attempts}}": "(document::json ->> 'attempts')::bigint",
+        "{{document.kind}}": "document::json ->> 'kind'",
+        "{{document.lease.holder}}": "document::json #>> '{lease,holder}'",
+        "{{document.lease.actor_id}}": "document::json #>> '{lease,actor_id}'",
+        "{{document.without_rows}}": "(SELECT json_object_agg(field.key, field.value)::text "
+        "FROM json_each(document::json) AS field WHERE field.key NOT IN ('status', 'revision', 'epoch', 'attempts', "
+        "'lease', 'targets', 'steps', 'progress', 'exits'))",
+        **{
+            f"{{{{item.{name}}}}}": f"item.value ->> '{name}'"
+            for name in ("member_id", "outcome", "allocation_id", "name", "state")
+        },
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

@@ -16,9 +16,8 @@ from gpuaas_contract.usage import (
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import store as instances_store
+from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, tables
-from gpuaas_platform.operations import service as instances
 from gpuaas_platform.usage import rules, store
 
 _RECORDS, _DAYS = "usage_records", "usage_days"
@@ -27,7 +26,7 @@ _FROM_FIRST_DAY = ("", "", "", "")
 
 async def report(tx: db.Tx, call: Call, body: ReportUsage) -> UsageReceipt:
     """Writers run one after another, so the totals read here are still so when the new ones go in."""
-    instance = await instances.in_project(tx, call, call.params["instance_id"])
+    instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     rules.check(body.records, await _members(tx, instance, body.records), call.now)
     record_ids = {record.record_id for record in body.records}
@@ -85,10 +84,7 @@ def _group(token: str) -> Sequence[str]:
 async def _members(tx: db.Tx, instance: Instance, records: list[ReportedUsage]) -> set[str]:
     """Those of the named members that are, or were, of this instance."""
     named = {record.member_id for record in records if record.member_id}
-    if not named:
-        return set()
-    where = f"instance_id = $1 AND member_id IN ({db.marks(len(named), 2)})"
-    return {found.member_id for found in await instances_store.MEMBERS.find(tx, where, instance.instance_id, *named)}
+    return await instances.members_among(tx, instance, named)
 
 
 def _kept(call: Call, instance: Instance, record: ReportedUsage) -> UsageRecord:

@@ -48,6 +48,7 @@ class Side(Protocol):
     async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
     async def hold(self, member_id: str) -> None: ...
     async def instance(self) -> instances.Instance: ...
+    async def member(self, member_id: str) -> instances.Member: ...
     async def artifact(self) -> artifacts.Artifact: ...
     async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
 
@@ -91,6 +92,9 @@ class Real:
 
     async def instance(self) -> instances.Instance:
         return await self._cluster.instance()
+
+    async def member(self, member_id: str) -> instances.Member:
+        return await self._cluster.member(member_id)
 
     async def artifact(self) -> artifacts.Artifact:
         return await promoted(self._cluster.world, await trusted(self._cluster.world))
@@ -339,7 +343,8 @@ async def test_a_replaced_member_moves_to_its_new_allocation_and_keeps_its_id(si
         with pytest.raises(errors.Conflict, match="is ready"):
             await held.complete()
         await held.report(member_id, "removing", evidence=idle(held))
-        moved = await held.report(member_id, "provisioning")
+        await held.report(member_id, "provisioning")
+        moved = await side.member(member_id)
         assert (moved.allocation_id, moved.was_ready) == (asked.targets[0].allocation_id, False), side
         await held.report(member_id, "joining", "ready")
         ended = await held.complete()
@@ -466,7 +471,7 @@ async def test_whoever_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> No
         for word in words:
             with pytest.raises(errors.LeaseLost):
                 await word
-        assert (await held.heartbeat()).epoch == held.claim.epoch, side
+        assert (await held.heartbeat()).lease.epoch == held.claim.epoch, side
 
 
 async def test_a_delivery_of_a_secret_opens_once_and_the_value_stays_the_same(sides: tuple[Side, Side]) -> None:

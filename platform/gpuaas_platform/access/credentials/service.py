@@ -13,9 +13,9 @@ from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.credentials import rules, store
 from gpuaas_platform.access.credentials import seal as sealing
 from gpuaas_platform.access.deliveries import Delivery, FindHeld
-from gpuaas_platform.access.secrets.rules import HeldOperation
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
