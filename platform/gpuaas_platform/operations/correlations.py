@@ -40,7 +40,7 @@ async def _operations(reader: db.Reader, project_id: str, correlation_id: str) -
     """Return one more than is shown, so that the caller sees whether there are more."""
     where = "correlation_id = $1 AND project_id = $2 ORDER BY operation_id LIMIT $3"
     heads = await store.heads(reader, where, correlation_id, project_id, PART_MAX + 1)
-    return await read.with_targets(reader, heads)
+    return [await read.shown(reader, head) for head in heads]
 
 
 async def _members(reader: db.Reader, operations: Sequence[Operation]) -> list[Member]:
