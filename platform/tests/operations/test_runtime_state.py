@@ -97,7 +97,7 @@ async def test_conditions_are_kept_by_type_and_told_when_they_change(world: Worl
 async def test_a_controller_cannot_say_the_platforms_own_condition_nor_look_into_the_future(world: World) -> None:
     cluster = await Cluster.running(world)
     own = {"type": "LastOperationSucceeded", "status": "true"}
-    with pytest.raises(errors.ValidationFailed, match="said by the platform"):
+    with pytest.raises(errors.ValidationFailed, match="platform itself sets"):
         await _report(cluster, conditions=[own])
     ahead = (await cluster.instance()).revision + 1
     with pytest.raises(errors.ValidationFailed) as refused:
@@ -166,7 +166,7 @@ async def test_the_largest_operation_has_room_for_the_steps_of_every_member(worl
     assert (await world.operation(operation.operation_id)).steps_total == 3 * BULK_MAX + 1
     await _with_steps(world, operation.operation_id, [_step(f"step {at}") for at in range(3 * BULK_MAX, STEPS_MAX - 1)])
     with pytest.raises(errors.ValidationFailed, match=f"at most {STEPS_MAX} steps"):
-        await held.step("one more")
+        await held.step("one too many")
 
 
 def _step(name: str) -> operations.Step:
