@@ -6,7 +6,7 @@ from typing import Literal
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Wire
 
 GrantState = Literal["active", "ended"]
 """An ended grant opens no session and holds none open."""
@@ -31,8 +31,8 @@ class MachineAccess(Wire):
     grant_id: str
     certificate: str
     """OpenSSH user certificate: one principal, one source, serial bound to operation and actor. Empty in a dry run."""
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     principal: str
     """The name in the certificate that the machine lets in: the allocation's id."""
     host: str
@@ -61,8 +61,8 @@ class MachineGrant(Wire):
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     source: str
     """The only address the certificate is good from."""
     state: GrantState

@@ -21,7 +21,7 @@ from gpuaas_contract.lifecycles import (
 )
 from gpuaas_contract.operations import ExitName, OperationKind
 from gpuaas_contract.policy import Layer
-from gpuaas_contract.wire import Wire
+from gpuaas_contract.wire import Serial, Wire
 
 Level = Literal["project", "org", "platform"]
 
@@ -216,8 +216,8 @@ class MachineGranted(Wire):
     """Empty when a person asked."""
     actor_id: str
     """Who got the certificate."""
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
 
 
 class MachineAccessEnded(Wire):
@@ -228,7 +228,8 @@ class MachineAccessEnded(Wire):
     operation_id: str
     actor_id: str
     """Whose access it was."""
-    serial: int
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     ended_by: str
     """Who ended it; `platform` when what it rested on was gone."""
     reason: str

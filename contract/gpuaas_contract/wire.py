@@ -62,6 +62,14 @@ OptionalLabel = Annotated[
     ),
 ]
 
+Serial = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,20}(?!\n)$",
+        description="A decimal number of up to 64 bits, as text: JSON readers round large numbers.",
+    ),
+]
+
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 """How long a long poll may wait; more than 30 is read as 30."""

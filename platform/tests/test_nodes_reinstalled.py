@@ -190,7 +190,7 @@ async def test_certificates_that_were_revoked_stay_refused_on_the_new_installati
     await grants_reconcile.sweep(world.site)
     task = await world.next_task(found)
     assert task is not None
-    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [granted.serial])
+    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [int(granted.serial)])
     await world.finish_task(found)
     await grants_reconcile.sweep(world.site)
     assert await asked(world, found) == "", "once it has heard, it is not told again"

@@ -121,7 +121,7 @@ class Routes:
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
-            serial=1,
+            serial="1",
             principal=allocation_id,
             host=rows.place(allocation_id)["address"],
             port=22,
