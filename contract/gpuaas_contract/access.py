@@ -1,12 +1,11 @@
 """Machine access: a short SSH certificate for one allocation, and the record of who got one."""
 
-import datetime
 from typing import Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
 
 GrantState = Literal["active", "ended"]
 """An ended grant opens no session and holds none open."""
@@ -41,7 +40,7 @@ class MachineAccess(Wire):
     """The Unix user to log in as."""
     host_public_key: str
     """Pin it: there is no trust on first use."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """Until then the certificate opens new sessions."""
 
 
@@ -66,16 +65,16 @@ class MachineGrant(Wire):
     source: str
     """The only address the certificate is good from."""
     state: GrantState
-    granted_at: datetime.datetime
-    expires_at: datetime.datetime
+    granted_at: Timestamp
+    expires_at: Timestamp
     """Until then the certificate opens new sessions."""
-    sessions_until: datetime.datetime | None = None
+    sessions_until: Timestamp | None = None
     """When its sessions end; none for an operation, whose sessions last as long as its lease."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     ended_by: str = ""
     """Who ended it; `platform` when what it rested on was gone."""
     end_reason: str = ""
-    enforced_at: datetime.datetime | None = None
+    enforced_at: Timestamp | None = None
     """When the machine had the end: from here on it refuses the certificate and its sessions are gone."""
 
 

@@ -1,22 +1,19 @@
 """The audit trail: who did what, from where, and who was refused. Rows are only ever added."""
 
-import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.wire import NoBody, PageSize, Query, Wire
-
-Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+from gpuaas_contract.wire import NoBody, PageSize, Query, Timestamp, Wire
 
 
 class AuditEntry(Wire):
     """What is written, once. The hash chain runs over these exact bytes; request bodies and secrets are never in it."""
 
     audit_id: str
-    occurred_at: datetime.datetime
+    occurred_at: Timestamp
     actor_type: str
     """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
@@ -66,9 +63,9 @@ class AuditQuery(Query):
     """Rows of this target only, just as rows show it; empty: of all."""
     result: str = ""
     """`success` or `failure`; empty: both."""
-    since: Moment | None = None
+    since: Timestamp | None = None
     """Rows of this moment or later, by the platform's clock."""
-    until: Moment | None = None
+    until: Timestamp | None = None
     """Rows of this moment or earlier."""
 
 

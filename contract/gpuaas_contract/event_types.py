@@ -1,6 +1,5 @@
 """The event catalogue: every type there is, what it means and what its payload holds. `asyncapi` makes the document."""
 
-import datetime
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +20,7 @@ from gpuaas_contract.lifecycles import (
 )
 from gpuaas_contract.operations import ExitName, OperationKind
 from gpuaas_contract.policy import Layer
-from gpuaas_contract.wire import Serial, Wire
+from gpuaas_contract.wire import Serial, Timestamp, Wire
 
 Level = Literal["project", "org", "platform"]
 
@@ -82,7 +81,7 @@ class HoldChanged(Wire):
     reason: str
     owner: str
     """Who placed it."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class BreakerChanged(Wire):
@@ -93,7 +92,7 @@ class BreakerChanged(Wire):
     """True: it takes none."""
     failures: int
     """Failed adds inside the window."""
-    closes_at: datetime.datetime | None
+    closes_at: Timestamp | None
     """When it takes members again by itself."""
     reason: str
     """Why the last member failed, or why somebody reset it."""
@@ -296,7 +295,7 @@ class BreakGlassGranted(Wire):
     user_id: str
     """Who took it."""
     reason: str
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class BreakGlassEnded(Wire):
@@ -353,7 +352,7 @@ class ArtifactDelivery(Wire):
     """In the words of whoever asked."""
     operation_id: str
     actor_id: str
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class ArtifactPlacementChanged(Wire):

@@ -1,6 +1,5 @@
 """The envelope that carries every event, and how to follow them. `event_types` has the catalogue."""
 
-import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -9,7 +8,7 @@ from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
 from gpuaas_contract.audit import AuditRow as AuditRow
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import CursorExpired, NotFound
-from gpuaas_contract.wire import NoBody, PageSize, Query, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, PageSize, Query, Timestamp, WaitSeconds, Wire
 
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -22,7 +21,7 @@ class Event(Wire):
     """Position in commit order; pass it as `after` to go on from here."""
     type: str
     """`domain.thing.happened`; docs/reference/events.md lists all."""
-    occurred_at: datetime.datetime
+    occurred_at: Timestamp
     correlation_id: str
     """Of the request that caused it."""
     org_id: str

@@ -1,11 +1,9 @@
 """Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
 `bindings`."""
 
-import datetime
-
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Org(Wire):
@@ -13,7 +11,7 @@ class Org(Wire):
 
     org_id: str
     name: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Project(Wire):
@@ -22,7 +20,7 @@ class Project(Wire):
     project_id: str
     org_id: str
     name: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class ServiceAccount(Wire):
@@ -35,7 +33,7 @@ class ServiceAccount(Wire):
     state: str
     """`active`, `disabled` or `deleted`."""
     created_by: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Binding(Wire):
@@ -44,7 +42,7 @@ class Binding(Wire):
     role: str
     scope: str
     """`platform`, an org id or a project id."""
-    expires_at: datetime.datetime | None = None
+    expires_at: Timestamp | None = None
     """None: until it is taken away."""
     reason: str = ""
     """Why, for access that is taken in an emergency."""
@@ -60,7 +58,7 @@ class Me(Wire):
     bindings: list[Binding]
     session_id: str = ""
     """The session this call is made with."""
-    session_expires_at: datetime.datetime | None = None
+    session_expires_at: Timestamp | None = None
 
 
 class Login(Request):
@@ -118,11 +116,11 @@ class ServiceAccountKeyInfo(Wire):
 
     key_id: str
     service_account_id: str
-    created_at: datetime.datetime
+    created_at: Timestamp
     created_by: str
-    last_used_at: datetime.datetime | None = None
+    last_used_at: Timestamp | None = None
     """When a token was last made with it."""
-    expires_at: datetime.datetime | None = None
+    expires_at: Timestamp | None = None
     """Set when the key was rotated with a time of grace."""
 
 

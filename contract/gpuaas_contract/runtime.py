@@ -2,7 +2,6 @@
 
 Every report carries the epoch its claim returned; the platform refuses a lower one."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +12,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
@@ -199,7 +198,7 @@ class Controller(Wire):
     """The service account it signs in as."""
     version: str
     """Of its own program, as it says."""
-    last_seen_at: datetime.datetime
+    last_seen_at: Timestamp
 
 
 _OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"

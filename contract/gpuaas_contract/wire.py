@@ -1,5 +1,6 @@
 """Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
 
+import datetime
 from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
@@ -61,6 +62,9 @@ OptionalLabel = Annotated[
         description="Up to 63 letters, digits, dots, hyphens or underscores; the first is a letter or digit.",
     ),
 ]
+
+Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+"""A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""
 
 Serial = Annotated[
     str,
