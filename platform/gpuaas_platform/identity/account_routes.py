@@ -4,8 +4,8 @@ from gpuaas_contract import identity
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import paging, service_accounts, store, token_store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.identity import service_accounts, store, token_store
+from gpuaas_platform.kit import db, paging, tables
 
 routes = Routes()
 

@@ -5,8 +5,8 @@ from gpuaas_contract import users as people
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import bindings, break_glass, paging, store, users
-from gpuaas_platform.kit import db
+from gpuaas_platform.identity import bindings, break_glass, store, users
+from gpuaas_platform.kit import db, paging
 
 routes = Routes()
 

@@ -4,8 +4,8 @@ from gpuaas_contract import identity, sessions
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import oidc, orgs, paging, service, store
-from gpuaas_platform.kit import db
+from gpuaas_platform.identity import oidc, orgs, service, store
+from gpuaas_platform.kit import db, paging
 
 routes = Routes()
 

@@ -10,7 +10,7 @@ from gpuaas_contract.users import User
 from gpuaas_platform.call import Caller
 from gpuaas_platform.identity import rules
 from gpuaas_platform.kit import clock, db, ids
-from gpuaas_platform.kit.tables import PAGE_MAX, Table
+from gpuaas_platform.kit.tables import Table
 
 ORGS = Table("orgs", Org, "org_id", name=lambda org: org.name)
 PROJECTS = Table(
@@ -160,7 +160,7 @@ async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: da
 
 
 async def bindings_at(
-    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int = PAGE_MAX
+    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int
 ) -> list[RoleBinding]:
     rows = await reader.all(
         f"""SELECT {_BINDING} WHERE bindings.scope = $1 AND bindings.binding_id > $2
