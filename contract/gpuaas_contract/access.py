@@ -1,12 +1,18 @@
 """Machine access: a short SSH certificate for one allocation, and the record of who got one."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
 
+CERTIFICATE_S_MAX = 600
+CertificateSeconds = Annotated[
+    int, msgspec.Meta(ge=1, le=CERTIFICATE_S_MAX, description=f"From 1 to {CERTIFICATE_S_MAX} seconds.")
+]
 GrantState = Literal["active", "ended"]
 """An ended grant opens no session and holds none open."""
 
@@ -20,8 +26,8 @@ class RequestMachineAccess(Request):
     """App controllers name the operation they hold; people leave it empty."""
     epoch: int = 0
     """Of the operation's lease, for app controllers."""
-    ttl_s: int = 600
-    """How long the certificate opens new sessions; more than 600 is read as 600."""
+    ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
+    """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
 
 
 class MachineAccess(Wire):

@@ -73,7 +73,7 @@ class NodeTask(Wire):
 
 class TaskWaitQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the task to end."""
+    """How long to wait for the task to end."""
 
 
 AGENT_RELEASE_REGISTER = Endpoint(

@@ -11,6 +11,7 @@ from gpuaas_contract.operations import Reason
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Timestamp, Wire
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
+TokenSeconds = Annotated[int, msgspec.Meta(ge=60, le=86_400, description="From 60 to 86400 seconds.")]
 INTEGRATION_METADATA_BYTES_MAX = 8192
 
 
@@ -138,8 +139,8 @@ class CreateEnrolmentToken(Request):
     """Empty: as a node of that name has it already; else `standard`."""
     region: OptionalLabel = ""
     """Empty: as a node of that name has it already; else `local`."""
-    ttl_s: int = 3600
-    """How long the token can be used: at least a minute, at most a day."""
+    ttl_s: TokenSeconds = 3600
+    """How long the token can be used."""
 
 
 class EnrolmentToken(Wire):

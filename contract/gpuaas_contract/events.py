@@ -42,9 +42,9 @@ class EventsQuery(Query):
     after: Cursor = 0
     """Events behind this cursor only; 0 starts with the oldest that is kept."""
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the first event after the cursor."""
+    """How long to wait for the first event after the cursor."""
     limit: PageSize = 200
-    """How many events at the most; more than 500 is read as 500."""
+    """Largest number of events in the answer."""
     correlation_id: str = ""
     """Events under this id only; empty: all."""
 

@@ -1,6 +1,10 @@
 """Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
 `bindings`."""
 
+from typing import Annotated
+
+import msgspec
+
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
@@ -125,13 +129,16 @@ class ServiceAccountKeyInfo(Wire):
 
 
 KEY_GRACE_MAX_S = 24 * 3600
+GraceSeconds = Annotated[
+    int, msgspec.Meta(ge=0, le=KEY_GRACE_MAX_S, description=f"From 0 to {KEY_GRACE_MAX_S} seconds.")
+]
 
 
 class RotateServiceAccountKey(Request):
     """Makes a new key and ends the present one."""
 
-    grace_s: int = 0
-    """How long the old key still works beside the new one, in seconds; a day at the most."""
+    grace_s: GraceSeconds = 0
+    """How long the old key still works beside the new one."""
 
 
 LOGIN = Endpoint(

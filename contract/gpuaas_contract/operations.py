@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -317,16 +317,12 @@ class Operation(Wire):
 
 class OperationQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for a revision other than `revision`."""
+    """How long to wait for a revision other than `revision`."""
     revision: int = -1
     """The one you have seen."""
 
 
-class OperationListQuery(Query):
-    page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
-    page_token: str = ""
-    """`next_page_token` of the page before."""
+class OperationListQuery(PageQuery):
     instance_id: str = ""
     """Operations of this instance only; empty: of all."""
 

@@ -55,7 +55,7 @@ class ArtifactPlacement(Wire):
 
 class PlacementQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the placement to end."""
+    """How long to wait for the placement to end."""
 
 
 PLACEMENT_CREATE = Endpoint(

@@ -16,6 +16,8 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wa
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
+LEASE_S_MAX = 60
+LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
 STEPS_MAX = 8 * BULK_MAX
 """Steps of one operation: also the largest has room for eight of each member."""
 
@@ -28,10 +30,10 @@ class ClaimOperation(Request):
     """What the controller calls itself; people see it."""
     claim_id: ShortText
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
-    lease_s: int = 15
-    """How long the lease lasts without a heartbeat: 1 to 60 seconds."""
+    lease_s: LeaseSeconds = 15
+    """How long the lease lasts without a heartbeat."""
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for an operation."""
+    """How long to wait for an operation."""
     controller_version: ShortText = ""
     """Of the caller's own program, for people."""
 
@@ -54,8 +56,8 @@ class Heartbeat(Request):
 
     epoch: int
     """Of the claim."""
-    lease_s: int = 15
-    """How long it lasts from now on: 1 to 60 seconds."""
+    lease_s: LeaseSeconds = 15
+    """How long the lease lasts from now on without another heartbeat."""
 
 
 class ReportStep(Request):

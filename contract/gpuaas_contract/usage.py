@@ -108,9 +108,9 @@ class UsageQuery(Query):
 
 class UsagePageQuery(UsageQuery):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 class UsageDay(Wire):

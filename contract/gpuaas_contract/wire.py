@@ -74,16 +74,18 @@ Serial = Annotated[
     ),
 ]
 
-PageSize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
-"""How long a long poll may wait; more than 30 is read as 30."""
+PAGE_SIZE_MAX = 500
+WAIT_S_MAX = 30
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZE_MAX, description=f"A number from 1 to {PAGE_SIZE_MAX}.")]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=WAIT_S_MAX, description=f"From 0 to {WAIT_S_MAX} seconds.")]
+"""How long a long poll may wait for an answer."""
 
 
 class PageQuery(Query):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 Item = TypeVar("Item")

@@ -86,7 +86,7 @@ async def test_the_answer_to_a_step_tells_of_a_cancel_before_the_next_heartbeat(
 
     undoes_add(app)
     _, operation = wanted(platform, "n1")
-    async with working(lease_s=600):
+    async with working(lease_s=60):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         cancelled.set()

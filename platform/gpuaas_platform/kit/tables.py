@@ -51,7 +51,6 @@ class Table(Generic[Document]):
         return [getattr(document, self._key), *copies, msgspec.json.encode(document).decode()]
 
 
-PAGE_MAX = 500
 _CHECK_BYTES = 4
 
 
@@ -79,7 +78,6 @@ async def _texts(
     table: Table[Document], reader: db.Reader, where: str, values: list[Any], size: int, token: str
 ) -> tuple[list[str], str | None]:
     """The documents of one page, and the token of the next if there is one."""
-    size = max(1, min(size, PAGE_MAX))
     after = read_token(table.name, token) if token else ""
     rows = await reader.all(_page_sql(table.name, table._key, where, len(values)), *values, after, size + 1)
     texts = [row[0] for row in rows[:size]]
