@@ -215,6 +215,7 @@ CLAIM = Endpoint(
     response=Claim,
     audited=False,
     repeat="natural",
+    errors=(errors.AppUnknown,),
 )
 HEARTBEAT = Endpoint(
     "runtime.heartbeat",
@@ -250,7 +251,7 @@ MEMBER_REPORT = Endpoint(
     response=Member,
     audited=False,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld),
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
 )
 ACCESS_PUBLISH = Endpoint(
     "runtime.access",
@@ -272,7 +273,7 @@ COMPLETE = Endpoint(
     request=CompleteOperation,
     response=Operation,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired),
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
 )
 FAIL = Endpoint(
     "runtime.fail",

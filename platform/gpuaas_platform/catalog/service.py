@@ -60,6 +60,12 @@ async def registered(reader: db.Reader, app_slug: str, version: str) -> AppVersi
     return found
 
 
+async def check_app(reader: db.Reader, app_slug: str) -> None:
+    """Refuse a slug under which no version is registered."""
+    if not await store.app_exists(reader, app_slug):
+        raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
+
+
 async def publish(tx: db.Tx, call: Call, app_slug: str, version: str, channels: list[str]) -> AppVersion:
     present = await registered(tx, app_slug, version)
     return await _move(tx, call, present, "published", channels=list(dict.fromkeys(channels)), reason="")

@@ -57,16 +57,24 @@ def check_member_report(
     if target.outcome == "skipped":
         raise errors.Conflict(f"Member {member.member_id} was skipped: {target.error}")
     if not lifecycles.may_move(lifecycles.MEMBER, member.status, status):
-        raise errors.Conflict(f"A member cannot go from {member.status} to {status}.")
+        raise illegal_move(member, status, lifecycles.allowed(lifecycles.MEMBER, member.status))
     moves_on = operation.kind == "replace" and not operation.compensating
     if member.status == "removing" and status == "provisioning" and not moves_on:
-        raise errors.Conflict("Only a replace that is not being undone moves a member on.")
+        moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != status]
+        raise illegal_move(member, status, moves, "Only a replace that is not being undone moves a member on.")
     if takes_away(member, status) and not operation.force:
         missing = evidence_gap(evidence, now)
         if missing is not None:
             raise missing
     if status == "tombstoned" != member.status and member.was_ready and not operation.force:
         raise errors.EvidenceMissing("A member that has run work is given up only by force, with a reason.")
+
+
+def illegal_move(member: Member, status: MemberStatus, allowed: list[str], why: str = "") -> errors.IllegalMove:
+    return errors.IllegalMove(
+        why or f"A member cannot go from {member.status} to {status}.",
+        details={"member_id": member.member_id, "from": member.status, "to": status, "allowed": allowed},
+    )
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
@@ -166,9 +174,9 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
         wanted = " or ".join(sorted(way_back if operation.compensating else goal))
         where = " on its new machine" if operation.kind == "replace" and not operation.compensating else ""
         said = ", ".join(f"{member_id} is {status}" for member_id, status in open_ones.items())
-        raise errors.Conflict(
+        raise errors.OperationUnfinished(
             f"{operation.kind} is not done: {said}; each must be {wanted}{where}, or failed.",
-            details={"members": open_ones},
+            details={"members": open_ones, "wanted": sorted(way_back if operation.compensating else goal)},
         )
     left = [target for target in targets if target.outcome != "succeeded"]
     if not left and not operation.compensating:

@@ -53,7 +53,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person can change a policy.")
+        raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
     stack = await _stack(tx, _chain_of(call))
     before = stack[-1]

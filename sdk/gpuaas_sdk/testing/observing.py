@@ -1,6 +1,6 @@
 """What controllers say between operations, as the platform in memory takes it: presence, conditions, members."""
 
-from gpuaas_contract.errors import ValidationFailed
+from gpuaas_contract.errors import AppUnknown, ValidationFailed
 from gpuaas_contract.instances import Condition, Instance, Member
 from gpuaas_contract.lifecycles import SERVING_MEMBER
 from gpuaas_contract.runtime import (
@@ -22,6 +22,10 @@ class Observations:
         self._records = records
         self._app_slug = app_slug
         self._actor_id = actor_id
+
+    def check_app(self, app_slug: str) -> None:
+        if app_slug != self._app_slug:
+            raise AppUnknown(f"No app is registered as {app_slug}.", details={"field": "app_slug"})
 
     def seen(self, holder: str, version: str = "") -> None:
         known = self.controllers.get(holder)

@@ -96,6 +96,7 @@ class Routes:
         return self.edge.route(endpoint, reply)
 
     async def _claim(self, body: ClaimOperation, request: Request) -> Claim:
+        self.observations.check_app(body.app_slug)
         self.observations.seen(body.holder, body.controller_version)
         until = asyncio.get_running_loop().time() + body.wait_s
         # A caller that died while it waited must not be given work.

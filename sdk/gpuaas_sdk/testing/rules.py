@@ -15,7 +15,9 @@ from gpuaas_contract.errors import (
     EvidenceRequired,
     EvidenceStale,
     EvidenceUnknown,
+    IllegalMove,
     MemberHeld,
+    OperationUnfinished,
 )
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Baseline, Condition, Instance, Member
@@ -69,9 +71,11 @@ def check_member_report(operation: Operation, member: Member, report: ReportMemb
     if target.outcome == "skipped":
         raise Conflict(f"Member {member.member_id} was skipped: {target.error}")
     if not lifecycles.may_move(lifecycles.MEMBER, member.status, report.status):
-        raise Conflict(f"A member cannot go from {member.status} to {report.status}.")
-    if (member.status, report.status) == ("removing", "provisioning") and operation.kind != "replace":
-        raise Conflict(f"Only a replace moves a member on; this is a {operation.kind}.")
+        raise _illegal_move(member, report.status, lifecycles.allowed(lifecycles.MEMBER, member.status))
+    moves_on = operation.kind == "replace" and not operation.compensating
+    if (member.status, report.status) == ("removing", "provisioning") and not moves_on:
+        moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != report.status]
+        raise _illegal_move(member, report.status, moves, "Only a replace that is not being undone moves a member on.")
     if operation.force or not member.was_ready:
         return
     leaves = member.status != "removing" and report.status in ("removing", "removed")
@@ -137,8 +141,11 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool)
     left = {target.member_id: members[target.member_id].status for target in targets if target.outcome == "pending"}
     if left:
         said = ", ".join(f"{member_id} is {status}" for member_id, status in left.items())
-        wanted = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
-        raise Conflict(f"{operation.kind} is not done: {said}; each must be {' or '.join(sorted(wanted))}, or failed.")
+        wanted = sorted(UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind])
+        raise OperationUnfinished(
+            f"{operation.kind} is not done: {said}; each must be {' or '.join(wanted)}, or failed.",
+            details={"members": left, "wanted": wanted},
+        )
     if not operation.compensating and all(target.outcome == "succeeded" for target in targets):
         return Ending("succeeded", targets)
     if backs_out:
@@ -211,6 +218,13 @@ def may_be_seen(member: Member, observed: ObservedMember) -> bool:
 
 def target_of(operation: Operation, member_id: str) -> Target | None:
     return next((target for target in operation.targets if target.member_id == member_id), None)
+
+
+def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why: str = "") -> IllegalMove:
+    return IllegalMove(
+        why or f"A member cannot go from {member.status} to {status}.",
+        details={"member_id": member.member_id, "from": member.status, "to": status, "allowed": allowed},
+    )
 
 
 def _noted(operation: Operation, target: Target, member: Member) -> Target:
