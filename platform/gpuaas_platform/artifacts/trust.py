@@ -78,7 +78,10 @@ def _check_id(trust_key_id: str) -> None:
 
 def _check_person(call: Call) -> None:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person decides whose signatures count.", fix="Sign in as a person who holds artifacts.trust_key.change.")
+        raise errors.PermissionDenied(
+            "Only a person decides whose signatures count.",
+            fix="Sign in as a person who holds artifacts.trust_key.change.",
+        )
 
 
 async def _tell(tx: db.Tx, call: Call, key: TrustKey) -> None:
