@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_contract import asyncapi, errors, event_types, lifecycles, openapi, permissions, registry
+from gpuaas_contract import asyncapi, errors, event_types, lifecycles, openapi, permissions, reference, registry
 from gpuaas_contract.wire import NoBody
 
 LIFECYCLES = {
@@ -112,3 +112,14 @@ def test_every_field_that_names_a_moment_has_the_format_of_one(document: dict[st
 
 def _formats(shape: dict[str, Any]) -> set[str]:
     return {part.get("format", "") for part in (shape, *shape.get("anyOf", ()))}
+
+
+def test_a_missing_permission_is_named_in_the_fix() -> None:
+    refused = errors.PermissionDenied(details={"permission": "apps.instance.stop"})
+    assert refused.fix == "Ask an admin for a role that holds apps.instance.stop."
+    assert errors.PermissionDenied(fix="Sign in as a person.").fix == "Sign in as a person."
+
+
+@pytest.mark.parametrize("code", ["controller_bug", "members_failed", "app_failed", "targets_failed"])
+def test_codes_of_failed_operations_are_on_the_page_of_errors(code: str) -> None:
+    assert f"| `{code}` |" in reference.errors_page()
