@@ -71,8 +71,8 @@ def _failure_codes() -> list[str]:
     lines = [
         "## Codes of failed operations",
         "",
-        "`error.code` of an operation that failed. They are not errors of a request: the operation was accepted, and its"
-        " work failed. Apps may use codes of their own.",
+        "`error.code` of an operation that failed. These are not errors of a request: the operation was accepted, and"
+        " its work failed. Apps may use codes of their own.",
         "",
         "| code | set by | meaning | what to do |",
         "|---|---|---|---|",

@@ -11,4 +11,5 @@ from gpuaas_sdk.failures import Permanent
 def test_a_failure_has_a_code_that_is_documented(error: Exception) -> None:
     code, fix = rules._code_and_fix(error)
     assert FAILURE_CODES[code].source == "controller kit"
-    assert FAILURE_CODES[code].fix and fix is not None
+    assert FAILURE_CODES[code].fix
+    assert fix is not None
