@@ -12,7 +12,7 @@ TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench docs/how-to
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
 PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 
-.PHONY: help up down test check words bench contract lock clean
+.PHONY: help up down test check words mutants bench contract lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -45,6 +45,9 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, golden c
 
 words: .venv/.ready ## words that are not plain English, with what to write instead (ARGS=--tests, or a path)
 	@$(BIN)/python tools/plain-words $(ARGS)
+
+mutants: .venv/.ready ## plant known bugs one at a time, print those that no test catches (ARGS="-k WORD" for a few)
+	@$(BIN)/python tools/mutants $(ARGS)
 
 bench: .venv/.ready ## measured ratios: durable POST against its floor, work on a long record, deploy against a shell script
 	@$(PYTHON) -m bench $(ARGS)
