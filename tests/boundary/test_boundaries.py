@@ -1,4 +1,4 @@
-"""The rules between the parts: no app word in the platform, complete import rules, an app that runs without the rest."""
+"""The rules between the parts: no app word in the platform, complete import rules, an app that runs alone."""
 
 import configparser
 import subprocess
