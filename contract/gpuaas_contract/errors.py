@@ -147,6 +147,13 @@ class AppUnknown(NotFound):
     default_fix = "Check the slug. If the app is not registered yet, register it; then ask again."
 
 
+class ProjectNotEmpty(Conflict):
+    """`details.owns` lists ids by kind, the first 20 of each."""
+
+    code, title = "project_not_empty", "The project still owns something"
+    default_fix = "Delete, release, revoke or decommission what `details.owns` lists, then delete the project."
+
+
 class OperationInProgress(ApiError):
     code, status, title, retryable = "operation_in_progress", 409, "Another operation holds this target", True
     default_fix = "gpuaas op follow OPERATION, then try again."

@@ -369,6 +369,23 @@ class ArtifactPlacementChanged(Wire):
     """Why it failed; empty otherwise."""
 
 
+class ProjectRenamed(Wire):
+    """A project has another name."""
+
+    project_id: str
+    name: str
+    previous_name: str
+    renamed_by: str
+
+
+class ProjectDeleted(Wire):
+    """A project is gone, with its roles, entitlements and policy overlay."""
+
+    project_id: str
+    name: str
+    deleted_by: str
+
+
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
@@ -456,6 +473,8 @@ _CATALOGUE = (
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
     EventType("identity.break_glass.ended", "temporary access was ended before its time", BreakGlassEnded),
+    EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
+    EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
         "policy.overlay.changed",
         "what a layer allows has changed",

@@ -19,12 +19,15 @@ class Org(Wire):
 
 
 class Project(Wire):
-    """Where machines, apps and people of an organisation meet."""
+    """Owns machines, apps and accounts; people have roles in it."""
 
     project_id: str
     org_id: str
     name: str
+    """Unique in the organisation."""
     created_at: Timestamp
+    revision: int = 1
+    """Grows with every change."""
 
 
 class ServiceAccount(Wire):
@@ -97,6 +100,13 @@ class CreateProject(Request):
     """Makes a project in the organisation the path names."""
 
     name: Name
+
+
+class RenameProject(Request):
+    """Gives a project another name; its id stays."""
+
+    name: Name
+    """Unique in the organisation."""
 
 
 class CreateServiceAccount(Request):
@@ -205,6 +215,38 @@ PROJECT_LIST = Endpoint(
     request=NoBody,
     query=PageQuery,
     response=Page[Project],
+)
+PROJECT_GET = Endpoint(
+    "identity.project.get",
+    "GET",
+    "/api/v1/projects/{project_id}",
+    "Get one project",
+    permission="identity.project.read",
+    request=NoBody,
+    response=Project,
+)
+PROJECT_RENAME = Endpoint(
+    "identity.project.rename",
+    "PUT",
+    "/api/v1/projects/{project_id}",
+    "Rename a project",
+    permission="identity.project.rename",
+    request=RenameProject,
+    response=Project,
+    repeat="natural",
+    guarded=True,
+    example={"name": "research-2"},
+)
+PROJECT_DELETE = Endpoint(
+    "identity.project.delete",
+    "DELETE",
+    "/api/v1/projects/{project_id}",
+    "Delete an empty project",
+    permission="identity.project.delete",
+    request=NoBody,
+    response=Project,
+    repeat="natural",
+    errors=(errors.ProjectNotEmpty,),
 )
 SERVICE_ACCOUNT_CREATE = Endpoint(
     "identity.service_account.create",
@@ -315,6 +357,9 @@ ENDPOINTS = (
     ORG_LIST,
     PROJECT_CREATE,
     PROJECT_LIST,
+    PROJECT_GET,
+    PROJECT_RENAME,
+    PROJECT_DELETE,
     SERVICE_ACCOUNT_CREATE,
     SERVICE_ACCOUNT_LIST,
     SERVICE_ACCOUNT_GET,

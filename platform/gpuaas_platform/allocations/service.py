@@ -64,6 +64,10 @@ async def in_project(reader: db.Reader, project_id: str, allocation_id: str) -> 
     return allocation
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.ALLOCATIONS.keys(reader, "project_id = $1 AND status <> 'released'", project_id)
+
+
 async def host_public_key(reader: db.Reader, allocation: Allocation) -> str:
     node = await store.NODES.get(reader, allocation.node_id)
     if node is None:

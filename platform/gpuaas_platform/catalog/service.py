@@ -137,6 +137,12 @@ async def entitlement_of(reader: db.Reader, project_id: str, app_slug: str) -> E
     return found
 
 
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the entitlements of a project that is deleted."""
+    for entitlement in (await store.entitlements_of(tx, project_id)).values():
+        await store.ENTITLEMENTS.delete(tx, entitlement.entitlement_id)
+
+
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:
     """They hold for a disabled entitlement too: what runs may be managed, not grown past them."""
     found = await store.entitlement(reader, project_id, app_slug)

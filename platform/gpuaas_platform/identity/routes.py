@@ -76,6 +76,16 @@ async def create_project(call: Call, tx: db.Tx, body: identity.CreateProject) ->
     return await orgs.create_project(tx, call, body.name)
 
 
+@routes.read(identity.PROJECT_GET)
+async def get_project(call: Call, reader: db.Reader) -> identity.Project:
+    return await orgs.project(reader, call)
+
+
+@routes.write(identity.PROJECT_RENAME)
+async def rename_project(call: Call, tx: db.Tx, body: identity.RenameProject) -> identity.Project:
+    return await orgs.rename_project(tx, call, body.name)
+
+
 @routes.read(identity.PROJECT_LIST)
 async def list_projects(call: Call, reader: db.Reader) -> Page[identity.Project]:
     where, values = store.visible_projects(call.caller, call.now)

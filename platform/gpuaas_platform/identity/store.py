@@ -138,6 +138,10 @@ async def unbind(tx: db.Tx, binding_id: str) -> None:
     await tx.run("DELETE FROM bindings WHERE binding_id = $1", binding_id)
 
 
+async def unbind_all(tx: db.Tx, scope: str) -> None:
+    await tx.run("DELETE FROM bindings WHERE scope = $1", scope)
+
+
 async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> tuple[Binding, ...]:
     rows = await reader.all(
         """SELECT role, scope, expires_at, reason FROM bindings

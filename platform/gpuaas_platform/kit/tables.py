@@ -45,6 +45,14 @@ class Table(Generic[Document]):
         sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
         return [self._decoder.decode(row[0]) for row in await reader.all(sql, *values)]
 
+    async def keys(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+        """The keys only; `where` as for `find`."""
+        rows = await reader.all(f"SELECT {self._key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
+        return [str(row[0]) for row in rows]
+
+    async def delete(self, tx: db.Tx, key: str) -> None:
+        await tx.run(f"DELETE FROM {self.name} WHERE {self._key} = $1", key)  # noqa: S608
+
     def values(self, document: Document) -> list[Any]:
         """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]

@@ -200,6 +200,11 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
     return instance
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's instances that are not deleted."""
+    return await store.INSTANCES.keys(reader, store.LIVE_INSTANCES, project_id)
+
+
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
     member = await store.MEMBERS.get(reader, member_id)
     if member is None or member.instance_id != instance.instance_id:

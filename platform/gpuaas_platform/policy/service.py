@@ -74,6 +74,11 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     return _with_ineffective([*stack[:-1], after])
 
 
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the overlay of a project that is deleted."""
+    await store.OVERLAYS.delete(tx, project_id)
+
+
 async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> PolicyExplanation:
     layers = await of_project(reader, project)
     limits = [rules.limit(layers, name) for name in LIMITS]

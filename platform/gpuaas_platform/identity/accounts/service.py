@@ -48,6 +48,10 @@ async def get(reader: db.Reader, call: Call) -> ServiceAccount:
     return account
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.SERVICE_ACCOUNTS.keys(reader, "project_id = $1 AND state <> 'deleted'", project_id)
+
+
 async def is_active(reader: db.Reader, project_id: str, service_account_id: str) -> bool:
     account = await store.SERVICE_ACCOUNTS.get(reader, service_account_id)
     return account is not None and account.project_id == project_id and account.state == "active"
