@@ -26,10 +26,10 @@ from gpuaas_contract.runtime import (
 from gpuaas_sdk.controller import deliveries, placements, rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.controller.recording import recorded
 from gpuaas_sdk.controller.steps import Result, Steps
 from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import Machine, Ran
+from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine.record import recorded
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -72,7 +72,7 @@ class Operation:
         self._lease = lease
         self._members = {member.member_id: member for member in members}
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect, self._steps.write_down)
+        self._machines = Machines(self._grant, connect, self._steps.add_line)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -211,11 +211,11 @@ class Operation:
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
         """Put an artifact of the manifest, of the version the operation leads to, on the member's machine; the path it
         has there. Root owns the file, its digest is as published, and it goes when the allocation is released."""
-        with recorded(member.node_name, self._steps.write_down, "place", name, mode) as end:
+        with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
             placement = await placements.place(self._lease, artifact, member.allocation_id, mode)
-            end.ran(Ran(0, placement.path, ""))
+            entry.end(0, placement.path.encode())
             return placement.path
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:

@@ -18,8 +18,8 @@ from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.machine.transcript import TranscriptDigest, TranscriptLine
 from gpuaas_sdk.outcomes import NoAnswer
-from gpuaas_sdk.transcripts import TranscriptDigest, TranscriptLine
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Steps:
         elif message != step.message:
             await self._report(step, "running", message)
 
-    def write_down(self, line: TranscriptLine) -> None:
+    def add_line(self, line: TranscriptLine) -> None:
         """Each command is a line of the log; the step takes the digest of its lines to the platform."""
         step = _CURRENT_STEP.get()
         log.info("command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
