@@ -333,8 +333,8 @@ async def test_watching_an_operation_lives_through_a_restart_of_the_server() -> 
         client = platform.client(address)
         watching = asyncio.create_task(_watch(client, platform.project_id, operation_id, seen))
         assert await seen.get() == "accepted"
-    platform.records.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c"))
-    platform.records.complete(operation_id, CompleteOperation(epoch=1))
+    platform.runtime.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c"))
+    platform.runtime.complete(operation_id, CompleteOperation(epoch=1))
     async with serving(platform.app, port=port), client:
         await watching
     assert seen.get_nowait() == "succeeded"

@@ -155,7 +155,7 @@ async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(
     async with working(lease_s=6), asyncio.timeout(60):
         await started.wait()
         platform.expire_lease(operation_id)
-        newer = platform.records.claim(ClaimOperation(app_slug="demo", holder="other", claim_id="c", lease_s=600))
+        newer = platform.runtime.claim(ClaimOperation(app_slug="demo", holder="other", claim_id="c", lease_s=60))
         await stopped.wait()
     assert newer.epoch == 2
     assert platform.operation(operation_id).status == "running"
@@ -184,7 +184,7 @@ async def test_a_reclaimed_operation_starts_only_after_the_old_handler_has_clean
             happened.append("attempt 1 cleaned up")
 
     operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
-    async with working(lease_s=600):
+    async with working(lease_s=60):
         await started.wait()
         platform.expire_lease(operation_id)
         ended = await platform.ended(operation_id)
@@ -249,7 +249,7 @@ async def test_a_refused_report_ends_the_handler_at_once(app: App, platform: Fak
         await op.step("work", work, op)
 
     operation_id = platform.request(platform.add_instance({}), "deploy", deadline_s=3600).operation_id
-    async with working(lease_s=600), asyncio.timeout(60):
+    async with working(lease_s=60), asyncio.timeout(60):
         await started.wait()
         operation = platform.operation(operation_id)
         platform.records.operations[operation_id] = _with_epoch(operation, operation.epoch + 1)

@@ -114,7 +114,7 @@ async def test_the_answer_to_a_step_tells_of_a_cancel_before_the_next_heartbeat(
 
     undoes_add(app)
     _, operation = wanted(platform, "n1")
-    async with working(lease_s=600):
+    async with working(lease_s=60):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         cancelled.set()
@@ -273,9 +273,10 @@ async def test_steps_count_as_done_until_the_operation_turns_round(
     app: App, platform: FakePlatform, exits: list[str], finished: set[tuple[str, str]]
 ) -> None:
     _, operation = wanted(platform, "n1")
-    claim = platform.records.claim(ClaimOperation(app_slug="demo", holder="one", claim_id="c"))
+    claim = platform.runtime.claim(ClaimOperation(app_slug="demo", holder="one", claim_id="c"))
     report = STEP_REPORT.request(epoch=claim.epoch, name="install", state="succeeded")
-    done = platform.records.step(operation.operation_id, report)
+    platform.runtime.report_step(operation.operation_id, report)
+    done = platform.operation(operation.operation_id)
     taken = [
         ExitTaken(name=name, taken_by="test", reason="", taken_at=platform.records.clock())  # type: ignore[arg-type]
         for name in exits

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 async def test_a_lease_lasts_from_when_the_heartbeat_was_sent_not_from_its_late_answer() -> None:
     platform, now = FakePlatform("demo"), 100.0
     record = platform.request(platform.add_instance({}), "deploy")
-    claim = platform.records.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c", lease_s=15))
+    claim = platform.runtime.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c", lease_s=15))
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal now

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import ApiError, LeaseLost
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, Receipt
 from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
 from gpuaas_contract.wire import Item, NoBody, Page
 
@@ -33,7 +33,7 @@ class Lease:
         self.epoch = epoch
         self.server = client.server
         self.record = record
-        """The operation as the platform last answered with it."""
+        """The operation as it was claimed."""
         self.cancel_requested = asyncio.Event()
         """Somebody asked to cancel: stop, undo, complete."""
         self._client = client
@@ -71,11 +71,9 @@ class Lease:
         """Every item of a list in the operation's project."""
         return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
 
-    def note(self, record: Operation) -> None:
-        """Keep the newest answer: those of steps that run at once may overtake each other."""
-        if record.revision >= self.record.revision:
-            self.record = record
-        if record.status == "cancelling":
+    def note(self, receipt: Receipt) -> None:
+        """Take in what a receipt reports: whether a person asked to cancel."""
+        if receipt.cancel_requested:
             self.cancel_requested.set()
 
     async def keep(self) -> str:
@@ -95,7 +93,7 @@ class Lease:
         # The platform counts from when it handled the heartbeat; counting from when it was sent is never longer.
         sent_at = self._clock()
         try:
-            renewed = await self._client.call(
+            receipt = await self._client.call(
                 HEARTBEAT,
                 Heartbeat(epoch=self.epoch, lease_s=self._lease_s),
                 correlation=self.record.correlation_id,
@@ -104,8 +102,7 @@ class Lease:
                 operation_id=self.record.operation_id,
             )
             self._renewed_at = sent_at
-            if renewed.cancel_requested:
-                self.cancel_requested.set()
+            self.note(receipt)
         except LeaseLost as error:
             self.lose(error.message)
         except (ApiError, NoAnswer) as error:

@@ -112,7 +112,7 @@ class Steps:
         step.message = message
         self._open[step.key] = step
         log.info("step", step=step.name, member_id=step.member_id, state=state, said=message)
-        answer = await self._lease.report(
+        receipt = await self._lease.report(
             STEP_REPORT,
             ReportStep(
                 epoch=self._lease.epoch,
@@ -123,6 +123,6 @@ class Steps:
                 transcript=None if state == "running" else step.done.transcript(),
             ),
         )
-        self._lease.note(answer)
+        self._lease.note(receipt)
         if state != "running":
             del self._open[step.key]
