@@ -109,6 +109,11 @@ class RenameProject(Request):
     """Unique in the organisation."""
 
 
+class ProjectQuery(PageQuery):
+    name: str = ""
+    """Only projects with this name or id."""
+
+
 class CreateServiceAccount(Request):
     """Makes an identity for a program of the project."""
 
@@ -213,7 +218,7 @@ PROJECT_LIST = Endpoint(
     "/api/v1/projects",
     "Projects you can see",
     request=NoBody,
-    query=PageQuery,
+    query=ProjectQuery,
     response=Page[Project],
 )
 PROJECT_GET = Endpoint(

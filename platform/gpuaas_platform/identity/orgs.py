@@ -1,13 +1,15 @@
 """Organisations and projects."""
 
+import datetime
+
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import ProjectDeleted, ProjectRenamed
 from gpuaas_contract.identity import Org, Project
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import rules, store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
 from gpuaas_platform.record import service as record
 
 
@@ -75,6 +77,19 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
 async def _check_free(reader: db.Reader, org_id: str, name: str) -> None:
     if await store.PROJECTS.find(reader, "org_id = $1 AND name = $2", org_id, name):
         raise errors.Conflict(f"The organisation has a project named {name} already.")
+
+
+async def project_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Project | None:
+    """The project of this name among those that the caller can see."""
+    where, values = store.visible_projects(caller, now)
+    found = await store.PROJECTS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
+    return names.only(found, name, lambda project: project.project_id)
+
+
+async def org_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Org | None:
+    where, values = store.visible_orgs(caller, now)
+    found = await store.ORGS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
+    return found[0] if found else None
 
 
 def check_name(name: str) -> None:
