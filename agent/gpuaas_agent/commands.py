@@ -17,7 +17,7 @@ class CommandFailed(Exception):
 
 
 def run(argv: list[str], *, content: bytes = b"", files: Sequence[int] = (), timeout_s: float = 60) -> bytes:
-    """Run the program with these open files; return its standard output or, if its status is not 0, raise CommandFailed."""
+    """Run the program, which inherits `files`, and return its standard output; raise CommandFailed if it fails."""
     try:
         process = subprocess.run(
             argv, input=content, capture_output=True, env=ENVIRONMENT, pass_fds=files, timeout=timeout_s, check=False

@@ -24,7 +24,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def serving() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for sshd: it has a child in its own process session."""
+    """A process in the role of sshd: it has a child in its own process session."""
     with subprocess.Popen([sys.executable, "-c", SERVING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -16,7 +16,7 @@ from gpuaas_agent import commands, errors, files
 
 SUDOERS = Path("/etc/sudoers.d")
 FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
-"""The node's own disk, and folders that users can write to when they are separate mounts. Other disks are not ours."""
+"""The node's own disk, and folders that users can write to if they are separate mounts. Other disks are not touched."""
 
 
 def uid_of(user: str) -> int | None:
