@@ -15,14 +15,8 @@ from gpuaas_lab import errors
 STARTED_AT = time.monotonic()
 
 KILLED_WITH_PARENT = (
-    "setpriv",
-    "--pdeathsig",
-    "KILL",
-    "unshare",
-    "--pid",
-    "--mount-proc",
-    "--fork",
-    "--kill-child=KILL",
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"),
 )
 """Prefix of a long command: if this process is killed, the command, its children and its mounts end too."""
 
