@@ -217,6 +217,17 @@ class Lease(Wire):
     """Somebody asked to cancel: undo what is half done, then complete."""
 
 
+class Receipt(Wire):
+    """The answer to a controller's heartbeat or report: the state of its lease, and nothing of the operation's size."""
+
+    operation_id: str
+    revision: int
+    """The operation's revision after the report."""
+    cancel_requested: bool
+    """A person asked to cancel: undo what is half done, then complete."""
+    lease: Lease
+
+
 class Exit(Wire):
     """A way to go on with an operation that does not go on by itself."""
 

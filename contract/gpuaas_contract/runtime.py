@@ -12,7 +12,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
+from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
@@ -222,7 +222,7 @@ HEARTBEAT = Endpoint(
     "Keep the lease on an operation",
     permission="apps.operation.execute",
     request=Heartbeat,
-    response=Lease,
+    response=Receipt,
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
@@ -234,7 +234,7 @@ STEP_REPORT = Endpoint(
     "Say that a step runs, succeeded or failed",
     permission="apps.operation.execute",
     request=ReportStep,
-    response=Operation,
+    response=Receipt,
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
@@ -246,7 +246,7 @@ MEMBER_REPORT = Endpoint(
     "Say how a member is",
     permission="apps.operation.execute",
     request=ReportMember,
-    response=Member,
+    response=Receipt,
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld),

@@ -13,7 +13,8 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Binding, Project
 from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, custody, db, hub, ids, keys, tables, tail
+from gpuaas_platform.custody import port as custody
+from gpuaas_platform.kit import clock, db, hub, ids, keys, tables, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.settings import Settings

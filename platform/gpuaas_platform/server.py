@@ -20,46 +20,36 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access import authority_reconcile, secrets_reconcile
-from gpuaas_platform.access.custody_routes import routes as custody_routes
+from gpuaas_platform.access.credentials.routes import routes as credential_routes
+from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.access.machines.routes import routes as grant_routes
+from gpuaas_platform.access.placements.routes import routes as placement_routes
+from gpuaas_platform.access.seal.routes import routes as custody_routes
+from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
+from gpuaas_platform.access.secrets.routes import routes as secret_routes
+from gpuaas_platform.allocations import reconcile as capacity_reconcile
+from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
+from gpuaas_platform.allocations.routes import routes as capacity_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
-from gpuaas_platform.capacity import reconcile as capacity_reconcile
-from gpuaas_platform.capacity.agent_routes import routes as agent_routes
-from gpuaas_platform.capacity.allocation_keys_routes import routes as allocation_keys_routes
-from gpuaas_platform.capacity.node_routes import routes as node_routes
-from gpuaas_platform.capacity.routes import routes as capacity_routes
 from gpuaas_platform.catalog.routes import routes as catalog_routes
+from gpuaas_platform.custody import choice as custody_choice
+from gpuaas_platform.custody import port as custody
 from gpuaas_platform.edge import http, listener
 from gpuaas_platform.edge import reconcile as edge_reconcile
-from gpuaas_platform.identity.account_routes import routes as account_routes
-from gpuaas_platform.identity.people_routes import routes as people_routes
+from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
-from gpuaas_platform.instances import grants_reconcile
-from gpuaas_platform.instances import reconcile as instances_reconcile
+from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import retention as instances_retention
-from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
-from gpuaas_platform.instances.credential_routes import routes as credential_routes
-from gpuaas_platform.instances.grant_routes import routes as grant_routes
-from gpuaas_platform.instances.placement_routes import routes as placement_routes
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.instances.secret_routes import routes as secret_routes
-from gpuaas_platform.kit import (
-    clock,
-    custody,
-    custody_choice,
-    db,
-    hub,
-    keys,
-    loop,
-    migrate,
-    openid,
-    postgres,
-    sqlite,
-    tail,
-)
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, sqlite, tail
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes.agent_routes import routes as agent_routes
+from gpuaas_platform.nodes.routes import routes as node_routes
+from gpuaas_platform.operations import reconcile as instances_reconcile
+from gpuaas_platform.operations.correlation_routes import routes as correlation_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention

@@ -24,7 +24,7 @@ from gpuaas_contract import (
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.access import authority_reconcile
+from gpuaas_platform.access.machines import authority_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store

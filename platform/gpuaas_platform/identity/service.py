@@ -10,7 +10,9 @@ from gpuaas_contract.identity import Binding, Token
 from gpuaas_contract.sessions import Session
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.identity import passwords, store, token_store
+from gpuaas_platform.identity import store
+from gpuaas_platform.identity.tokens import store as token_store
+from gpuaas_platform.identity.users import passwords
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 

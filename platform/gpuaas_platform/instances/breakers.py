@@ -8,16 +8,20 @@ from gpuaas_contract.catalog import Manifest, RoleSpec
 from gpuaas_contract.event_types import BreakerChanged
 from gpuaas_contract.instances import BreakerState, Instance, Member, Role
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol import status as status_rules
 
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import changes, report_rules, rules, store
+from gpuaas_platform.instances import changes, store
 from gpuaas_platform.kit import db
 
 
 async def state(reader: db.Reader, instance_id: str, role: RoleSpec, now: datetime.datetime) -> BreakerState:
     since = now - datetime.timedelta(seconds=role.breaker.window_s)
-    return rules.breaker_state(role, await store.failed_joins(reader, instance_id, role.component_key, since), now)
+    return request_rules.breaker_state(
+        role, await store.failed_joins(reader, instance_id, role.component_key, since), now
+    )
 
 
 async def states(
@@ -50,7 +54,7 @@ async def reset(tx: db.Tx, call: Call, instance: Instance, component_key: str, r
         await changes.tell_instance(tx, call.origin, "apps.role.breaker", instance, _told(role, closed, reason))
     await store.forget_failed_joins(tx, instance.instance_id, component_key)
     members = await store.live_members(tx, instance.instance_id)
-    found = report_rules.roles(manifest, members, await states(tx, instance.instance_id, manifest, call.now))
+    found = status_rules.roles(manifest, members, await states(tx, instance.instance_id, manifest, call.now))
     return next(role for role in found if role.component_key == component_key)
 
 

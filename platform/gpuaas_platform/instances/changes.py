@@ -7,10 +7,11 @@ from gpuaas_contract import lifecycles
 from gpuaas_contract.event_types import ConditionChanged, InstanceChanged, MemberChanged
 from gpuaas_contract.instances import Condition, Instance, Member
 from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationKind, Progress
+from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
-from gpuaas_platform.instances import report_rules, store
+from gpuaas_platform.instances import store
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
@@ -74,15 +75,15 @@ async def settle_instance(
 
     `operation` is the cause, if there is one; `left` is the instance as that left it, where more than the status
     changed. Saves nothing when nothing is new."""
-    merged = report_rules.merged(instance.conditions, conditions)
+    merged = status_rules.merged(instance.conditions, conditions)
     changed = replace(left or instance, conditions=merged)
     counts = await store.member_counts(tx, instance.instance_id)
     active = await _active_kind(tx, instance.instance_id)
-    status = report_rules.instance_status(changed, active, counts, merged)
+    status = status_rules.instance_status(changed, active, counts, merged)
     changed = replace(
         changed,
         status=status,
-        status_reason=report_rules.status_reason(changed, status, counts),
+        status_reason=status_rules.status_reason(changed, status, counts),
         last_operation_id=operation.operation_id if operation else instance.last_operation_id,
     )
     if changed == instance:

@@ -2,24 +2,18 @@
 
 from gpuaas_contract import actions, errors, holds, instances, operations, runtime
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import actions as invoking
-from gpuaas_platform.instances import (
-    breakers,
-    changes,
-    exits,
-    observing,
-    previews,
-    report_rules,
-    service,
-    store,
-)
+from gpuaas_platform.instances import breakers, changes, store
 from gpuaas_platform.instances import holds as holding
-from gpuaas_platform.instances import runtime as controller
 from gpuaas_platform.kit import db
+from gpuaas_platform.operations import actions as invoking
+from gpuaas_platform.operations import exits, previews, service
+from gpuaas_platform.operations import observe as observing
+from gpuaas_platform.operations import report as controller
 
 routes = Routes()
 _LEASE_CHECK_S = 1.0
@@ -52,7 +46,7 @@ async def list_roles(call: Call, reader: db.Reader) -> instances.Roles:
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
     members = await store.live_members(reader, instance.instance_id)
     states = await breakers.states(reader, instance.instance_id, manifest, call.now)
-    return instances.Roles(items=report_rules.roles(manifest, members, states))
+    return instances.Roles(items=status_rules.roles(manifest, members, states))
 
 
 @routes.write(instances.OPERATOR_SET)

@@ -5,7 +5,8 @@ from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
-from gpuaas_platform.record import chain, following, trail, watch
+from gpuaas_platform.record import chain, trail, watch
+from gpuaas_platform.record import follow as following
 
 routes = Routes()
 _LIMIT_MAX = 500

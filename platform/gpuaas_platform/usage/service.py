@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.usage import (
     ReportedUsage,
     ReportUsage,
@@ -15,10 +16,9 @@ from gpuaas_contract.usage import (
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import rules as instances_rules
-from gpuaas_platform.instances import service as instances
 from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit import db, ids, tables
+from gpuaas_platform.operations import service as instances
 from gpuaas_platform.usage import rules, store
 
 _RECORDS, _DAYS = "usage_records", "usage_days"
@@ -28,7 +28,7 @@ _FROM_FIRST_DAY = ("", "", "", "")
 async def report(tx: db.Tx, call: Call, body: ReportUsage) -> UsageReceipt:
     """Writers run one after another, so the totals read here are still so when the new ones go in."""
     instance = await instances.in_project(tx, call, call.params["instance_id"])
-    instances_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     rules.check(body.records, await _members(tx, instance, body.records), call.now)
     record_ids = {record.record_id for record in body.records}
     found = rules.sort(body.records, await store.present(tx, instance.instance_id, record_ids))

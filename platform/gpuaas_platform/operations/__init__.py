@@ -1,0 +1,1 @@
+"""Operations: requests, claims, leases, reports, endings and exits."""

@@ -1,0 +1,311 @@
+"""What people and automation ask for: deploy, change the whole instance, member operations, machine access.
+
+Each is accepted as an operation; the app's controller does the work through `runtime`."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import AppVersion, Manifest
+from gpuaas_contract.event_types import InstanceChanged, OperatorChanged
+from gpuaas_contract.instances import (
+    ChangeInstance,
+    Deployed,
+    DeployInstance,
+    Instance,
+    Member,
+    MemberOperationRequest,
+    SetOperator,
+    UpgradeInstance,
+)
+from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.protocol import request as request_rules
+
+from gpuaas_platform.artifacts import service as artifacts
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions as app_permissions
+from gpuaas_platform.catalog import rules as catalog_rules
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.identity import rules as identity_rules
+from gpuaas_platform.identity.accounts import service as service_accounts
+from gpuaas_platform.instances import breakers, changes, store
+from gpuaas_platform.kit import db, ids
+from gpuaas_platform.operations import accept as accepting
+from gpuaas_platform.operations import rules
+from gpuaas_platform.policy import service as policy
+
+
+async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
+    project = call.in_project()
+    layers = await policy.of_project(tx, project)
+    version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
+    manifest = version.manifest
+    catalog_rules.check_inputs(manifest, body.topology, body.inputs)
+    placement = catalog_rules.placement(manifest, body.topology, body.inputs)
+    if await store.live_instance_named(tx, project.project_id, body.name):
+        raise errors.Conflict(
+            f"There is an instance named {body.name} already.",
+            details={"field": "name"},
+            fix="Take another name; gpuaas get instances lists those there are.",
+        )
+    rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
+    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
+    await _check_operator(tx, project.project_id, body.operator_service_account_id)
+    resolved = await _resolve_artifacts(tx, call, manifest)
+    instance = _new_instance(call, body, version, placement, resolved)
+    await store.INSTANCES.insert(tx, instance)
+    members = [
+        await accepting.new_member(tx, call, instance, component_key, allocation_id)
+        for component_key, allocation_ids in placement.items()
+        for allocation_id in allocation_ids
+    ]
+    operation = await accepting.accept(tx, call, instance, manifest, "deploy", members)
+    instance = msgspec.structs.replace(instance, last_operation_id=operation.operation_id)
+    await store.INSTANCES.save(tx, instance)
+    requested = InstanceChanged(operation_id=operation.operation_id, kind=operation.kind, name=instance.name)
+    await changes.tell(tx, call.origin, "apps.instance.requested", operation, requested)
+    return Deployed(instance=instance, operation=operation, members=members)
+
+
+Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOperationRequest)
+
+
+async def check_force(call: Call, body: Forcible) -> Forcible:
+    """Comes before the transaction, because a denial is recorded whatever becomes of the call."""
+    if body.force and not may(call, "apps.operation.force"):
+        raise await app_permissions.denial(call, "apps.operation.force", "Force needs apps.operation.force.")
+    if body.force and not body.reason.strip():
+        raise errors.ValidationFailed("Force needs a reason.", details={"field": "reason"})
+    return body
+
+
+async def change(tx: db.Tx, call: Call, kind: OperationKind, body: ChangeInstance) -> Operation:
+    """Stop, start, restart, roll back or decommission."""
+    instance = await in_project(tx, call, call.params["instance_id"])
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    request_rules.check_instance_request(manifest, instance, kind)
+    said: dict[str, Any] = {}
+    if kind == "rollback":
+        back_to = await catalog.rollback_target(
+            tx, instance.app_slug, instance.app_version, request_rules.previous_version(instance)
+        )
+        versions = {"from_version": instance.app_version, "to_version": back_to.version}
+        said = {**versions, "inputs": instance.previous_inputs}
+    return await _change_all(tx, call, instance, manifest, kind, body.reason, force=body.force, **said)
+
+
+async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
+    instance = await in_project(tx, call, call.params["instance_id"])
+    layers = await policy.of_project(tx, call.in_project())
+    wanted = await catalog.upgradable(
+        tx, instance.project_id, instance.app_slug, instance.app_version, body.version, layers
+    )
+    request_rules.check_instance_request(wanted.manifest, instance, "upgrade")
+    inputs = instance.inputs if body.inputs is None else body.inputs
+    catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
+    await _resolve_artifacts(tx, call, wanted.manifest)
+    return await _change_all(
+        tx,
+        call,
+        instance,
+        wanted.manifest,
+        "upgrade",
+        body.reason,
+        force=body.force,
+        from_version=instance.app_version,
+        to_version=wanted.version,
+        inputs=inputs,
+    )
+
+
+async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -> Operation:
+    instance = await in_project(tx, call, call.params["instance_id"])
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    members = await store.live_members(tx, instance.instance_id)
+    role = request_rules.check_member_request(manifest, instance, members, body)
+    active = await store.active_operations(tx, instance.instance_id)
+    request_rules.check_free(active, body.kind, body.member_ids)
+    if body.kind == "remove":
+        request_rules.check_least(role, instance, members, active, body.member_ids)
+    if not body.force:
+        request_rules.check_holds(
+            body.kind, body.member_ids, await store.standing_holds(tx, instance.instance_id, call.now)
+        )
+        request_rules.check_budget(role, body.kind, members, active, body.member_ids)
+    request_rules.check_machines(role, members, active, body.allocation_ids)
+    if body.kind in request_rules.JOINING:
+        request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
+    replacements: dict[str, str] = {}
+    if body.kind == "add":
+        more = len(body.allocation_ids)
+        rules.check_members_max(await policy.of_project(tx, call.in_project()), len(members), more)
+        await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
+        targets = [
+            await accepting.new_member(tx, call, instance, role.component_key, found) for found in body.allocation_ids
+        ]
+    else:
+        by_id = {member.member_id: member for member in members}
+        targets = [by_id[member_id] for member_id in body.member_ids]
+    if body.kind == "replace":
+        replacements = dict(zip(body.member_ids, body.allocation_ids, strict=True))
+        for allocation_id in body.allocation_ids:
+            await accepting.bind(tx, instance, allocation_id)
+    return await accepting.accept(
+        tx,
+        call,
+        instance,
+        manifest,
+        body.kind,
+        targets,
+        replacements=replacements,
+        component_key=role.component_key,
+        reason=body.reason,
+        force=body.force,
+        stop_after_failures=body.stop_after_failures,
+    )
+
+
+async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
+    """The way out when an operating account is gone: another one takes over what is open, the old one is fenced."""
+    call.details["reason"] = body.reason
+    instance = await in_project(tx, call, call.params["instance_id"])
+    account_id = body.operator_service_account_id
+    if account_id == instance.operator_service_account_id:
+        return instance
+    await _check_operator(tx, instance.project_id, account_id)
+    for operation in await store.active_operations(tx, instance.instance_id):
+        handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
+        await changes.save_operation(tx, handed_over)
+    tx.wake(changes.claims_topic(instance.project_id, instance.app_slug))
+    changed = msgspec.structs.replace(
+        instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
+    )
+    await store.INSTANCES.save(tx, changed)
+    told = OperatorChanged(
+        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=body.reason
+    )
+    await changes.tell_instance(tx, call.origin, "apps.instance.operator_changed", changed, told)
+    return changed
+
+
+async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instance:
+    """By id, or by the name of an instance that is not deleted."""
+    project_id = call.params["project_id"]
+    instance = await store.INSTANCES.get(reader, instance_id)
+    if instance is None:
+        instance = await store.live_instance_named(reader, project_id, instance_id)
+    if instance is None or instance.project_id != project_id:
+        raise errors.NotFound(f"There is no instance {instance_id} in this project.")
+    return instance
+
+
+async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
+    member = await store.MEMBERS.get(reader, member_id)
+    if member is None or member.instance_id != instance.instance_id:
+        raise errors.NotFound(f"There is no member {member_id} in this instance.")
+    return member
+
+
+def may(call: Call, permission: str) -> bool:
+    """Whether the caller holds a permission beyond the one the route asks for."""
+    project = call.in_project()
+    scopes = ["platform", project.org_id, project.project_id]
+    return identity_rules.decide(call.caller.bindings, permission, scopes) == "allowed"
+
+
+async def _change_all(
+    tx: db.Tx,
+    call: Call,
+    instance: Instance,
+    manifest: Manifest,
+    kind: OperationKind,
+    reason: str,
+    *,
+    force: bool,
+    **said: Any,
+) -> Operation:
+    members = await store.live_members(tx, instance.instance_id)
+    request_rules.check_free(await store.active_operations(tx, instance.instance_id), kind, ())
+    if not force:
+        held = [member.member_id for member in members]
+        request_rules.check_holds(kind, held, await store.standing_holds(tx, instance.instance_id, call.now))
+    operation = await accepting.accept(tx, call, instance, manifest, kind, members, reason=reason, force=force, **said)
+    await changes.settle_instance(tx, call.origin, instance, operation)
+    return operation
+
+
+async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, instances: int, members: int) -> None:
+    """So many more of each, beside what the project has of the app; only what is bounded is counted."""
+    limits = await catalog.entitlement_limits(tx, project_id, app_slug)
+    if limits.instances_max is not None and instances:
+        present = await store.live_count_of_app(tx, project_id, app_slug)
+        rules.check_entitled_count("instances", limits.instances_max, present, instances)
+    if limits.members_max is not None:
+        present = await store.live_member_count_of_app(tx, project_id, app_slug)
+        rules.check_entitled_count("members", limits.members_max, present, members)
+
+
+async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:
+    if account_id and not await service_accounts.is_active(tx, project_id, account_id):
+        raise errors.ValidationFailed(
+            f"There is no active service account {account_id} in this project.",
+            details={"field": "operator_service_account_id"},
+        )
+
+
+async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:
+    """By digest only: a name or a tag could mean something else tomorrow."""
+    project = call.in_project()
+    for name, wanted in manifest.artifacts.items():
+        found = await artifacts.deployable(tx, project, name, wanted.digest)
+        if wanted.media_type and found.media_type != wanted.media_type:
+            raise errors.ArtifactMediaTypeMismatch(
+                f"{name} is {found.media_type}; the manifest says {wanted.media_type}.", details={"artifact": name}
+            )
+    return {name: wanted.digest for name, wanted in manifest.artifacts.items()}
+
+
+def _new_instance(
+    call: Call,
+    body: DeployInstance,
+    version: AppVersion,
+    placement: dict[str, list[str]],
+    resolved: dict[str, str],
+) -> Instance:
+    project, manifest = call.in_project(), version.manifest
+    instance_id = ids.new("inst")
+    scope = f"{call.site.settings.region}:{project.org_id}:{project.project_id}"
+    operator = call.caller.actor_id if call.caller.actor_type == "service_account" else ""
+    return Instance(
+        instance_id=instance_id,
+        resource_name=f"gpuaas:{scope}:app-instance:{instance_id}",
+        org_id=project.org_id,
+        project_id=project.project_id,
+        app_slug=version.app_slug,
+        app_version=version.version,
+        name=body.name,
+        status="requested",
+        status_reason="",
+        topology=body.topology,
+        operating_mode=_one_of("operating_mode", body.operating_mode, manifest.operating_modes),
+        control_plane_scope=_one_of("control_plane_scope", body.control_plane_scope, manifest.control_plane_scopes),
+        runtime_backend=manifest.runtime_backend,
+        placement=placement,
+        inputs=body.inputs,
+        operator_service_account_id=body.operator_service_account_id or operator,
+        requested_by=call.caller.actor_id,
+        correlation_id=call.origin.correlation_id,
+        last_operation_id="",
+        revision=1,
+        created_at=call.now,
+        updated_at=call.now,
+        baseline="new",
+        artifacts=resolved,
+    )
+
+
+def _one_of(field: str, wanted: str, offered: Sequence[str]) -> str:
+    if wanted and wanted not in offered:
+        raise errors.ValidationFailed(f"{field} is one of {', '.join(offered)}.", details={"field": field})
+    return wanted or offered[0]
