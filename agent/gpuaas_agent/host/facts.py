@@ -1,4 +1,4 @@
-"""What this host is: read afresh for every heartbeat, for enrolment and for the `host.facts` task."""
+"""Facts about this host, read again for every heartbeat, for enrolment and for the `host.facts` task."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def boot_id() -> str:
 
 
 def ssh_host_public_key(candidates: tuple[Path, ...] = HOST_KEYS) -> str:
-    """Type and key without the comment, Ed25519 first; empty when sshd has no host key yet."""
+    """Return type and key without the comment, Ed25519 first; empty if sshd has no host key yet."""
     for path in candidates:
         content = files.read(path)
         if content:
@@ -58,21 +58,21 @@ def pretty_name(os_release: str) -> str:
 
 
 def gpus(declared: Path, nvidia: Path) -> list[dict[str, Any]]:
-    """GPUs as declared in a file, else as the NVIDIA driver shows them. An unreadable list counts as no GPU at all."""
+    """Return the GPUs that a file declares, or else those of the NVIDIA driver. An unreadable list counts as no GPU."""
     try:
         content = files.read(declared)
         if content is not None:
             return [_declared_gpu(entry) for entry in json.loads(content)["gpus"]]
         return _driver_gpus(nvidia)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        log.event("GPUs cannot be read, reporting none", level="error", file=str(declared), error=repr(error))
+        log.error("facts.gpus_unreadable", file=str(declared), error=repr(error))
         return []
 
 
 def global_addresses(ip_json: str) -> list[str]:
     links = json.loads(ip_json)
-    found = [entry for link in links for entry in link.get("addr_info", ()) if entry.get("scope") == "global"]
-    return [str(entry["local"]) for entry in found if "local" in entry]
+    entries = [entry for link in links for entry in link.get("addr_info", ()) if entry.get("scope") == "global"]
+    return [str(entry["local"]) for entry in entries if "local" in entry]
 
 
 def _declared_gpu(entry: dict[str, Any]) -> dict[str, Any]:
@@ -96,5 +96,5 @@ def _addresses() -> list[str]:
     try:
         return global_addresses(commands.run(["ip", "-j", "addr"], timeout_s=10).decode())
     except (commands.CommandFailed, ValueError) as error:
-        log.event("addresses cannot be read, reporting none", level="error", error=str(error))
+        log.error("facts.addresses_unreadable", error=str(error))
         return []

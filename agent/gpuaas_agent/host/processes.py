@@ -1,4 +1,4 @@
-"""Ends everything a user runs, what it started through sudo included. Called by allocation.release."""
+"""End everything a user runs, including what it started through sudo. Called by `allocation.release`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import errors
 
 END_TIMEOUT_S = 20.0
 SCAN_INTERVAL_S = 0.05
@@ -16,7 +16,7 @@ SCAN_INTERVAL_S = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What /proc says of one process."""
+    """What /proc shows of one process."""
 
     status: str
     login_uid: str
@@ -25,9 +25,9 @@ class Observed:
 
 
 def end_all(uid: int) -> int:
-    """Kill until none is left; answers how many there were. Ends in an error rather than leave one running."""
+    """Kill until none is left and return how many there were; fail if one does not end."""
     if uid == 0:
-        raise spec.HandlerError("user_is_root", "refusing to end root's processes")
+        raise errors.TaskFailed("user_is_root", "refusing to end root's processes")
     killed: set[int] = set()
     deadline_s = time.monotonic() + END_TIMEOUT_S
     while True:
@@ -36,7 +36,7 @@ def end_all(uid: int) -> int:
             return len(killed)
         if time.monotonic() > deadline_s:
             listed = ", ".join(str(pid) for pid in sorted(alive))
-            raise spec.HandlerError("processes_remain", f"processes of uid {uid} do not end: {listed}")
+            raise errors.TaskFailed("processes_remain", f"processes of uid {uid} do not end: {listed}")
         for pid in alive:
             _kill(pid)
         killed |= alive
@@ -44,13 +44,13 @@ def end_all(uid: int) -> int:
 
 
 def of_user(uid: int) -> set[int]:
-    """Living processes of the user, those included that it runs as somebody else."""
+    """Return the living processes of the user, including those it runs as another user."""
     numbers = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
     return {pid for pid in numbers - {1, os.getpid()} if _belongs(Path("/proc") / str(pid), uid)}
 
 
 def is_of_user(process: Observed, uid: int) -> bool:
-    """By ids, by login, by session, or by who called sudo: not every host has audit, logind and PAM."""
+    """Compare ids, login, session and the caller of sudo, because not every host has audit, logind and PAM."""
     fields = dict(line.split(":", 1) for line in process.status.splitlines() if ":" in line)
     if fields.get("State", "").strip().startswith(("Z", "X")):
         return False

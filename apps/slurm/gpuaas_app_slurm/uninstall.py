@@ -1,13 +1,13 @@
-"""Take one role off one machine, and with the last role everything the receipt names.  Every step may be repeated:
+"""Remove one role from one machine, and with the last role everything on the receipt. Every step can be repeated:
 the receipt is deleted last."""
 
 import base64
 
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import accounting, nodes, packages, plan, receipt
+from gpuaas_app_slurm import accounting, nodes, packages, receipts, undo
 
-# slurmd's unit leaves job steps alive on purpose when it stops, so they are ended by name here.
+# slurmd's unit leaves job steps running on purpose when it stops, so they are ended by name here.
 STOP = r"""
 for unit in "$@"; do
   systemctl disable -q --now "$unit.service" 2>/dev/null || true
@@ -23,7 +23,7 @@ for path in "$@"; do rm -rf --one-file-system -- "$path"; done
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
 """
-# userdel refuses a user whose last process is still ending, however long that takes.
+# userdel refuses a user whose last process has not ended yet.
 REMOVE_USERS = r"""
 for name in "$@"; do
   getent passwd "$name" >/dev/null || continue
@@ -46,7 +46,7 @@ case $enabled in
 esac
 case $active in active) systemctl start "$unit" ;; *) systemctl stop "$unit" 2>/dev/null || true ;; esac
 """
-FORGET = r"""
+DELETE_RECEIPT = r"""
 systemctl daemon-reload
 systemctl reset-failed 2>/dev/null || true
 rm -f -- "$1"
@@ -55,43 +55,43 @@ rmdir --ignore-fail-on-non-empty -- "$(dirname -- "$1")"
 """
 
 
-async def leave(machine: Machine, instance_id: str, role: str, say: nodes.Say) -> tuple[str, ...]:
-    """Take the role off the machine. Answers the packages that had to stay because other software needs them."""
-    note = await receipt.read(machine, instance_id)
-    if note is None or role not in note.roles:
+async def remove_role(machine: Machine, instance_id: str, role: str, progress: nodes.Progress) -> tuple[str, ...]:
+    """Remove the role; return the packages that had to stay because other software needs them."""
+    receipt = await receipts.read(machine, instance_id)
+    if receipt is None or role not in receipt.roles:
         return ()
-    undo = plan.undo(note, role)
-    await say(f"stopping {', '.join(undo.stop_units)} on {machine.hostname}")
-    if undo.drop_database:
+    plan = undo.undo(receipt, role)
+    await progress(f"stopping {', '.join(plan.stop_units)} on {machine.hostname}")
+    if plan.drop_database:
         await _drop_database(machine)
-    await machine.script(STOP, *undo.stop_units)
-    kept = await _remove(machine, undo, say)
-    if undo.last:
-        await machine.script(FORGET, receipt.path_of(instance_id))
+    await machine.script(STOP, *plan.stop_units)
+    kept = await _remove(machine, plan, progress)
+    if plan.last:
+        await machine.script(DELETE_RECEIPT, receipts.path_of(instance_id))
     else:
         await machine.run("systemctl", "daemon-reload")
-        note.roles = [other for other in note.roles if other != role]
-        await receipt.write(machine, note)
+        receipt.roles = [other for other in receipt.roles if other != role]
+        await receipts.write(machine, receipt)
     return kept
 
 
-async def _remove(machine: Machine, undo: plan.Undo, say: nodes.Say) -> tuple[str, ...]:
-    if undo.packages:
-        await say(f"removing {len(undo.packages)} packages from {machine.hostname}")
-    kept = await packages.purge(machine, undo.packages)
-    await machine.script(REMOVE_USERS, *undo.users)
-    await machine.script(REMOVE_GROUPS, *undo.groups)
-    await machine.script(REMOVE_PATHS, *undo.paths)
-    await machine.script(EMPTY_FOLDERS, *undo.empty_folders)
-    for path, content in undo.restore_contents.items():
+async def _remove(machine: Machine, plan: undo.Undo, progress: nodes.Progress) -> tuple[str, ...]:
+    if plan.packages:
+        await progress(f"removing {len(plan.packages)} packages from {machine.hostname}")
+    kept = await packages.purge(machine, plan.packages)
+    await machine.script(REMOVE_USERS, *plan.users)
+    await machine.script(REMOVE_GROUPS, *plan.groups)
+    await machine.script(REMOVE_PATHS, *plan.paths)
+    await machine.script(EMPTY_FOLDERS, *plan.empty_folders)
+    for path, content in plan.restore_contents.items():
         await machine.put(path, base64.b64decode(content))
-    for unit in undo.restore_units:
+    for unit in plan.restore_units:
         await machine.script(RESTORE_UNIT, unit.name, unit.enabled, unit.active)
     return kept
 
 
 async def _drop_database(machine: Machine) -> None:
-    """A MariaDB that was here before us stays; only our database and its user go."""
+    """Drop only the app's database and its user; a MariaDB that was installed before stays."""
     await machine.script("systemctl stop slurmctld.service slurmdbd.service 2>/dev/null || true")
     started = await machine.run("systemctl", "start", "mariadb", check=False)
     if started.exit_status == 0:

@@ -1,4 +1,4 @@
-"""Urgent tasks are done beside long ones: a real download that does not come to its end, and what happens meanwhile."""
+"""Urgent tasks run beside a long one: a real download that hangs, and tasks that are delivered while it does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, identity, journal, keys, polling, tasks, wire
-from gpuaas_agent.handlers import artifact, owners, spec
+from gpuaas_agent import config, ed25519, identity, journal, poll, rules, tasks, wire
+from gpuaas_agent.handlers import artifact
+from gpuaas_agent.host import claims
 from gpuaas_agent.testing import platform as testing_platform
 
 CONTENT = b"x" * 1000
@@ -34,21 +35,23 @@ class Node:
         state.mkdir()
         settings = config.Config(directory / "agent.json", platform.url, "", platform.enrolment_token, "gpu-1")
         settings.path.write_text(json.dumps({"token": platform.enrolment_token}))
-        (state / "task.pem").write_text(keys.public_key_pem(platform.task_key))
+        (state / "task.pem").write_text(ed25519.public_key_pem(platform.task_key))
         server = wire.Server(platform.url, None)
         self.node_id = identity.enrol(server, settings, state, dict, self.stop)
-        session = identity.Session(server, self.node_id, state / "key.pem")
+        client = identity.NodeClient(server, self.node_id, state / "key.pem")
         self.counted = 0
         handlers = {
-            "artifact.fetch": spec.Handler(dict.fromkeys(FETCH, bool), lambda params: artifact.fetch(params, session)),
-            "test.count": spec.Handler({}, self._count),
+            "artifact.fetch": rules.Handler(dict.fromkeys(FETCH, bool), lambda params: artifact.fetch(params, client)),
+            "test.count": rules.Handler({}, self._count),
         }
-        self.worker = tasks.Worker(session, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
-        poller = polling.Poller(self.worker)
+        self.worker = tasks.Worker(client, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
+        poller = poll.Poller(self.worker)
         for loop in (poller.run, poller.work):
             threading.Thread(target=loop, daemon=True).start()
 
-    def tell(self, task_id: str, kind: str, params: dict[str, Any] | None = None, *, is_urgent: bool = False) -> None:
+    def deliver(
+        self, task_id: str, kind: str, params: dict[str, Any] | None = None, *, is_urgent: bool = False
+    ) -> None:
         envelope = self.platform.task(self.node_id, kind, params, task_id=task_id)
         self.platform.deliver(envelope, is_urgent=is_urgent)
 
@@ -71,7 +74,7 @@ def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
 
 @pytest.fixture
 def let_through(platform: testing_platform.Platform) -> Iterator[threading.Event]:
-    """Until it is set, the platform has taken the request for the content and sends nothing."""
+    """Until it is set, the platform does not answer the request for the content."""
     event = threading.Event()
 
     def hold_back(request: testing_platform.Request) -> None:
@@ -92,23 +95,23 @@ def node(
 ) -> Iterator[Node]:
     """Its first task is a download that hangs."""
     monkeypatch.setattr(artifact, "ARTIFACTS", tmp_path / "artifacts")
-    monkeypatch.setattr(owners, "CLAIMS", tmp_path / "claims")
-    owners.CLAIMS.mkdir()
-    (owners.CLAIMS / getpass.getuser()).write_text("alloc_1\n")
+    monkeypatch.setattr(claims, "CLAIMS", tmp_path / "claims")
+    claims.CLAIMS.mkdir()
+    (claims.CLAIMS / getpass.getuser()).write_text("alloc_1\n")
     made = Node(tmp_path, platform)
-    made.tell("task_long", "artifact.fetch", FETCH)
+    made.deliver("task_long", "artifact.fetch", FETCH)
     platform.until(lambda: bool(platform.seen("GET", "/artifact-content/")))
     yield made
     made.stop.set()
     let_through.set()
-    assert made.worker.running.all_ended(testing_platform.CALL_TIMEOUT_S)
+    assert made.worker.running.wait_until_none(testing_platform.CALL_TIMEOUT_S)
 
 
-def test_urgent_tasks_are_done_while_a_download_hangs_and_each_once(
+def test_urgent_tasks_run_once_each_while_a_download_hangs(
     platform: testing_platform.Platform, node: Node, let_through: threading.Event
 ) -> None:
     for number in range(3):
-        node.tell(f"task_{number}", "test.count", is_urgent=True)
+        node.deliver(f"task_{number}", "test.count", is_urgent=True)
         platform.until(lambda wanted=number + 1: len(node.done()) == wanted)  # type: ignore[misc]
     assert node.done() == ["task_0", "task_1", "task_2"]
     let_through.set()
@@ -117,12 +120,12 @@ def test_urgent_tasks_are_done_while_a_download_hangs_and_each_once(
     assert [outcome["status"] for _, outcome in platform.results] == ["succeeded"] * 4
 
 
-def test_the_next_ordinary_task_waits_for_the_long_one_and_begins_when_it_has_ended(
+def test_the_next_ordinary_task_starts_after_the_long_one(
     platform: testing_platform.Platform, node: Node, let_through: threading.Event
 ) -> None:
-    node.tell("task_next", "test.count")
+    node.deliver("task_next", "test.count")
     platform.until(lambda: bool(platform.seen("GET", "busy_with=task_long")))
-    node.tell("task_urgent", "test.count", is_urgent=True)
+    node.deliver("task_urgent", "test.count", is_urgent=True)
     platform.until(lambda: bool(node.done()))
     let_through.set()
     platform.until(lambda: len(node.done()) == 3)
@@ -130,6 +133,6 @@ def test_the_next_ordinary_task_waits_for_the_long_one_and_begins_when_it_has_en
 
 
 def test_an_agent_that_stops_waits_for_every_handler_that_runs(node: Node, let_through: threading.Event) -> None:
-    assert not node.worker.running.all_ended(0)
+    assert not node.worker.running.wait_until_none(0)
     let_through.set()
-    assert node.worker.running.all_ended(testing_platform.CALL_TIMEOUT_S)
+    assert node.worker.running.wait_until_none(testing_platform.CALL_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Ed25519 through the openssl program, as the standard library has none. Used by identity and tasks."""
+"""Ed25519 signatures through the openssl program, because the standard library has none. Used by identity and tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuaas_agent import commands, files
 
 
 def ensure_private_key(path: Path) -> None:
-    """Make the node's key pair unless it is there; the private half never leaves this file."""
+    """Make the node's private key unless the file exists; the private key never leaves this file."""
     if files.read(path) is None:
         files.write_atomic(path, commands.run(["openssl", "genpkey", "-algorithm", "ed25519"]), 0o600)
 
@@ -27,16 +27,15 @@ def sign(private_key: Path, message: bytes) -> bytes:
 
 
 def verify(public_key: Path, message: bytes, signature: bytes) -> bool:
-    """Whether openssl accepts the signature; anything that keeps it from saying yes counts as no."""
+    """Return whether openssl accepts the signature; any failure to run openssl counts as no."""
     argv = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", str(public_key)]
-    with _in_memory(message) as said, _in_memory(signature) as proof:
-        return commands.succeeds([*argv, "-in", _path(said), "-sigfile", _path(proof)], files=[said, proof])
+    with _in_memory(message) as content, _in_memory(signature) as proof:
+        return commands.succeeds([*argv, "-in", _path(content), "-sigfile", _path(proof)], files=[content, proof])
 
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[int]:
-    """openssl needs files: Ed25519 takes one pass over a known length. These are gone with this process, however it
-    ends."""
+    """Hold the content in an open memory file: openssl needs a file of known length, and a kill must leave none."""
     with os.fdopen(os.memfd_create("gpuaas-agent"), "wb") as file:
         file.write(content)
         file.flush()

@@ -1,7 +1,7 @@
-"""The loop that pulls tasks, and the one that does the long ones. Each has its own thread, started by main.
+"""The loop that polls the platform for tasks, and the loop that runs ordinary ones. `main` starts each in a thread.
 
-An ordinary task is handed over to `work`. While it is at that, the loop goes on asking for urgent ones and does them
-itself: the end of somebody's access waits for no download.
+The poll loop hands an ordinary task to `work`. While that task runs, the poll loop asks for urgent tasks only and runs
+them itself, so that removing access never waits for a download.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gpuaas_agent import log, rules, tasks, wire
 POLL_WAIT_S = 25
 POLL_TIMEOUT_S = POLL_WAIT_S + 20
 HANDOVER_S = 1.0
-"""Most tasks end within this time; only then is it worth asking for urgent ones."""
+"""Most tasks end within this time; urgent tasks are asked for separately only after it."""
 EMPTY_POLL_PAUSE_S = 0.5
-CLEANING_INTERVAL_S = 3600.0
+CLEANUP_INTERVAL_S = 3600.0
 
 
 @dataclasses.dataclass
 class Poller:
     worker: tasks.Worker
     on_trial: bool = False
-    """A poller on trial looks at the queue and leaves every task where it is."""
-    heard: Callable[[], None] = lambda: None
-    """Called whenever the platform has answered a look at the queue."""
-    _given: queue.SimpleQueue[rules.Task] = dataclasses.field(default_factory=queue.SimpleQueue)
+    """A poller on trial polls and leaves every task in the queue."""
+    on_answer: Callable[[], None] = lambda: None
+    """Called each time the platform has answered a poll."""
+    _handed_over: queue.SimpleQueue[rules.Task] = dataclasses.field(default_factory=queue.SimpleQueue)
     _busy_with: str = ""
     _is_free: threading.Event = dataclasses.field(default_factory=threading.Event)
 
@@ -38,6 +38,7 @@ class Poller:
         self._is_free.set()
 
     def run(self) -> None:
+        """Poll until the agent stops; post the results of an earlier run first."""
         stop, clean_at_s = self.worker.stop, 0.0
         if not self.on_trial:
             self.worker.post_unposted()
@@ -45,47 +46,48 @@ class Poller:
         while not stop.is_set():
             if time.monotonic() >= clean_at_s:
                 self.worker.history.forget_old(time.time())
-                clean_at_s = time.monotonic() + CLEANING_INTERVAL_S
-            if self._turn():
+                clean_at_s = time.monotonic() + CLEANUP_INTERVAL_S
+            if self._poll_once():
                 backoff.reset()
             else:
                 backoff.wait()
 
     def work(self) -> None:
-        """Do what is handed over, one after another; one that cannot be done yet is left alone for a while."""
+        """Run the handed-over tasks in order; pause after one that cannot be done yet."""
         stop = self.worker.stop
         backoff = wire.Backoff(stop)
         while not stop.is_set():
-            if self.worker.handle(self._given.get()):
+            if self.worker.handle(self._handed_over.get()):
                 backoff.reset()
             else:
                 backoff.wait()
             self._is_free.set()
 
-    def _turn(self) -> bool:
+    def _poll_once(self) -> bool:
+        """Return False if the next poll should wait for a while."""
         started_s = time.monotonic()
         is_free = self._is_free.wait(HANDOVER_S)
         try:
-            answer = self._ask("" if is_free else self._busy_with)
+            answer = self._request_task("" if is_free else self._busy_with)
         except wire.WireError as error:
-            log.event("no tasks to be had, trying again", level="warning", error=str(error))
+            log.warning("tasks.poll_failed", error=str(error))
             return False
-        self.heard()
+        self.on_answer()
         envelope = answer.get("task")
         if envelope is not None and not self.on_trial:
-            return isinstance(envelope, dict) and self._deal_with(envelope, answer.get("is_urgent") is True)
+            return isinstance(envelope, dict) and self._dispatch(envelope, answer.get("is_urgent") is True)
         if time.monotonic() - started_s < EMPTY_POLL_PAUSE_S:
             self.worker.stop.wait(EMPTY_POLL_PAUSE_S)
         return True
 
-    def _ask(self, busy_with: str) -> dict[str, Any]:
+    def _request_task(self, busy_with: str) -> dict[str, Any]:
         path = f"/node/v1/tasks?wait_s={0 if self.on_trial else POLL_WAIT_S}"
         if busy_with:
             path += f"&busy_with={busy_with}"
-        return self.worker.session.call("GET", path, timeout_s=POLL_TIMEOUT_S)
+        return self.worker.client.call("GET", path, timeout_s=POLL_TIMEOUT_S)
 
-    def _deal_with(self, envelope: dict[str, Any], is_urgent: bool) -> bool:
-        task = self.worker.opened(envelope)
+    def _dispatch(self, envelope: dict[str, Any], is_urgent: bool) -> bool:
+        task = self.worker.verify(envelope)
         if task is None:
             return False
         if is_urgent:
@@ -94,5 +96,5 @@ class Poller:
             return False
         self._busy_with = task.task_id
         self._is_free.clear()
-        self._given.put(task)
+        self._handed_over.put(task)
         return True

@@ -1,6 +1,6 @@
-"""What the app changes on one machine, written there before it changes it.  `teardown` undoes exactly what it says.
+"""The receipt: what the app changes on one machine, written before each change. `uninstall` undoes exactly that.
 
-The receipt lives on the machine, so it survives the controller and is gone with the machine."""
+The receipt is stored on the machine, so it survives the controller process and is lost only with the machine."""
 
 import msgspec
 from gpuaas_sdk.failures import NeedsOperator
@@ -19,12 +19,12 @@ CONFIGURATION = (
     "/etc/slurm/gres.conf",
     "/etc/slurm/slurm.key",
 )
-"""Files whose presence without a receipt of ours means that somebody else's Slurm lives here."""
+"""If one of these files exists without a receipt, another Slurm is installed on the machine."""
 
 STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 
 OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
-"""Files of the packages that the app writes anew; where they were there before, their content is kept here."""
+"""Files of the packages that the app replaces; the receipt keeps the content of those that existed before."""
 
 PATHS = (
     "/usr/sbin/policy-rc.d",
@@ -58,7 +58,7 @@ PATHS = (
     "/var/lib/ucf/hashfile.1",
     "/var/lib/ucf/hashfile.2",
 )
-"""Every path the app, its packages or their tools may create. Those absent at first sight are ours to delete."""
+"""Every path that the app, its packages or their tools may create. Those absent at first are deleted at the end."""
 
 INSPECT = r"""
 while [ $# -gt 0 ]; do
@@ -87,7 +87,7 @@ class UnitBefore(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct):
-    """One instance's traces on one machine. Names are listed because they were absent before."""
+    """The changes of one instance on one machine. A listed name was absent before."""
 
     instance_id: str
     roles: list[str] = []
@@ -98,7 +98,7 @@ class Receipt(msgspec.Struct):
     groups: list[str] = []
     units: list[UnitBefore] = []
     contents: dict[str, str] = {}
-    """Path -> what was in it (base64), for files that were there and are written anew."""
+    """Path -> earlier content (base64), for existing files that the app replaces."""
 
 
 def path_of(instance_id: str) -> str:
@@ -116,7 +116,7 @@ async def write(machine: Machine, receipt: Receipt) -> None:
 
 
 async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], users: tuple[str, ...]) -> Receipt:
-    """The machine's receipt; made by looking at the untouched machine the first time."""
+    """Return the machine's receipt; the first time, make it by inspecting the unchanged machine."""
     receipt = await read(machine, instance_id)
     if receipt is None:
         await refuse_other_instances(machine, instance_id)
@@ -140,7 +140,7 @@ async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
 
 
 def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
-    """Pure: what an inspection of an untouched machine means. Refuses a machine with somebody else's Slurm."""
+    """Pure: make a receipt from the inspection of an unchanged machine; refuse a machine with another Slurm."""
     receipt = Receipt(instance_id)
     for line in inspection.splitlines():
         kind, name, *rest = line.split()
@@ -151,7 +151,7 @@ def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
         elif kind == "present" and name in (*CONFIGURATION, *STATE_FOLDERS):
             raise NeedsOperator(
                 f"machine {hostname} already has Slurm files that this app did not write: {name}",
-                fix=f"look at {name}; move it away if that Slurm is no longer used, then retry",
+                fix=f"check {name}; move it away if that Slurm is no longer used, then retry",
             )
         elif kind == "no-user":
             receipt.users.append(name)
@@ -165,10 +165,10 @@ def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
 
 
 async def _inspect(machine: Machine, users: tuple[str, ...]) -> str:
-    people = (*PACKAGE_USERS, *users)
+    names = (*PACKAGE_USERS, *users)
     questions = [("path", path) for path in PATHS]
     questions += [("content", path) for path in OVERWRITTEN]
-    questions += [("user", name) for name in people]
-    questions += [("group", name) for name in people]
+    questions += [("user", name) for name in names]
+    questions += [("group", name) for name in names]
     questions += [("unit", name) for name in UNITS_TOUCHED]
     return (await machine.script(INSPECT, *(word for question in questions for word in question))).stdout

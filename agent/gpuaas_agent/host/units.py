@@ -1,4 +1,4 @@
-"""Services that run as an allocation's user: stopped, so that systemd does not start again what a release ended."""
+"""Stop the services that run as an allocation's user, so that systemd does not restart them after a release."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from gpuaas_agent import commands
 
 
 def stop_all(user: str) -> list[str]:
-    """Stop what runs as the user and have systemd forget how it ended; answers the units' names."""
+    """Stop the user's services, clear their failed state, and return the units' names."""
     stopped = loaded(user)
     for unit in stopped:
         try:
             commands.run(["systemctl", "stop", unit])
         except commands.CommandFailed:
-            # One made for the moment may have ended by itself, and is forgotten then.
+            # A transient unit may have ended by itself, and systemd has then unloaded it.
             if unit in loaded(user):
                 raise
-        # Not every unit has failed, and one made for the moment is gone by now.
+        # This fails for a unit that has not failed and for a transient unit that is unloaded by now.
         commands.succeeds(["systemctl", "reset-failed", unit])
     return stopped
 
@@ -25,6 +25,6 @@ def loaded(user: str) -> list[str]:
 
 
 def of_user(shown: str, user: str) -> list[str]:
-    """Names of the units that say they run as this user, given what `systemctl show` says of each, in blocks."""
+    """Return the names of the units that run as this user, given the output of `systemctl show`, one block per unit."""
     blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in shown.split("\n\n")]
     return sorted(block["Id"] for block in blocks if block.get("User") == user and "Id" in block)
