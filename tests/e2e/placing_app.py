@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,16 @@ from securesystemslib.signer import CryptoSigner
 SLUG = "placing"
 TOOL = b"#!/bin/sh\necho the tool runs on $(hostname)\n"
 DIGEST = f"sha256:{hashlib.sha256(TOOL).hexdigest()}"
+_TINY = json.loads((Path(__file__).parents[2] / "docs" / "how-to" / "tiny_app.json").read_text())
 MANIFEST = {
+    **_TINY,
     "slug": SLUG,
-    "display_name": "Placing",
-    "version": "1.0.0",
-    "runtime_backend": "placing",
-    "operating_modes": ["tenant_dedicated"],
-    "control_plane_scopes": ["project"],
-    "roles": [{"component_key": "head", "min": 1, "max": 1}],
-    "topologies": {"solo": {"head": "allocation"}},
-    "deploy_form": {"type": "object", "properties": {"allocation": {"type": "string"}}},
+    "roles": [role for role in _TINY["roles"] if role["component_key"] == "head"],
+    "topologies": {"solo": {"head": "head_allocation"}},
+    "deploy_form": {**_TINY["deploy_form"], "required": ["head_allocation"]},
     "artifacts": {"tool": {"digest": DIGEST}},
 }
+"""The app of the how-to page with one role and one artifact."""
 
 
 class PlacingApp:
@@ -58,7 +57,7 @@ class PlacingApp:
         await self._admin.call(catalog.VERSION_REGISTER, msgspec.convert(MANIFEST, catalog.Manifest))
         await self._admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=SLUG, version="1.0.0")
         await self._call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug=SLUG)
-        inputs = {"allocation": allocation_id}
+        inputs = {"head_allocation": allocation_id}
         body = instances.DeployInstance(name=SLUG, app_slug=SLUG, topology="solo", inputs=inputs)
         made = await self._call(instances.INSTANCE_CREATE, body)
         return made.instance.instance_id, await self._ended(made.operation)
