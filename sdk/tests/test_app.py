@@ -56,7 +56,7 @@ def test_an_action_the_manifest_does_not_name_is_refused(app: App) -> None:
 def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> None:
     with pytest.raises(ValueError, match="decommission cannot be undone"):
         app.undo("decommission")
-    with pytest.raises(ValueError, match="add takes nothing away"):
+    with pytest.raises(ValueError, match="add removes nothing"):
         app.preview("add", role="worker")
 
 

@@ -13,9 +13,9 @@ from gpuaas_contract.catalog import ENTITLEMENT_SET, SetEntitlement
 from gpuaas_contract.errors import ApiError, Conflict, PreconditionFailed, TokenExpired
 from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg
 from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
-from gpuaas_sdk import retries
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
-from gpuaas_sdk.client import DEADLINE_S, Client
+from gpuaas_sdk.client import Client, retries
+from gpuaas_sdk.client.client import DEADLINE_S
 from gpuaas_sdk.outcomes import OutcomeUnknown, Unreachable, UnreadableAnswer
 from gpuaas_sdk.testing import FakePlatform, free_port, serving
 from starlette.applications import Starlette
@@ -273,7 +273,7 @@ async def test_a_change_of_something_that_has_changed_is_refused() -> None:
 async def test_after_a_lost_answer_nobody_knows_who_changed_it() -> None:
     server = Server(Response("bad gateway", 502), problem("precondition_failed", 412))
     async with talking_to(server) as client:
-        with pytest.raises(OutcomeUnknown, match="by this very call"):
+        with pytest.raises(OutcomeUnknown, match="by this call"):
             await client.call(policy.PROJECT_SET, policy.Overlay(), if_match='"7"', project_id="p")
     assert server.header("If-Match") == ['"7"', '"7"']
 

@@ -132,7 +132,7 @@ async def test_one_step_name_for_several_members_at_once_is_refused(
     async with working():
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert ended.error is not None
-    assert "give each member's step its member=" in ended.error.message
+    assert "pass member=… to run it once per member" in ended.error.message
 
 
 async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(

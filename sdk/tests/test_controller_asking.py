@@ -59,7 +59,7 @@ async def test_an_app_that_cannot_tell_says_so(platform: FakePlatform, working: 
     async with working():
         ended = await platform.ended(operation.operation_id)
     assert ended.preview is not None
-    assert (ended.preview.answered, ended.preview.notes) == (False, ["demo does not say what stop would hit."])
+    assert (ended.preview.answered, ended.preview.notes) == (False, ["demo has no preview of stop."])
 
 
 async def test_a_controller_is_known_with_its_version_from_its_first_claim_on(

@@ -65,7 +65,7 @@ async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
     assert (ended.status, states(ended)) == ("cancelled", {"install": "failed", "take it off": "succeeded"})
-    assert ended.steps[0].message == "stopped, because the operation was cancelled"
+    assert ended.steps[0].message == "stopped because the operation was cancelled"
     assert [target.outcome for target in ended.targets] == ["cancelled"]
     assert platform.members(instance) == []
 

@@ -5,7 +5,7 @@ import datetime
 import pytest
 from gpuaas_contract.errors import CursorExpired
 from gpuaas_contract.events import Event, Events
-from gpuaas_sdk import watch
+from gpuaas_sdk.client import events
 
 
 class Told:
@@ -28,7 +28,7 @@ async def test_each_question_starts_where_the_last_answer_ended() -> None:
         Events(items=[], cursor=9),
         Events(items=[_event(11)], cursor=11),
     )
-    following = watch.follow(told, 3)
+    following = events.follow(told, 3)
     assert [(await anext(following)).cursor for _ in range(3)] == [4, 6, 11]
     with pytest.raises(CursorExpired) as expired:
         await anext(following)

@@ -11,7 +11,7 @@ from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.controller import App, Member, Operation
-from gpuaas_sdk.controller.machines import Machines
+from gpuaas_sdk.controller.operation.machines import Machines
 from gpuaas_sdk.machine import Command, Completed
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
@@ -168,7 +168,7 @@ async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: Fake
     ("code", "failure_class", "fix"),
     [
         ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another one."),
-        ("disk_full", "needs_operator", "Make room on n1, then retry the operation."),
+        ("disk_full", "needs_operator", "Free disk space on n1, then retry the operation."),
         ("allocation_released", "repairable", ""),
     ],
 )

@@ -125,7 +125,7 @@ async def test_each_step_carries_the_digest_of_its_own_commands(
     written = [
         (entry["step"], msgspec.convert(entry["transcript"], TranscriptLine))
         for entry in logged
-        if entry["event"] == "command"
+        if entry["event"] == "machine.command"
     ]
     on_record = {step.name: step.transcript for step in ended.steps}
     assert on_record["think"] is None
