@@ -247,7 +247,7 @@ class Operation:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
 
     async def _moved(self, member: Member) -> Member:
-        """Read a member that was moved to another machine: only the platform knows its new address."""
+        """Read a member that was moved to another machine: only the platform has its new address."""
         return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
 
     async def _in_turn(

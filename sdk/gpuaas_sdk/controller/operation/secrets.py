@@ -37,7 +37,7 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
     opening = OpenCredential(operation_id=lease.record.operation_id, epoch=lease.epoch)
     try:
         delivery = await lease.report(CREDENTIAL_DELIVER, request)
-        opened = await lease.call(CREDENTIAL_OPEN, opening, delivery_id=delivery.delivery_id)
+        sealed = await lease.call(CREDENTIAL_OPEN, opening, delivery_id=delivery.delivery_id)
     except LeaseLost:
         raise
     except SecretAlreadyDelivered as error:
@@ -45,4 +45,4 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
         raise Temporary("The answer with the credential was lost.", after_s=0) from error
     except ApiError as error:
         raise rules.refused(f"No credential {credential_id}", error) from error
-    return opened.credential, recipient.open(opened)
+    return sealed.credential, recipient.open(sealed)

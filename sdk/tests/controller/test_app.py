@@ -37,7 +37,7 @@ def test_deploy_and_decommission_need_no_mention_in_the_manifest(app: App) -> No
     [
         ("resume", "worker", "does not list 'resume'"),
         ("resume", "", "no role lists 'resume'"),
-        ("add", "nobody", "no role 'nobody'"),
+        ("add", "janitor", "no role 'janitor'"),
         ("deploy", "worker", "whole instance"),
         ("restart", "", "does not list 'restart' in its instance_operations"),
         ("preview", "", "with @app.preview"),

@@ -123,7 +123,7 @@ async def test_a_refused_grant_fails_the_operation_with_the_reason(
 
 
 def placing(app: App, platform: FakePlatform) -> Instance:
-    """An app whose deploy puts its tool on the head's machine and says where."""
+    """An app whose deploy puts its tool on the head's machine and reports the path."""
 
     async def install(op: Operation) -> None:
         path = await op.place("tool", op.targets[0], mode="0755")
@@ -151,8 +151,8 @@ async def test_an_artifact_is_placed_on_a_members_machine_and_the_step_has_it_on
     (step,) = ended.steps
     assert step.transcript is not None
     assert step.transcript.commands == 1
-    said = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
-    assert said == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
+    messages = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
+    assert messages == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
 
 
 async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: FakePlatform, working: Working) -> None:

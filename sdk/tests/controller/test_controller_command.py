@@ -82,12 +82,12 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
 
     async with serving(platform.app) as server:
         async with started(script, server, platform) as process:
-            await platform.until(operation_id, lambda found: len(found.steps) == 2)
+            await platform.until(operation_id, lambda now: len(now.steps) == 2)
             process.kill()
             await process.wait()
         platform.expire_lease(operation_id)
         async with started(script, server, platform) as process:
-            await platform.until(operation_id, lambda found: found.epoch == 2)
+            await platform.until(operation_id, lambda now: now.epoch == 2)
             script.with_name("go").touch()
             ended = await platform.ended(operation_id)
             process.send_signal(signal.SIGTERM)
