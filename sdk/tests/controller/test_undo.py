@@ -50,8 +50,8 @@ def wanted(platform: FakePlatform, *nodes: str) -> tuple[Instance, OperationReco
     return instance, platform.request(instance, "add", component_key="worker")
 
 
-def installing(found: OperationRecord) -> bool:
-    return states(found) == {"install": "running"}
+def installing(operation: OperationRecord) -> bool:
+    return states(operation) == {"install": "running"}
 
 
 async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
@@ -65,7 +65,7 @@ async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
     assert (ended.status, states(ended)) == ("cancelled", {"install": "failed", "take it off": "succeeded"})
-    assert ended.steps[0].message == "stopped, because the operation was cancelled"
+    assert ended.steps[0].message == "stopped because the operation was cancelled"
     assert [target.outcome for target in ended.targets] == ["cancelled"]
     assert platform.members(instance) == []
 
@@ -92,13 +92,13 @@ async def test_an_undo_step_runs_although_a_forward_step_of_the_same_name_succee
 
     _, operation = wanted(platform, "n1")
     async with working(lease_s=6):
-        await platform.until(operation.operation_id, lambda found: states(found).get("wait") == "running")
+        await platform.until(operation.operation_id, lambda now: states(now).get("wait") == "running")
         platform.cancel(operation.operation_id)
         ended = await platform.ended(operation.operation_id)
     assert (ended.status, ran) == ("cancelled", ["start", "stop"])
 
 
-async def test_the_answer_to_a_step_tells_of_a_cancel_before_the_next_heartbeat(
+async def test_the_receipt_of_a_step_reports_a_cancel_before_the_next_heartbeat(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     cancelled = asyncio.Event()
@@ -158,7 +158,7 @@ async def test_a_handler_that_ends_well_in_spite_of_a_cancel_has_succeeded(
     assert (ended.status, platform.members(instance)[0].status) == ("succeeded", "ready")
 
 
-async def test_the_kit_says_that_it_turned_back_where_members_look_the_same_either_way(
+async def test_the_kit_reports_that_it_undid_where_members_look_the_same_either_way(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     @app.operation("upgrade")

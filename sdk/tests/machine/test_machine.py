@@ -101,7 +101,7 @@ async def test_arguments_arrive_as_they_were_given(machine: Machine) -> None:
     assert ran == Ran(0, "a b|$(id)|it's|*|", "")
 
 
-async def test_a_failed_command_raises_with_its_last_words(machine: Machine) -> None:
+async def test_a_failed_command_raises_with_its_last_output(machine: Machine) -> None:
     with pytest.raises(CommandFailed, match="status 3: no such cluster") as caught:
         await machine.run("sh", "-c", "echo no such cluster >&2; exit 3")
     assert caught.value.exit_status == 3
@@ -134,7 +134,7 @@ async def test_a_command_in_a_script_cannot_read_the_rest_of_it(machine: Machine
     assert ran.stdout == "still here\n"
 
 
-async def test_put_writes_once_and_says_whether_it_changed(machine: Machine, tmp_path: Path) -> None:
+async def test_put_writes_once_and_returns_whether_it_changed(machine: Machine, tmp_path: Path) -> None:
     path = str(tmp_path / "slurm.conf")
     assert await machine.put(path, "one\n", mode=0o640, owner=OWNER)
     assert not await machine.put(path, "one\n", mode=0o640, owner=OWNER)
@@ -249,13 +249,13 @@ async def test_a_certificate_opens_the_machine(server: Server) -> None:
         assert (await machine.run("echo", "in")).stdout == "in\n"
 
 
-async def test_a_key_nobody_trusts_does_not_open_it(server: Server) -> None:
+async def test_an_untrusted_key_is_refused(server: Server) -> None:
     with pytest.raises(MachineUnreachable, match="Permission denied"):
         async with connect(server.target(asyncssh.generate_private_key("ssh-ed25519"))):
             pass
 
 
-async def test_nobody_listening_is_unreachable(server: Server) -> None:
+async def test_a_host_without_a_server_is_unreachable(server: Server) -> None:
     await server.stop()
     with pytest.raises(MachineUnreachable, match=r"127\.0\.0\.1"):
         async with connect(server.target()):

@@ -13,9 +13,9 @@ from gpuaas_contract.catalog import ENTITLEMENT_SET, SetEntitlement
 from gpuaas_contract.errors import ApiError, Conflict, PreconditionFailed, TokenExpired
 from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg
 from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
-from gpuaas_sdk import retries
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
-from gpuaas_sdk.client import DEADLINE_S, Client
+from gpuaas_sdk.client import Client, retries
+from gpuaas_sdk.client.client import DEADLINE_S
 from gpuaas_sdk.outcomes import OutcomeUnknown, Unreachable, UnreadableAnswer
 from gpuaas_sdk.testing import FakePlatform, free_port, serving
 from starlette.applications import Starlette
@@ -87,7 +87,7 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_key(lossy: Lossy) 
 
 @pytest.fixture
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has the time to try a second one."""
+    """The pause before a second attempt exceeds the deadline."""
     monkeypatch.setattr(retries, "back_off_s", lambda attempt: 2 * DEADLINE_S)
 
 
@@ -141,7 +141,7 @@ async def goes_down_after_one_request() -> AsyncIterator[str]:
 
 
 async def test_a_change_that_never_left_before_the_time_was_up_is_unreachable_not_unknown() -> None:
-    """A server whose queue is full: the kernel does not answer whoever connects."""
+    """A server whose queue is full: the kernel does not answer new connections."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.create_connection(deaf.getsockname()):
         async with Client(f"http://127.0.0.1:{deaf.getsockname()[1]}", BearerToken("tok")) as client:
             with pytest.raises(Unreachable):
@@ -199,7 +199,7 @@ async def test_a_code_newer_than_the_sdk_keeps_its_name() -> None:
     assert (raised.value.code, raised.value.status) == ("out_of_moon_dust", 418)
 
 
-async def test_an_error_without_a_problem_document_says_what_was_there() -> None:
+async def test_an_error_without_a_problem_document_quotes_the_answer() -> None:
     async with talking_to(Server(Response("<h1>It works</h1>", 404))) as client:
         with pytest.raises(ApiError, match="It works"):
             await client.call(ME)
@@ -211,7 +211,7 @@ async def test_an_answer_in_another_form_is_unreadable() -> None:
             await client.call(ME)
 
 
-async def test_the_path_is_encoded_and_the_request_carries_what_the_caller_said() -> None:
+async def test_the_path_is_encoded_and_the_request_carries_every_argument() -> None:
     answer = {"project_id": "p", "app_slug": "a/b", "enabled": True, "changed_by": "x", "changed_at": ORG["created_at"]}
     server = Server(JSONResponse(answer))
     async with talking_to(server) as client:
@@ -258,9 +258,9 @@ def layer() -> Response:
 async def test_what_was_read_is_changed_under_its_tag() -> None:
     server = Server(layer(), JSONResponse({**LAYER, "revision": 8, "ineffective": []}))
     async with talking_to(server) as client:
-        found = await client.read(policy.PROJECT_GET, project_id="p")
-        changed = await client.call(policy.PROJECT_SET, found.answer.overlay, if_match=found.etag, project_id="p")
-    assert (found.answer.revision, changed.revision) == (7, 8)
+        before = await client.read(policy.PROJECT_GET, project_id="p")
+        changed = await client.call(policy.PROJECT_SET, before.answer.overlay, if_match=before.etag, project_id="p")
+    assert (before.answer.revision, changed.revision) == (7, 8)
     assert server.header("If-Match") == ["", '"7"']
 
 
@@ -270,10 +270,10 @@ async def test_a_change_of_something_that_has_changed_is_refused() -> None:
             await client.call(policy.PROJECT_SET, policy.Overlay(), if_match='"7"', project_id="p")
 
 
-async def test_after_a_lost_answer_nobody_knows_who_changed_it() -> None:
+async def test_after_a_lost_answer_a_changed_resource_is_an_unknown_outcome() -> None:
     server = Server(Response("bad gateway", 502), problem("precondition_failed", 412))
     async with talking_to(server) as client:
-        with pytest.raises(OutcomeUnknown, match="by this very call"):
+        with pytest.raises(OutcomeUnknown, match="by this call"):
             await client.call(policy.PROJECT_SET, policy.Overlay(), if_match='"7"', project_id="p")
     assert server.header("If-Match") == ['"7"', '"7"']
 
@@ -282,7 +282,7 @@ async def test_pages_walk_to_the_end() -> None:
     first = JSONResponse({"items": [ORG], "next_page_token": "two"})
     server = Server(first, JSONResponse({"items": [{**ORG, "name": "beta"}], "next_page_token": None}))
     async with talking_to(server) as client:
-        names = [found.name async for found in client.pages(ORG_LIST, query={"page_size": 1})]
+        names = [org.name async for org in client.pages(ORG_LIST, query={"page_size": 1})]
     assert names == ["acme", "beta"]
     assert [dict(request.query_params) for request in server.requests] == [
         {"page_size": "1"},

@@ -11,7 +11,7 @@ from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.controller import App, Member, Operation
-from gpuaas_sdk.controller.machines import Machines
+from gpuaas_sdk.controller.operation.machines import Machines
 from gpuaas_sdk.machine import Command, Completed
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
@@ -123,7 +123,7 @@ async def test_a_refused_grant_fails_the_operation_with_the_reason(
 
 
 def placing(app: App, platform: FakePlatform) -> Instance:
-    """An app whose deploy puts its tool on the head's machine and says where."""
+    """An app whose deploy puts its tool on the head's machine and reports the path."""
 
     async def install(op: Operation) -> None:
         path = await op.place("tool", op.targets[0], mode="0755")
@@ -151,8 +151,8 @@ async def test_an_artifact_is_placed_on_a_members_machine_and_the_step_has_it_on
     (step,) = ended.steps
     assert step.transcript is not None
     assert step.transcript.commands == 1
-    said = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
-    assert said == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
+    messages = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
+    assert messages == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
 
 
 async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: FakePlatform, working: Working) -> None:
@@ -168,7 +168,7 @@ async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: Fake
     ("code", "failure_class", "fix"),
     [
         ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another one."),
-        ("disk_full", "needs_operator", "Make room on n1, then retry the operation."),
+        ("disk_full", "needs_operator", "Free disk space on n1, then retry the operation."),
         ("allocation_released", "repairable", ""),
     ],
 )

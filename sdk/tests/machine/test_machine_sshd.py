@@ -1,4 +1,4 @@
-"""`Machine` over SSH against OpenSSH's own server on a machine of the lab, as root and as somebody who needs sudo."""
+"""`Machine` over SSH against OpenSSH's own server on a machine of the lab, as root and as a user who needs sudo."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ async def machine(request: pytest.FixtureRequest, target: MachineTarget) -> Asyn
         yield connected
 
 
-async def test_commands_and_files_are_roots_whoever_logs_in(machine: Machine) -> None:
+async def test_commands_and_files_belong_to_root_for_every_login_user(machine: Machine) -> None:
     assert machine.hostname == "gpu-1"
     assert (await machine.run("id", "-un")).stdout == "root\n"
     await machine.put("/root/x", "secret\n", mode=0o600)

@@ -1,4 +1,4 @@
-"""Between operations: the reconcile handler sees the whole truth, says what it sees, and cannot hurt the controller."""
+"""Between operations: the reconcile handler reads the current state, reports it, and cannot stop the controller."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Working = Callable[..., AbstractAsyncContextManager[None]]
 
 
 async def test_what_the_handler_sees_is_on_record(app: App, platform: FakePlatform, working: Working) -> None:
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     @app.reconcile
     async def look(now: Reconciliation) -> None:
@@ -22,16 +22,16 @@ async def test_what_the_handler_sees_is_on_record(app: App, platform: FakePlatfo
             [ReportedCondition(type="HeadAnswers", status="false", reason="Timeout", message="no ping for 9 s")],
             [now.seen(member, "degraded", reason="slow disk", detail={"disk": "sda"}, version="2.1")],
         )
-        told.set()
+        reported.set()
 
     instance = platform.add_instance({"head": ["n1"]}, ready=True)
     async with working(), asyncio.timeout(60):
-        await told.wait()
+        await reported.wait()
     member = platform.members(instance)[0]
     assert (member.status, member.status_reason, member.observed_version) == ("degraded", "slow disk", "2.1")
     settled = platform.records.instances[instance.instance_id]
     assert settled.status == "degraded"
-    assert {found.type: found.status for found in settled.conditions} == {"HeadAnswers": "false"}
+    assert {condition.type: condition.status for condition in settled.conditions} == {"HeadAnswers": "false"}
 
 
 async def test_steady_looks_change_nothing(app: App, platform: FakePlatform, working: Working) -> None:
@@ -51,7 +51,7 @@ async def test_steady_looks_change_nothing(app: App, platform: FakePlatform, wor
     assert platform.members(instance)[0].revision == 1
 
 
-async def test_nobody_looks_while_an_operation_works_on_the_instance(
+async def test_no_check_runs_while_an_operation_works_on_the_instance(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     at_work, looked_elsewhere, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -144,7 +144,7 @@ async def test_a_handler_that_raises_is_asked_again_and_operations_go_on(
     assert looks.count("running") + looks.count("stopped") == len(looks)
 
 
-async def test_what_changed_meanwhile_is_refused_and_read_anew(
+async def test_an_observation_of_a_changed_member_is_refused_and_repeated(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     answers, done = list[list[RefusedObservation]](), asyncio.Event()
@@ -153,7 +153,7 @@ async def test_what_changed_meanwhile_is_refused_and_read_anew(
     async def look(now: Reconciliation) -> None:
         member = now.members[0]
         if not answers:
-            platform.records.change_member(member, status_reason="somebody was here")
+            platform.records.change_member(member, status_reason="changed by the test")
         answers.append(await now.report_runtime(members=[now.seen(member, "degraded")]))
         if len(answers) == 2:
             done.set()

@@ -37,7 +37,7 @@ def test_deploy_and_decommission_need_no_mention_in_the_manifest(app: App) -> No
     [
         ("resume", "worker", "does not list 'resume'"),
         ("resume", "", "no role lists 'resume'"),
-        ("add", "nobody", "no role 'nobody'"),
+        ("add", "janitor", "no role 'janitor'"),
         ("deploy", "worker", "whole instance"),
         ("restart", "", "does not list 'restart' in its instance_operations"),
         ("preview", "", "with @app.preview"),
@@ -56,7 +56,7 @@ def test_an_action_the_manifest_does_not_name_is_refused(app: App) -> None:
 def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> None:
     with pytest.raises(ValueError, match="decommission cannot be undone"):
         app.undo("decommission")
-    with pytest.raises(ValueError, match="add takes nothing away"):
+    with pytest.raises(ValueError, match="add removes nothing"):
         app.preview("add", role="worker")
 
 

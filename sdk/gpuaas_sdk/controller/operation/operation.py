@@ -1,5 +1,5 @@
-"""What a handler holds while it works on one operation: steps, reports, machines, secrets. Made by `runner`; every
-word it says to the platform carries the claim's epoch."""
+"""What a handler works with during one operation: steps, reports, machines, secrets, artifacts. `runner` creates it;
+every report carries the epoch of the claim."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,10 +23,11 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 
-from gpuaas_sdk.controller import deliveries, placements, rules
+from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
-from gpuaas_sdk.controller.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.controller.steps import Result, Steps
+from gpuaas_sdk.controller.operation import artifacts, secrets
+from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
+from gpuaas_sdk.controller.operation.steps import Result, Steps
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 from gpuaas_sdk.machine.record import recorded
@@ -37,6 +38,8 @@ SECRET_TTL_S = 3600
 
 
 class Operation:
+    """One claimed operation of the app, passed to its handler."""
+
     def __init__(
         self,
         lease: Lease,
@@ -54,21 +57,21 @@ class Operation:
         self.reason = record.reason
         self.force = record.force
         self.attempt = record.attempts
-        """1 at the first claim; grows with every further one, after a crash as after a retry."""
+        """1 at the first claim; every further claim adds one, after a crash as well as after a retry."""
         self.stop_after_failures = record.stop_after_failures
         self.from_version = record.from_version
         self.to_version = record.to_version
-        """`upgrade`, `rollback`, and previews of them."""
+        """Set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
         self.inputs = record.inputs
-        """`action`: what the caller gave; `upgrade`: the instance's inputs after it."""
+        """For `action` the inputs of the caller; for `upgrade` the instance's inputs after it."""
         self.preview_of = record.preview_of
         self.deadline_at = record.deadline_at
         self.instance = instance
         self.holds = tuple(holds)
-        """Holds on members of the instance, as they stood at the claim."""
+        """Holds on members of the instance at the time of the claim."""
         self.backs_out = rules.backs_out(record)
-        """True while half-done work is undone, after a cancel or to compensate."""
+        """True while unfinished work is undone, after a cancel or to compensate."""
         self._lease = lease
         self._members = {member.member_id: member for member in members}
         self._targets = {target.member_id: target for target in record.targets}
@@ -82,8 +85,7 @@ class Operation:
 
     @property
     def targets(self) -> tuple[Member, ...]:
-        """The members this operation, or the one to preview, is about. One that was taken away before a crash is no
-        longer among them."""
+        """The members that this operation, or the previewed one, concerns, without those removed before a crash."""
         if self.kind in INSTANCE_KINDS:
             return self.members
         if self.kind == "preview":
@@ -92,19 +94,19 @@ class Operation:
 
     @property
     def to_do(self) -> tuple[Member, ...]:
-        """Targets with work left: neither done nor skipped by the stop rule, nor failed since the last retry. To back
-        out, those that failed count as well."""
+        """Targets with work left: not done, not skipped by the stop rule, and not failed since the last retry. While
+        the operation is undone, failed targets count as well."""
         left = {"pending", "failed"} if self.backs_out else {"pending"}
         outcomes = {member_id: target.outcome for member_id, target in self._targets.items()}
         return tuple(member for member in self.targets if outcomes.get(member.member_id, "pending") in left)
 
     def skips(self, member: Member) -> bool:
-        """Whether the stop rule left the member out, because too many others failed before its turn."""
+        """Return whether the stop rule skipped the member because too many others failed."""
         target = self._targets.get(member.member_id)
         return target is not None and target.outcome == "skipped"
 
     def replacement(self, member: Member) -> str:
-        """`replace`: the allocation the member moves to. Reporting it `provisioning` moves it there."""
+        """Return the allocation that a replaced member moves to. Reporting `provisioning` moves it there."""
         target = self._targets.get(member.member_id)
         if target is None or not target.allocation_id:
             raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
@@ -117,23 +119,23 @@ class Operation:
         *args: *Arguments,
         member: Member | None = None,
     ) -> None:
-        """Run `await function(*args)` once per operation: a step that succeeded on the record is skipped.
+        """Run `await function(*args)` unless this step already succeeded in this operation.
 
         The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
         have names of their own."""
         await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
 
     async def say(self, message: str) -> None:
-        """Tell watchers what the running step waits for. Saying the same again sends nothing."""
+        """Report what the running step waits for, for people who watch. The same message again sends nothing."""
         await self._steps.say(message)
 
     async def each(
         self, members: Iterable[Member], function: Callable[[Member], Awaitable[None]], *, at_once: int = 0
     ) -> None:
-        """Run `await function(member)` for all, `at_once` at a time. One that fails is reported; the others go on.
+        """Run `await function(member)` for all members, `at_once` at a time. A failed member does not stop the others.
 
-        Left out, `at_once` means all together; under a stop rule no more than may fail. Members the stop rule skips
-        before their turn are not begun."""
+        Without `at_once` all run at the same time; under a stop rule, at most as many as may fail. Members that the
+        stop rule skips before their turn are not started. Raises `MembersFailed` if any member failed."""
         chosen = tuple(members)
         turns = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
         ends = await asyncio.gather(
@@ -156,9 +158,9 @@ class Operation:
         version: str | None = None,
         evidence: Evidence | None = None,
     ) -> Member:
-        """Say how a member is; what is left out stays as it was.
+        """Report the state of a member and return the member; arguments left out keep their value.
 
-        `removing` (or straight to `removed`) of a member that was ready needs fresh evidence that it is idle."""
+        The first step of removing a member that was ready needs fresh evidence that the member is idle."""
         known = self._members.get(member.member_id, member)
         report = ReportMember(
             epoch=self._lease.epoch,
@@ -176,7 +178,7 @@ class Operation:
         return reported
 
     async def publish_access(self, bundle: AccessBundle) -> None:
-        """Write how people reach the app; replaces what was published before."""
+        """Publish how people reach the app. Replaces what was published before."""
         await self._lease.report(
             ACCESS_PUBLISH,
             PublishAccess(
@@ -189,57 +191,63 @@ class Operation:
         )
 
     async def machine(self, member: Member) -> Machine:
-        """The member's host, as root; good for the operation's life."""
+        """Return the member's host, as root. It is valid until the operation ends."""
         return await self._machines.machine(member.allocation_id, member.address)
 
     async def secret(
         self, purpose: SecretPurpose, name: str, value: str | None = None, *, ttl_s: int = SECRET_TTL_S
     ) -> str:
-        """A secret the platform keeps for the instance: `value`, or one it makes. While it is valid, every operation
-        that asks for the same purpose and name gets the same one."""
-        return await deliveries.secret(self._lease, purpose, name, value or "", ttl_s)
+        """Return a secret that the platform keeps for the instance: `value`, or a random one.
+
+        Until it expires, every operation that asks for the same purpose and name gets the same value."""
+        return await secrets.secret(self._lease, purpose, name, value or "", ttl_s)
 
     async def credential(self, credential_id: str) -> tuple[Credential, str]:
-        """A customer's private key for hosts that know no other, and what is known of it. People name the credential
-        in an input of the app; the key stays in memory and is asked for anew by every operation."""
-        return await deliveries.credential(self._lease, credential_id)
+        """Return a customer's credential and its private key, for hosts that accept no other key.
+
+        People name the credential in an input of the app. The key stays in memory; every operation fetches it."""
+        return await secrets.credential(self._lease, credential_id)
 
     async def artifact(self, name: str) -> Delivery:
-        """A token of minutes for an artifact of the manifest, of the version the operation leads to: GET `url` with
-        `token` as bearer, on the machine that needs it, and compare the content's digest with `digest`."""
-        return await deliveries.artifact(self._lease, await self._artifact(name))
+        """Return a short-lived token for an artifact of the manifest, in the version the operation leads to.
+
+        On the machine that needs it: GET `url` with `token` as bearer, then compare the content's digest."""
+        return await artifacts.deliver(self._lease, await self._artifact(name))
 
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
-        """Put an artifact of the manifest, of the version the operation leads to, on the member's machine; the path it
-        has there. Root owns the file, its digest is as published, and it goes when the allocation is released."""
+        """Place an artifact of the manifest on the member's machine and return its path there.
+
+        The artifact has the version the operation leads to and the published digest. Root owns the file; it is
+        removed when the allocation is released."""
         with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
-            placement = await placements.place(self._lease, artifact, member.allocation_id, mode)
+            placement = await artifacts.place(self._lease, artifact, member.allocation_id, mode)
             entry.end(0, placement.path.encode())
             return placement.path
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
+        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
         return await self._steps.until_deadline(attempt)
 
     async def turn_back(self) -> None:
-        """From doing to undoing; called by the kit when somebody cancelled and the handler has stopped."""
+        """Change from doing to undoing. The kit calls this after a cancel, when the handler has stopped."""
         self.backs_out = True
         await self._steps.turn_back()
 
     async def close(self) -> None:
+        """Close all machines."""
         await self._machines.close()
 
     async def _artifact(self, name: str) -> Artifact:
         version = "" if self.backs_out else self.to_version
-        return await deliveries.named_artifact(self._lease, self.instance, name, version)
+        return await artifacts.find(self._lease, self.instance, name, version)
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
 
     async def _moved(self, member: Member) -> Member:
-        """Read a member that was moved to another machine: only the platform knows its new address."""
+        """Read a member that was moved to another machine: only the platform has its new address."""
         return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
 
     async def _in_turn(
@@ -281,4 +289,4 @@ class Operation:
         except LeaseLost:
             raise
         except ApiError as error:
-            raise deliveries.refused(f"No access to the machine of allocation {allocation_id}", error) from error
+            raise rules.refused(f"No access to the machine of allocation {allocation_id}", error) from error

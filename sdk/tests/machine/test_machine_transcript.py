@@ -90,10 +90,10 @@ async def test_following_a_log_is_one_line_with_the_digest_of_what_was_read(
 
 
 def test_another_line_or_another_order_is_another_digest() -> None:
-    one, two = (line("n1", "true"), line("n1", "false"))
+    first, second = (line("n1", "true"), line("n1", "false"))
     digests = {
         transcript.sha256
-        for given in ([one], [two], [one, two], [two, one])
+        for given in ([first], [second], [first, second], [second, first])
         if (transcript := transcript_of(given)) is not None
     }
     assert len(digests) == 4
@@ -125,7 +125,7 @@ async def test_each_step_carries_the_digest_of_its_own_commands(
     written = [
         (entry["step"], msgspec.convert(entry["transcript"], TranscriptLine))
         for entry in logged
-        if entry["event"] == "command"
+        if entry["event"] == "machine.command"
     ]
     on_record = {step.name: step.transcript for step in ended.steps}
     assert on_record["think"] is None

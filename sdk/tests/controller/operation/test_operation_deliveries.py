@@ -1,77 +1,17 @@
-"""Beside changing members: actions, previews, secrets, artifacts; and that a controller is known to be there."""
+"""Secrets and artifacts that an operation gets from the platform."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import httpx
 import msgspec
 from gpuaas_contract.catalog import ArtifactRef
 from gpuaas_contract.deliveries import DELIVERY_CREATE
 from gpuaas_contract.secrets import DELIVERY_OPEN
-from gpuaas_sdk.controller import App, Operation, Preview, Work
+from gpuaas_sdk.controller import App, Operation
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
-
-
-async def test_an_action_ends_with_what_its_handler_returned(
-    app: App, platform: FakePlatform, working: Working
-) -> None:
-    @app.action("rotate")
-    async def rotate(op: Operation) -> dict[str, Any]:
-        return {"key": op.inputs["key"], "rotated": True}
-
-    operation = platform.invoke(platform.add_instance({}, ready=True), "rotate", {"key": "k7"})
-    async with working():
-        ended = await platform.ended(operation.operation_id)
-    assert (ended.status, ended.result) == ("succeeded", {"key": "k7", "rotated": True})
-
-
-async def test_an_action_without_a_handler_is_not_supported(platform: FakePlatform, working: Working) -> None:
-    operation = platform.invoke(platform.add_instance({}, ready=True), "rotate")
-    async with working():
-        ended = await platform.ended(operation.operation_id)
-    assert ended.error is not None
-    assert (ended.error.code, ended.error.message) == ("not_supported", "demo has no handler for action rotate")
-
-
-async def test_a_preview_says_what_the_members_asked_about_run(
-    app: App, platform: FakePlatform, working: Working
-) -> None:
-    @app.preview("drain", role="worker")
-    async def look(op: Operation) -> Preview:
-        assert op.preview_of == "drain"
-        work = [Work(work_id="41", member_ids=[member.member_id]) for member in op.targets]
-        return Preview(answered=True, source="the scheduler", running_work=work, gpu_hours_at_stake=2.5)
-
-    instance = platform.add_instance({"worker": ["n1", "n2"]}, ready=True)
-    asked = platform.members(instance)[1:]
-    operation = platform.ask_preview(instance, "drain", asked, component_key="worker")
-    async with working():
-        ended = await platform.ended(operation.operation_id)
-    assert ended.preview is not None
-    assert [work.member_ids for work in ended.preview.running_work] == [[asked[0].member_id]]
-
-
-async def test_an_app_that_cannot_tell_says_so(platform: FakePlatform, working: Working) -> None:
-    operation = platform.ask_preview(platform.add_instance({}, ready=True), "stop")
-    async with working():
-        ended = await platform.ended(operation.operation_id)
-    assert ended.preview is not None
-    assert (ended.preview.answered, ended.preview.notes) == (False, ["demo does not say what stop would hit."])
-
-
-async def test_a_controller_is_known_with_its_version_from_its_first_claim_on(
-    app: App, platform: FakePlatform, working: Working
-) -> None:
-    @app.operation("deploy")
-    async def deploy(op: Operation) -> None:
-        return None
-
-    async with working("one"):
-        await platform.ended(platform.request(platform.add_instance({}), "deploy").operation_id)
-    assert {holder: found.version for holder, found in platform.observations.controllers.items()} == {"one": "1.0.0"}
 
 
 async def test_a_secret_is_the_same_for_every_operation_that_asks(
@@ -91,7 +31,7 @@ async def test_a_secret_is_the_same_for_every_operation_that_asks(
     assert values[0] == values[1] != ""
 
 
-async def test_a_secret_whose_answer_was_lost_is_delivered_anew(
+async def test_a_secret_whose_answer_was_lost_is_delivered_again(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     values: list[str] = []
@@ -150,7 +90,7 @@ async def test_an_artifact_is_fetched_with_the_token_of_its_delivery(
     assert fetched == [b"bits"]
 
 
-async def test_a_delivery_whose_answer_was_lost_is_asked_for_anew(
+async def test_a_delivery_whose_answer_was_lost_is_requested_again(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     @app.action("rotate")
@@ -186,7 +126,7 @@ async def test_an_upgrade_gets_the_artifacts_of_the_version_it_leads_to(
     assert platform.records.instances[instance.instance_id].app_version == "2.0.0"
 
 
-async def test_an_artifact_the_manifest_does_not_name_is_said_to_be_missing(
+async def test_an_artifact_the_manifest_does_not_name_is_reported_as_missing(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     @app.action("rotate")

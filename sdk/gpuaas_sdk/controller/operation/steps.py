@@ -1,6 +1,6 @@
-"""Steps of one operation: each runs once, is told to watchers, and is tried again while it fails for a time.
+"""Steps of one operation: each succeeds once, is reported to the platform, and is retried after temporary errors.
 
-`operation` hands them to the app; the record of what succeeded is the platform's, so a crash loses nothing."""
+The platform stores which steps succeeded, so a crash of the controller loses nothing."""
 
 import asyncio
 import datetime
@@ -31,7 +31,7 @@ class _RunningStep:
     name: str
     member_id: str
     message: str = ""
-    done: TranscriptDigest = field(default_factory=TranscriptDigest)
+    digest: TranscriptDigest = field(default_factory=TranscriptDigest)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -43,6 +43,8 @@ _CURRENT_STEP: ContextVar[_RunningStep | None] = ContextVar("gpuaas_current_step
 
 
 class Steps:
+    """The steps of one operation and the transcript of each."""
+
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._finished = rules.finished_steps(lease.record)
@@ -50,11 +52,12 @@ class Steps:
         self._open: dict[tuple[str, str], _RunningStep] = {}
 
     async def run(self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Run the step unless it already succeeded."""
         step = _RunningStep(name, member_id)
         if step.key in self._finished:
             return
         if step.key in self._running:
-            raise RuntimeError(f"step {name!r} already runs; give each member's step its member=…")
+            raise RuntimeError(f"step {name!r} is already running; pass member=… to run it once per member")
         self._running.add(step.key)
         previous = _CURRENT_STEP.set(step)
         try:
@@ -65,36 +68,37 @@ class Steps:
         self._finished.add(step.key)
 
     async def say(self, message: str) -> None:
+        """Report what the running step waits for. The same message again sends nothing."""
         step = _CURRENT_STEP.get()
         if step is None:
-            log.info(message)
+            log.info("operation.message", message=message)
         elif message != step.message:
             await self._report(step, "running", message)
 
     def add_line(self, line: TranscriptLine) -> None:
-        """Each command is a line of the log; the step takes the digest of its lines to the platform."""
+        """Log a command on a machine and add it to the digest of the running step."""
         step = _CURRENT_STEP.get()
-        log.info("command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
+        log.info("machine.command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
         if step is not None:
-            step.done.add(line)
+            step.digest.add(line)
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat what ends as `Temporary`; past the operation's deadline it counts as `Permanent`."""
+        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
         while True:
             try:
                 return await attempt()
             except Temporary as error:
                 pause_s = rules.pause_s(error.after_s)
-                over_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
-                if over_at >= self._lease.record.deadline_at:
-                    raise Permanent(f"The operation's deadline came first: {error}") from error
+                retry_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
+                if retry_at >= self._lease.record.deadline_at:
+                    raise Permanent(f"The operation reached its deadline; the last error was: {error}") from error
                 await self.say(str(error))
                 await asyncio.sleep(pause_s)
 
     async def turn_back(self) -> None:
-        """From doing to undoing: what was interrupted is told, and nothing counts as done any more."""
+        """Change from doing to undoing: report interrupted steps as failed, and let every step run again."""
         for step in list(self._open.values()):
-            await self._report(step, "failed", "stopped, because the operation was cancelled")
+            await self._report(step, "failed", "stopped because the operation was cancelled")
         self._finished.clear()
 
     async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +115,7 @@ class Steps:
     async def _report(self, step: _RunningStep, state: StepState, message: str) -> None:
         step.message = message
         self._open[step.key] = step
-        log.info("step", step=step.name, member_id=step.member_id, state=state, said=message)
+        log.info("step.reported", step=step.name, member_id=step.member_id, state=state, message=message)
         receipt = await self._lease.report(
             STEP_REPORT,
             ReportStep(
@@ -120,7 +124,7 @@ class Steps:
                 state=state,
                 member_id=step.member_id,
                 message=rules.clipped(message),
-                transcript=None if state == "running" else step.done.transcript(),
+                transcript=None if state == "running" else step.digest.transcript(),
             ),
         )
         self._lease.note(receipt)

@@ -1,4 +1,4 @@
-"""Operations on many members: one failure does not stop the others, unless the stop rule says so."""
+"""Operations on many members: one failure does not stop the others, unless there is a stop rule."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,7 @@ async def test_a_member_that_is_skipped_while_it_begins_is_no_bug_of_the_control
     instance = platform.add_instance({"worker": ["n1", "n2"]})
     request = platform.request(instance, "add", component_key="worker", stop_after_failures=1)
     async with working():
-        await platform.until(request.operation_id, lambda found: found.targets[1].outcome == "skipped")
+        await platform.until(request.operation_id, lambda now: now.targets[1].outcome == "skipped")
         skipped.set()
         ended = await platform.ended(request.operation_id)
     assert ended.error is not None

@@ -35,7 +35,7 @@ def states(operation: OperationRecord) -> dict[str, str]:
     return {step.name: step.state for step in operation.steps}
 
 
-def said(platform: FakePlatform) -> list[tuple[str, str, str]]:
+def step_reports(platform: FakePlatform) -> list[tuple[str, str, str]]:
     reports = [body for name, body in platform.calls if name == STEP_REPORT.name]
     return [(report.name, report.state, report.message) for report in reports]
 
@@ -132,10 +132,10 @@ async def test_one_step_name_for_several_members_at_once_is_refused(
     async with working():
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert ended.error is not None
-    assert "give each member's step its member=" in ended.error.message
+    assert "pass member=… to run it once per member" in ended.error.message
 
 
-async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(
+async def test_a_newer_claim_stops_the_old_handler_before_it_reports_again(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
@@ -159,7 +159,7 @@ async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(
         await stopped.wait()
     assert newer.epoch == 2
     assert platform.operation(operation_id).status == "running"
-    assert said(platform) == [("work", "running", "")]
+    assert step_reports(platform) == [("work", "running", "")]
 
 
 async def test_a_reclaimed_operation_starts_only_after_the_old_handler_has_cleaned_up(
@@ -258,7 +258,7 @@ async def test_a_refused_report_ends_the_handler_at_once(app: App, platform: Fak
     assert platform.operation(operation_id).status == "running"
 
 
-async def test_a_temporary_failure_is_tried_again_and_said(app: App, platform: FakePlatform, working: Working) -> None:
+async def test_a_temporary_failure_is_retried_and_reported(app: App, platform: FakePlatform, working: Working) -> None:
     tries: list[int] = []
 
     async def join() -> None:
@@ -274,7 +274,7 @@ async def test_a_temporary_failure_is_tried_again_and_said(app: App, platform: F
     async with working():
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert (ended.status, len(tries)) == ("succeeded", 4)
-    assert said(platform) == [
+    assert step_reports(platform) == [
         ("join", "running", ""),
         ("join", "running", "the head does not answer yet"),
         ("join", "succeeded", ""),
@@ -325,13 +325,13 @@ async def test_the_same_words_are_sent_once(app: App, platform: FakePlatform, wo
 
     @app.operation("deploy")
     async def deploy(op: Operation) -> None:
-        await op.say("outside a step only the log hears this")
+        await op.say("outside a step only the log contains this")
         await op.step("drain", wait, op)
 
     instance = platform.add_instance({})
     async with working():
         await platform.ended(platform.request(instance, "deploy").operation_id)
-    assert [message for _, state, message in said(platform) if state == "running"] == [
+    assert [message for _, state, message in step_reports(platform) if state == "running"] == [
         "",
         "1 job runs",
         "idle",
@@ -446,10 +446,10 @@ async def test_a_removal_without_evidence_is_refused_and_with_it_accepted(
         assert op.targets[0] not in op.members
 
     instance = platform.add_instance({"worker": ["n1", "n2"]}, ready=True)
-    one, two = platform.members(instance)
+    first, second = platform.members(instance)
     async with working():
-        bare = await platform.ended(platform.request(instance, "remove", [one]).operation_id)
-        shown = await platform.ended(platform.request(instance, "remove", [two], reason="shown").operation_id)
+        bare = await platform.ended(platform.request(instance, "remove", [first]).operation_id)
+        shown = await platform.ended(platform.request(instance, "remove", [second], reason="shown").operation_id)
     assert bare.error is not None
     assert bare.error.message.startswith("EvidenceMissing")
     assert bare.targets[0].outcome == "failed"

@@ -82,12 +82,12 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
 
     async with serving(platform.app) as server:
         async with started(script, server, platform) as process:
-            await platform.until(operation_id, lambda found: len(found.steps) == 2)
+            await platform.until(operation_id, lambda now: len(now.steps) == 2)
             process.kill()
             await process.wait()
         platform.expire_lease(operation_id)
         async with started(script, server, platform) as process:
-            await platform.until(operation_id, lambda found: found.epoch == 2)
+            await platform.until(operation_id, lambda now: now.epoch == 2)
             script.with_name("go").touch()
             ended = await platform.ended(operation_id)
             process.send_signal(signal.SIGTERM)
@@ -95,7 +95,7 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
     assert (ended.status, process.returncode) == ("succeeded", 0)
     assert script.with_name("first").read_text() == "ran\n"
     lines = [json.loads(line) for line in log.splitlines()]
-    claimed = next(line for line in lines if line["event"] == "claimed")
+    claimed = next(line for line in lines if line["event"] == "operation.claimed")
     assert (claimed["app"], claimed["operation_id"]) == ("demo", operation_id)
     assert (claimed["correlation_id"], claimed["instance_id"]) == (ended.correlation_id, ended.instance_id)
     assert platform.client_secret not in log.decode()
@@ -109,7 +109,7 @@ async def test_a_server_that_is_down_is_waited_for(script: Path) -> None:
     async with started(script, server, platform) as process:
         assert process.stderr is not None
         line = json.loads(await asyncio.wait_for(process.stderr.readline(), 60))
-        assert (line["event"], line["server"]) == ("waiting for the platform", server)
+        assert (line["event"], line["server"]) == ("controller.platform_unreachable", server)
         async with serving(platform.app, port=port):
             assert (await platform.ended(operation_id)).status == "succeeded"
             process.send_signal(signal.SIGTERM)
@@ -125,7 +125,7 @@ async def test_refused_credentials_end_the_controller(script: Path) -> None:
             platform.key_id = "key_test"
             _, log = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 77
-    assert b"refuses these credentials" in log
+    assert b"controller.credentials_refused" in log
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Serving an app inside a test: what the test leaves behind is gone when it ends."""
+"""Serve an app inside a test: no connection stays open after the test."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from gpuaas_sdk.testing import serving
 
 ANSWER = bytes(64 << 20)
-"""More than the kernel takes off a server whose client does not read."""
+"""More than the kernel buffers for a client that does not read."""
 
 
 async def _answer(_scope: Any, _receive: Any, send: Any) -> None:
@@ -16,8 +16,8 @@ async def _answer(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-async def test_an_answer_that_nobody_takes_is_cut_off_at_the_end() -> None:
-    """Else its connection would lie open until the garbage collector complains, in the middle of another test."""
+async def test_a_connection_whose_client_does_not_read_is_aborted_at_the_end() -> None:
+    """An open connection would raise a resource warning in the middle of another test."""
     async with serving(_answer) as address:
         reader, writer = await asyncio.open_connection(urlsplit(address).hostname, urlsplit(address).port)
         writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")

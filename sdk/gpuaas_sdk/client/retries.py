@@ -1,4 +1,4 @@
-"""Decide what an attempt's end means: an answer, a refusal to raise, or a reason to try again. Pure; `client` acts."""
+"""Decide what the end of an attempt means: an answer, an error to raise, or a reason to retry. Pure; `client` acts."""
 
 import random
 import ssl
@@ -18,23 +18,23 @@ _STALE_TOKEN_CODES = frozenset({"token_expired", "token_invalid"})
 
 
 @dataclass(frozen=True)
-class Again:
-    """The attempt gave no answer worth keeping."""
+class Retry:
+    """The attempt brought no final answer."""
 
     why: str
     may_have_reached: bool
-    """The server may have done what was asked, so a change may have happened."""
+    """The server may have received the request, so a change may have happened."""
     after_s: float | None = None
-    """The server's own wish, by Retry-After."""
+    """What the server asked for with Retry-After."""
 
 
-def of_response(response: httpx.Response) -> Again | ApiError | None:
-    """None: the response is the answer."""
+def of_response(response: httpx.Response) -> Retry | ApiError | None:
+    """Return None if the response is the answer, else what to do about it."""
     if response.is_success:
         return None
     error = error_of(response)
     if response.status_code == 429 or response.status_code in _GATEWAY_STATUSES or _is_transient(error):
-        return Again(
+        return Retry(
             f"{error.message} (HTTP {response.status_code})",
             may_have_reached=response.status_code != 429,
             after_s=_retry_after_s(response),
@@ -42,16 +42,18 @@ def of_response(response: httpx.Response) -> Again | ApiError | None:
     return error
 
 
-def of_exception(error: httpx.TransportError | TimeoutError, *, has_left: bool) -> Again:
-    return Again(str(error) or type(error).__name__, may_have_reached=has_left)
+def of_exception(error: httpx.TransportError | TimeoutError, *, was_sent: bool) -> Retry:
+    """Return the retry after an attempt that ended without a response."""
+    return Retry(str(error) or type(error).__name__, may_have_reached=was_sent)
 
 
 def is_stale_token(error: ApiError) -> bool:
+    """Return whether a new token can help."""
     return error.code in _STALE_TOKEN_CODES
 
 
-def is_distrust(error: BaseException | None) -> bool:
-    """The server's certificate was not accepted; trying again does not help."""
+def is_untrusted_certificate(error: BaseException | None) -> bool:
+    """Return whether the server's certificate was rejected. A retry does not help then."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -60,32 +62,35 @@ def is_distrust(error: BaseException | None) -> bool:
 
 
 def back_off_s(attempt: int) -> float:
-    """Full jitter: callers that failed together do not come back together."""
+    """Return a random pause that grows with the attempt, so that callers do not retry at the same moment."""
     ceiling = min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2.0 ** min(attempt, 16))
     return random.uniform(ceiling / 4, ceiling)
 
 
 def error_of(response: httpx.Response) -> ApiError:
+    """Return the error that the response describes."""
     try:
         problem = msgspec.json.decode(response.content, type=Problem)
     except msgspec.DecodeError:
         text = " ".join(response.text.split())[:200] or "no text"
-        kind = _unknown_kind(f"http_{response.status_code}", response.status_code, retryable=response.is_server_error)
+        error_class = _unknown_class(
+            f"http_{response.status_code}", response.status_code, retryable=response.is_server_error
+        )
         message = f"HTTP {response.status_code} without a problem document: {text}"
-        return kind(message, fix="Check that the address is a GPUaaS server.")
-    kind = BY_CODE.get(problem.code) or _unknown_kind(problem.code, problem.status, retryable=problem.retryable)
-    error = kind(problem.message, details=problem.details, fix=problem.fix)
+        return error_class(message, fix="Check that the address is a GPUaaS server.")
+    error_class = BY_CODE.get(problem.code) or _unknown_class(problem.code, problem.status, retryable=problem.retryable)
+    error = error_class(problem.message, details=problem.details, fix=problem.fix)
     error.correlation_id = problem.correlation_id
     return error
 
 
 def _is_transient(error: ApiError) -> bool:
-    # The platform's edge always writes a problem document; a bare 5xx comes from a server that is going down.
+    # The platform always answers with a problem document; a bare 5xx comes from a server that is shutting down.
     return error.retryable and (error.code in _TRANSIENT_CODES or error.code.startswith("http_5"))
 
 
-def _unknown_kind(code: str, status: int, *, retryable: bool) -> type[ApiError]:
-    """A class for a code that is newer than this SDK, so `error.code` tells the truth for every error."""
+def _unknown_class(code: str, status: int, *, retryable: bool) -> type[ApiError]:
+    """Return a class for a code that is newer than this SDK, so that `error.code` is right for every error."""
     attributes = {"code": code, "status": status, "retryable": retryable, "default_fix": "Upgrade the SDK."}
     return cast(type[ApiError], type("ApiError", (ApiError,), attributes))
 
