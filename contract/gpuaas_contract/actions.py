@@ -19,7 +19,7 @@ class InvokeAction(Request):
 
 class ActionQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the end of the action."""
+    """How long to wait for the action to end."""
 
 
 ACTION_INVOKE = Endpoint(

@@ -4,7 +4,6 @@ Each act exists twice: in a project, and for the platform's shared artifacts, wh
 signatures count is in `trust_keys`, how the bytes leave the platform in `deliveries` and `placements`.
 """
 
-import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Timestamp, Wire
 
 SHARED = "platform"
 """The scope of artifacts and trust keys that hold for every project."""
@@ -126,11 +125,11 @@ class Artifact(Wire):
     reason: str
     """Why it was deprecated, retired or revoked."""
     created_by: str
-    created_at: datetime.datetime
-    content_checked_at: datetime.datetime | None = None
+    created_at: Timestamp
+    content_checked_at: Timestamp | None = None
     """When its content was last seen to be as published."""
-    verified_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
+    verified_at: Timestamp | None = None
+    ended_at: Timestamp | None = None
     """When it was retired or revoked, whichever came first. Its content is deleted some time later."""
 
 

@@ -1,12 +1,11 @@
 """Who holds which role where, and temporary access in an emergency."""
 
-import datetime
 from typing import Annotated
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
 REASON_LENGTH_MIN = 10
@@ -23,8 +22,8 @@ class RoleBinding(Wire):
     """`platform`, an org id or a project id."""
     created_by: str
     """Who gave it; `platform` for what came with the first start."""
-    created_at: datetime.datetime
-    expires_at: datetime.datetime | None = None
+    created_at: Timestamp
+    expires_at: Timestamp | None = None
     """None: until it is taken away."""
     reason: str = ""
     """Why it was given; always there for temporary access."""

@@ -1,13 +1,12 @@
 """The app catalog: apps, immutable versions with a manifest, and what a project may deploy."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Slug = Annotated[
     str,
@@ -172,7 +171,7 @@ class AppVersion(Wire):
     """New deploys take published versions; a deprecated one when it is named."""
     manifest: Manifest
     """Never changes; another manifest is another version."""
-    created_at: datetime.datetime
+    created_at: Timestamp
     channels: list[str] = []
     """Where it was published; entitlements can be limited to some."""
     state_reason: str = ""
@@ -204,7 +203,7 @@ class Entitlement(Wire):
     enabled: bool
     """False: no new deploys and upgrades; what runs can still be managed."""
     changed_by: str
-    changed_at: datetime.datetime
+    changed_at: Timestamp
     versions: list[str] = []
     """Versions that may be deployed; none listed: all."""
     channels: list[str] = []

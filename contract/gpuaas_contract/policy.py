@@ -3,11 +3,10 @@
 An overlay narrows and never broadens: a value is allowed when every layer's list allows it and no layer denies it.
 """
 
-import datetime
 from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Request, Wire
+from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
 Subject = Literal["region", "sku", "artifact_source", "app"]
@@ -85,7 +84,7 @@ class PolicyLayer(Wire):
     revision: int
     """Grows with every change; 0: never set."""
     changed_by: str
-    changed_at: datetime.datetime | None
+    changed_at: Timestamp | None
 
 
 class ChangedPolicyLayer(PolicyLayer):

@@ -3,7 +3,6 @@
 A controller issues a secret for an operation it holds and gets the id of a delivery; whoever holds the operation opens
 the delivery, once. Nothing else ever shows a value."""
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
 VALUE_LENGTH_MAX = 65_536
@@ -44,14 +43,14 @@ class RuntimeSecret(Wire):
     operation_id: str
     """The operation it was issued for."""
     issued_by: str
-    issued_at: datetime.datetime
-    expires_at: datetime.datetime
+    issued_at: Timestamp
+    expires_at: Timestamp
     """The value is destroyed then."""
     deliveries: int
     """How often a controller asked for it."""
     deliveries_opened: int
     """How many of these were opened."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     """When it was revoked or expired; the value is destroyed then."""
 
 

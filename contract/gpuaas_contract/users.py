@@ -1,10 +1,8 @@
 """People: made by platform admins, or by their first sign-in through an identity provider."""
 
-import datetime
-
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
 PASSWORD_LENGTH_MAX = 1000
@@ -24,7 +22,7 @@ class User(Wire):
     external_id: str
     """`oidc:` and the provider's id of the person; empty without a provider."""
     created_by: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class CreateUser(Request):

@@ -2,9 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from gpuaas_contract import errors, event_types, lifecycles, openapi, permissions, registry
+from gpuaas_contract import asyncapi, errors, event_types, lifecycles, openapi, permissions, reference, registry
 from gpuaas_contract.wire import NoBody
 
 LIFECYCLES = {
@@ -96,3 +97,29 @@ def test_examples_fit_their_request() -> None:
         if endpoint.request is not NoBody and endpoint.example:
             operation = document["paths"][endpoint.path][endpoint.method.lower()]
             assert operation["requestBody"]["content"]["application/json"]["example"] == endpoint.example
+
+
+@pytest.mark.parametrize("document", [openapi.document(), asyncapi.document()], ids=["openapi", "asyncapi"])
+def test_every_field_that_names_a_moment_has_the_format_of_one(document: dict[str, Any]) -> None:
+    lacking = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, shape in schema.get("properties", {}).items()
+        if field.endswith("_at") and "date-time" not in _formats(shape)
+    ]
+    assert lacking == []
+
+
+def _formats(shape: dict[str, Any]) -> set[str]:
+    return {part.get("format", "") for part in (shape, *shape.get("anyOf", ()))}
+
+
+def test_a_missing_permission_is_named_in_the_fix() -> None:
+    refused = errors.PermissionDenied(details={"permission": "apps.instance.stop"})
+    assert refused.fix == "Ask an admin for a role that holds apps.instance.stop."
+    assert errors.PermissionDenied(fix="Sign in as a person.").fix == "Sign in as a person."
+
+
+@pytest.mark.parametrize("code", ["controller_bug", "members_failed", "app_failed", "targets_failed"])
+def test_codes_of_failed_operations_are_on_the_page_of_errors(code: str) -> None:
+    assert f"| `{code}` |" in reference.errors_page()

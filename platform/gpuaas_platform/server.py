@@ -51,6 +51,7 @@ from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import reconcile as instances_reconcile
 from gpuaas_platform.operations.correlation_routes import routes as correlation_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
+from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
@@ -78,6 +79,7 @@ DOMAINS: tuple[Routes, ...] = (
     custody_routes,
     correlation_routes,
     usage_routes,
+    project_routes,
 )
 
 

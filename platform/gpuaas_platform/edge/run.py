@@ -14,6 +14,7 @@ from gpuaas_platform.edge import audit as auditing
 from gpuaas_platform.edge import decode as decoding
 from gpuaas_platform.edge import etag, idempotency, streams, telemetry
 from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
 
 AnyEndpoint = Endpoint[Any, Any]
@@ -93,6 +94,8 @@ def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: t
     handler = domain.writes[endpoint.name]
     authorise, prepare = domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name)
     read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
+    # Reports of controllers, which are not audited, are about an operation, and a project with one is not deleted.
+    checks_project = endpoint.audited and "{project_id}" in endpoint.path
 
     async def run(call: Call, asked: Asked) -> Answer:
         key = _idempotency_key(call) if by_key else ""
@@ -117,6 +120,8 @@ def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: t
             replay = await kept_answer(tx)
             if replay is not None:
                 return replay
+            if checks_project:
+                await orgs.check_exists(tx, call.in_project().project_id)
             if guard is not None:
                 await _check_guard(guard, call, tx)
             found = await handler(call, tx, body)

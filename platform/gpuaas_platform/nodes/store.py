@@ -52,7 +52,6 @@ async def task_of(reader: db.Reader, node_id: str, task_id: str) -> NodeTask | N
 
 async def tasks_of(reader: db.Reader, node_id: str, *, size: int, token: str) -> tuple[list[NodeTask], str | None]:
     """The newest first: what was done long ago is seldom asked for."""
-    size = min(size, tables.PAGE_MAX)
     before = tables.read_token(_TASKS, token) if token else "~"
     rows = await reader.all(
         f"SELECT {_TASK} FROM node_tasks WHERE node_id = $1 AND task_id < $2 ORDER BY task_id DESC LIMIT $3",  # noqa: S608
