@@ -54,8 +54,7 @@ class LocalCloud:
 
     def pid(self, process: str) -> int:
         path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]
-        found = json.loads((self.home / LAB / path).read_text())
-        return int(found["pid"])
+        return int(json.loads((self.home / LAB / path).read_text())["pid"])
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -85,8 +84,8 @@ class Project:
 
     async def allocations(self) -> dict[str, capacity.Allocation]:
         """Active allocations by node name."""
-        found = [item async for item in self.client.pages(capacity.ALLOCATION_LIST, project_id=self.project_id)]
-        return {item.node_name: item for item in found if item.status == "active"}
+        pages = self.client.pages(capacity.ALLOCATION_LIST, project_id=self.project_id)
+        return {item.node_name: item async for item in pages if item.status == "active"}
 
     async def members(self, instance_id: str) -> list[instances.Member]:
         pages = self.client.pages(instances.MEMBER_LIST, project_id=self.project_id, instance_id=instance_id)

@@ -40,7 +40,7 @@ class PlacingApp:
     """Deployed and taken away by an admin who has made it known."""
 
     def __init__(self, admin: Client, project_id: str, token: str) -> None:
-        self.said, self.path = "", ""
+        self.output, self.path = "", ""
         self._admin, self._project_id, self._token = admin, project_id, token
 
     async def publish_tool(self) -> None:
@@ -89,7 +89,7 @@ class PlacingApp:
         async def install(op: Operation) -> None:
             (member,) = op.targets
             self.path = await op.place("tool", member, mode="0755")
-            self.said = (await (await op.machine(member)).run(self.path)).stdout
+            self.output = (await (await op.machine(member)).run(self.path)).stdout
 
         @app.operation("deploy")
         async def deploy(op: Operation) -> None:
@@ -121,9 +121,9 @@ class PlacingApp:
 
     async def _ended(self, asked: operations.Operation) -> operations.Operation:
         async with asyncio.timeout(120):
-            async for found in self._admin.watch_operation(self._project_id, asked.operation_id):
-                if found.status in lifecycles.ENDED_OPERATION:
-                    return found
+            async for seen in self._admin.watch_operation(self._project_id, asked.operation_id):
+                if seen.status in lifecycles.ENDED_OPERATION:
+                    return seen
         raise AssertionError("an operation ends")
 
 

@@ -1,7 +1,7 @@
-"""An allocation on a real machine: entered with a person's own key, used without restraint, given back with evidence.
+"""An allocation on a real machine: entered with a user's own key, used without limits, released with evidence.
 
-An artifact that was placed there goes with it. Then given back with the machine cut off: the release fails, and heals
-as soon as the machine is heard again."""
+An artifact that was placed there is removed with it. Then released with the machine cut off: the release fails, and
+succeeds as soon as the machine responds again."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ sudo -n systemd-run --quiet --uid="$USER" --unit=mine --property=Restart=always 
 
 
 class Owner:
-    """Somebody who may do with allocations what project admins may, in the lab's one project."""
+    """A project admin of the lab's only project."""
 
     def __init__(self, client: Client, project_id: str, token: str) -> None:
         self._client, self._project_id, self._token = client, project_id, token
@@ -49,7 +49,7 @@ class Owner:
     async def allocation(self) -> capacity.Allocation:
         """The newest on the machine."""
         pages = self._client.pages(capacity.ALLOCATION_LIST, project_id=self._project_id)
-        return [found async for found in pages if found.node_name == MACHINE][-1]
+        return [item async for item in pages if item.node_name == MACHINE][-1]
 
     async def claim(self) -> capacity.Allocation:
         body = capacity.CreateAllocation(node_name=MACHINE)
@@ -73,13 +73,13 @@ class Owner:
         allocation_id = (await self.allocation()).allocation_id
         async for event in self._client.events(self._project_id):
             if event.payload.get("allocation_id") == allocation_id:
-                found = await self.allocation()
-                if found.status == status:
-                    return found
+                allocation = await self.allocation()
+                if allocation.status == status:
+                    return allocation
         raise AssertionError("events have no end")
 
     async def until_prepared_again(self, allocation_id: str) -> None:
-        """Until it was active, no longer is, and is about to be once more."""
+        """Wait until it has moved from active back to provisioning."""
         async for event in self._client.events(self._project_id):
             seen = event.payload
             if seen.get("allocation_id") == allocation_id and (seen.get("was"), seen.get("status")) == PREPARED_AGAIN:
@@ -151,9 +151,7 @@ async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registere
         await owner.until_installed()
 
 
-async def test_a_key_that_somebody_put_into_the_home_opens_nothing(
-    cloud: LocalCloud, owner: Owner, tmp_path: Path
-) -> None:
+async def test_a_key_in_the_home_folder_opens_nothing(cloud: LocalCloud, owner: Owner, tmp_path: Path) -> None:
     key_file, allocation = _new_key(tmp_path, "id"), await owner.reach_active()
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     public_key = key_file.with_suffix(".pub").read_text().strip()
@@ -183,9 +181,9 @@ async def test_an_artifact_placed_on_a_machine_runs_there_and_is_gone_after_the_
     async with app.controller(tmp_path):
         instance_id, deployed = await app.deploy(allocation.allocation_id)
         assert deployed.status == "succeeded", deployed.error
-        assert app.said == f"the tool runs on {MACHINE}\n"
-        found = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
-        assert (f"sha256:{found}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
+        assert app.output == f"the tool runs on {MACHINE}\n"
+        digest = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
+        assert (f"sha256:{digest}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
         assert (await app.decommission(instance_id)).status == "succeeded"
     await owner.release()
     released = await owner.until("released")
