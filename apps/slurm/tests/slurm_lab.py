@@ -14,7 +14,7 @@ import asyncssh
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
-from gpuaas_sdk.machine import MachineTarget, SshMachine, connect
+from gpuaas_sdk.machine import Machine, MachineTarget, connect
 from gpuaas_sdk.testing import FakePlatform
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
@@ -89,7 +89,7 @@ class Lab:
         )
 
     @contextlib.asynccontextmanager
-    async def connect(self, target: MachineTarget) -> AsyncIterator[SshMachine]:
+    async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:
         """Connect to the real machine with the name that the fake platform gave."""
         async with connect(self.target(target.host)) as machine:
             yield machine

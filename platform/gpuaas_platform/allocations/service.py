@@ -1,7 +1,7 @@
 """Allocations: claim nodes for a project and have their agents prepare them. `allocation_release` gives them back."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from gpuaas_contract import errors
@@ -58,10 +58,22 @@ async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
 
 
 async def in_project(reader: db.Reader, project_id: str, allocation_id: str) -> Allocation:
-    allocation = await store.ALLOCATIONS.get(reader, allocation_id)
+    """By id, or by the name of the node it holds."""
+    allocation = await store.ALLOCATIONS.get(reader, allocation_id) or await store.allocation_on(reader, allocation_id)
     if allocation is None or allocation.project_id != project_id:
         raise errors.NotFound(f"There is no allocation {allocation_id} in this project.")
     return allocation
+
+
+async def ids_of(reader: db.Reader, project_id: str, named: Iterable[str]) -> dict[str, str]:
+    """By what the request names them. An unknown name stays as it is, for the check that refuses it."""
+    ids: dict[str, str] = {}
+    for name in named:
+        try:
+            ids[name] = (await in_project(reader, project_id, name)).allocation_id
+        except errors.NotFound:
+            ids[name] = name
+    return ids
 
 
 async def host_public_key(reader: db.Reader, allocation: Allocation) -> str:

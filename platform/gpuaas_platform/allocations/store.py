@@ -66,6 +66,23 @@ def allocation_filter(project_id: str, query: AllocationQuery) -> tuple[str, lis
     return " AND ".join(parts), [value for _, value in asked]
 
 
+async def node_named(reader: db.Reader, name: str) -> Node | None:
+    """A retired node has given its name up."""
+    found = await NODES.find(reader, "name = $1 AND admin_state <> 'retired'", name)
+    return found[0] if found else None
+
+
+async def allocation_on(reader: db.Reader, node_name: str) -> Allocation | None:
+    """The allocation that holds the node of this name."""
+    found = await ALLOCATIONS.find(
+        reader,
+        """status <> 'released'
+           AND node_id = (SELECT node_id FROM nodes WHERE name = $1 AND admin_state <> 'retired')""",
+        node_name,
+    )
+    return found[0] if found else None
+
+
 async def provisions_due(reader: db.Reader, now: int) -> list[Allocation]:
     """Those whose node was installed anew and is heard, when their time has come."""
     return await _due(reader, "provision_retry_at", now)

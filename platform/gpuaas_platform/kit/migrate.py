@@ -20,6 +20,7 @@ _DIALECT = {
         "{{document.app_slug}}": "json_extract(document, '$.app_slug')",
         "{{document.last_seen_at}}": "strftime('%s', json_extract(document, '$.last_seen_at')) * 1000000",
         "{{document.org_id}}": "json_extract(document, '$.org_id')",
+        "{{document.node_name}}": "json_extract(document, '$.node_name')",
     },
     "postgres": {
         "{{cursor}}": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -28,6 +29,7 @@ _DIALECT = {
         "{{document.app_slug}}": "document::json ->> 'app_slug'",
         "{{document.last_seen_at}}": "extract(epoch FROM (document::json ->> 'last_seen_at')::timestamptz) * 1000000",
         "{{document.org_id}}": "(document::json ->> 'org_id')",
+        "{{document.node_name}}": "(document::json ->> 'node_name')",
     },
 }
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"

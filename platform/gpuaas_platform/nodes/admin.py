@@ -16,7 +16,8 @@ from gpuaas_platform.record import service as record
 
 
 async def node(reader: db.Reader, node_id: str) -> Node:
-    found = await store.NODES.get(reader, node_id)
+    """By id, or by the name of a node that is not retired."""
+    found = await store.NODES.get(reader, node_id) or await store.node_named(reader, node_id)
     if found is None:
         raise errors.NotFound(f"There is no node {node_id}.")
     return found
@@ -42,7 +43,7 @@ async def set_admin_state(tx: db.Tx, origin: Origin, node_id: str, admin_state: 
 async def drain(tx: db.Tx, call: Call, node_id: str, reason: str) -> NodeDrain:
     """Cordoned, and the owners of what is on it are told; asked again, they are reminded."""
     draining = await move(tx, call, node_id, "draining", reason)
-    present = await node_store.allocations_on(tx, node_id)
+    present = await node_store.allocations_on(tx, draining.node_id)
     for allocation in present:
         await _ask_to_move(tx, call.origin, allocation, reason)
     return NodeDrain(node=draining, allocations=[node_rules.shown(allocation) for allocation in present])
@@ -50,10 +51,11 @@ async def drain(tx: db.Tx, call: Call, node_id: str, reason: str) -> NodeDrain:
 
 async def retire(tx: db.Tx, call: Call, node_id: str, reason: str) -> Node:
     """From the next call on the node is nobody: its key and its tokens go in this transaction."""
-    node_rules.may_retire(await node(tx, node_id), await node_store.allocations_on(tx, node_id))
-    retired = await move(tx, call, node_id, "retired", reason)
-    await node_store.forget_node_key(tx, node_id)
-    await token_store.end_tokens_of(tx, node_id)
+    before = await node(tx, node_id)
+    node_rules.may_retire(before, await node_store.allocations_on(tx, before.node_id))
+    retired = await move(tx, call, before.node_id, "retired", reason)
+    await node_store.forget_node_key(tx, retired.node_id)
+    await token_store.end_tokens_of(tx, retired.node_id)
     return retired
 
 

@@ -55,6 +55,7 @@ async def inspect(tx: db.Tx, call: Call, node_id: str, kind: str) -> NodeTask:
 
 async def wait_for(call: Call, node_id: str, task_id: str, wait_s: float) -> NodeTask:
     """The task, as soon as it has ended or the time is up."""
+    node_id = (await node_admin.node(call.site.database.reader, node_id)).node_id
 
     async def look() -> NodeTask:
         return await _task(call.site.database.reader, node_id, task_id)
@@ -66,8 +67,8 @@ async def _queue(tx: db.Tx, call: Call, node_id: str, kind: str, params: dict[st
     found = await node_admin.node(tx, node_id)
     if found.admin_state == "retired":
         raise errors.Conflict(f"Node {found.name} is retired and takes no tasks.")
-    task_id = await nodes.queue_task(tx, call.site, call.origin, node_id, kind, "", params, ttl_s=ttl_s)
-    return await _task(tx, node_id, task_id)
+    task_id = await nodes.queue_task(tx, call.site, call.origin, found.node_id, kind, "", params, ttl_s=ttl_s)
+    return await _task(tx, found.node_id, task_id)
 
 
 async def _task(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:

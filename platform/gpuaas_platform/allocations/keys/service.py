@@ -15,8 +15,8 @@ from gpuaas_platform.allocations import service
 from gpuaas_platform.allocations import store as capacity_store
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
-from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.identity.users import service as users
+from gpuaas_platform.kit import clock, db, ids, names
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.record import service as record
 
@@ -48,10 +48,13 @@ async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
 
 
 async def delete(tx: db.Tx, call: Call, ssh_key_id: str) -> SshKey:
-    key = await store.SSH_KEYS.get(tx, ssh_key_id)
-    if key is None or key.user_id != call.caller.actor_id:
+    """By id, fingerprint, or a comment that only one of the caller's keys has."""
+    own = await store.SSH_KEYS.find(tx, "user_id = $1", call.caller.actor_id)
+    found = [key for key in own if ssh_key_id in (key.ssh_key_id, key.fingerprint, key.comment)]
+    key = names.only(found, ssh_key_id, lambda found: found.ssh_key_id)
+    if key is None:
         raise errors.NotFound(f"You have no SSH key {ssh_key_id}.")
-    await store.delete_key(tx, ssh_key_id)
+    await store.delete_key(tx, key.ssh_key_id)
     await _look_again(tx, call, key)
     return key
 
@@ -60,19 +63,20 @@ async def choose(tx: db.Tx, call: Call, allocation_id: str, user_ids: Sequence[s
     allocation = await service.in_project(tx, call.in_project().project_id, allocation_id)
     if allocation.status not in _LIVING:
         raise errors.Conflict(f"The allocation is {allocation.status}; nobody gets into it any more.")
-    wanted = sorted(set(user_ids))
-    for user_id in wanted:
-        if await identity_store.user(tx, user_id) is None:
-            raise errors.ValidationFailed(f"There is no person {user_id}.", details={"field": "user_ids"})
+    named = [await users.id_of(tx, call, user_id) for user_id in user_ids]
+    if None in named:
+        unknown = user_ids[named.index(None)]
+        raise errors.ValidationFailed(f"There is no person {unknown}.", details={"field": "user_ids"})
+    wanted = sorted({user_id for user_id in named if user_id})
     call.details["user_ids"] = wanted
-    await store.set_people(tx, allocation_id, wanted)
-    present = await store.key_set(tx, allocation_id)
-    await _settle_one(tx, call.site, call.origin, allocation, present or rules.new_set(allocation_id))
-    return await shown(tx, call, allocation_id)
+    await store.set_people(tx, allocation.allocation_id, wanted)
+    present = await store.key_set(tx, allocation.allocation_id)
+    await _settle_one(tx, call.site, call.origin, allocation, present or rules.new_set(allocation.allocation_id))
+    return await shown(tx, call, allocation.allocation_id)
 
 
 async def shown(reader: db.Reader, call: Call, allocation_id: str) -> AllocationKeys:
-    await service.in_project(reader, call.in_project().project_id, allocation_id)
+    allocation_id = (await service.in_project(reader, call.in_project().project_id, allocation_id)).allocation_id
     present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
     chosen = (await store.chosen(reader, [allocation_id], clock.micros(call.now))).get(allocation_id, [])
     has_it = present.digest == rules.digest(rules.lines(rules.wanted(chosen))) and not present.asked
