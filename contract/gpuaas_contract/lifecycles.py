@@ -129,3 +129,17 @@ ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
 def may_move(table: Table, present: str, wanted: str) -> bool:
     """Staying where one is counts as a legal move: reports are repeated after a crash."""
     return present == wanted or wanted in table[present]
+
+
+def check_move(table: Table, present: str, wanted: str) -> None:
+    """Raise `IllegalMove` unless the table has the move. Called where a status is stored."""
+    if not may_move(table, present, wanted):
+        raise IllegalMove(present, wanted)
+
+
+class IllegalMove(LookupError):
+    """A status change that its lifecycle table does not have: a bug of the caller, not of the request."""
+
+    def __init__(self, present: str, wanted: str) -> None:
+        super().__init__(f"no move from {present} to {wanted} in the lifecycle table")
+        self.present, self.wanted = present, wanted
