@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from gpuaas_contract.errors import AUTHENTICATED, EVERYWHERE, GUARDED, MUTATION, REPEATED_BY_KEY, ApiError
+from gpuaas_contract.errors import (
+    AUTHENTICATED,
+    EVERYWHERE,
+    GUARDED,
+    MUTATION,
+    REPEATED_BY_KEY,
+    ApiError,
+    NameAmbiguous,
+)
 from gpuaas_contract.wire import NoQuery, Query
 
 RequestBody = TypeVar("RequestBody")
@@ -61,6 +69,8 @@ class Endpoint(Generic[RequestBody, Answer]):
         found = [*EVERYWHERE, *self.errors]
         if self.audience != "public":
             found += AUTHENTICATED
+        if self.audience == "caller" and "{" in self.path:
+            found.append(NameAmbiguous)
         if self.mutates:
             found += MUTATION
         if self.mutates and self.repeat == "key":

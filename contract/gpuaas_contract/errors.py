@@ -109,6 +109,11 @@ class NotFound(ApiError):
     default_fix = "Check the id; `gpuaas get` lists what you can see."
 
 
+class NameAmbiguous(ApiError):
+    code, status, title, retryable = "name_ambiguous", 409, "The name stands for several things", False
+    default_fix = "Name one of the candidates in details."
+
+
 class MethodNotAllowed(ApiError):
     code, status, title, retryable = "method_not_allowed", 405, "This path does not take that method", False
     default_fix = "See the Allow header."

@@ -97,6 +97,11 @@ class CreateProject(Request):
     name: Name
 
 
+class ProjectQuery(PageQuery):
+    name: str = ""
+    """Only projects with this name or id."""
+
+
 class CreateServiceAccount(Request):
     """Makes an identity for a program of the project."""
 
@@ -198,7 +203,7 @@ PROJECT_LIST = Endpoint(
     "/api/v1/projects",
     "Projects you can see",
     request=NoBody,
-    query=PageQuery,
+    query=ProjectQuery,
     response=Page[Project],
 )
 SERVICE_ACCOUNT_CREATE = Endpoint(

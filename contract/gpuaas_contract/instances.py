@@ -216,8 +216,9 @@ class MemberOperationRequest(Request):
     component_key: str = ""
     """`add`: the role of the new members."""
     allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
-    """Machines that members are made on, or move to."""
+    """Machines that members are made on, or move to; by id, or by the name of the node."""
     member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+    """By id, by node, or as `node/role` where a node carries several members."""
     reason: OptionalReason = ""
     """Why; kept with the operation."""
     force: bool = False

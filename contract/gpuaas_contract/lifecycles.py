@@ -131,15 +131,11 @@ def may_move(table: Table, present: str, wanted: str) -> bool:
     return present == wanted or wanted in table[present]
 
 
-def check_move(table: Table, present: str, wanted: str) -> None:
-    """Raise `IllegalMove` unless the table has the move. Called where a status is stored."""
+class IllegalMove(Exception):
+    """A status changed along an arrow that its lifecycle does not have: a bug in the program that changed it."""
+
+
+def check_move(name: str, table: Table, present: str, wanted: str) -> None:
+    """Raise `IllegalMove` unless the lifecycle has this move. `name` is what the message calls the thing that moves."""
     if not may_move(table, present, wanted):
-        raise IllegalMove(present, wanted)
-
-
-class IllegalMove(LookupError):
-    """A status change that its lifecycle table does not have: a bug of the caller, not of the request."""
-
-    def __init__(self, present: str, wanted: str) -> None:
-        super().__init__(f"no move from {present} to {wanted} in the lifecycle table")
-        self.present, self.wanted = present, wanted
+        raise IllegalMove(f"{name} cannot move from {present} to {wanted}")

@@ -117,6 +117,29 @@ async def test_a_change_that_never_left_is_unreachable_not_unknown() -> None:
             await client.call(ORG_CREATE, CreateOrg(name="acme"))
 
 
+async def test_a_change_whose_first_attempt_left_stays_unknown_when_later_attempts_cannot_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retries, "back_off_s", lambda attempt: 0.0 if attempt == 0 else 2 * DEADLINE_S)
+    async with goes_down_after_one_request() as address, Client(address, BearerToken("tok")) as client:
+        with pytest.raises(OutcomeUnknown, match="connection attempts failed") as raised:
+            await client.call(ORG_CREATE, CreateOrg(name="acme"), idempotency_key="k1")
+    assert raised.value.idempotency_key == "k1"
+
+
+@asynccontextmanager
+async def goes_down_after_one_request() -> AsyncIterator[str]:
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        listener.close()
+        writer.close()
+
+    port = free_port()
+    listener = await asyncio.start_server(receive, "127.0.0.1", port)
+    yield f"http://127.0.0.1:{port}"
+    listener.close()
+
+
 async def test_a_change_that_never_left_before_the_time_was_up_is_unreachable_not_unknown() -> None:
     """A server whose queue is full: the kernel does not answer whoever connects."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.create_connection(deaf.getsockname()):
@@ -310,8 +333,8 @@ async def test_watching_an_operation_lives_through_a_restart_of_the_server() -> 
         client = platform.client(address)
         watching = asyncio.create_task(_watch(client, platform.project_id, operation_id, seen))
         assert await seen.get() == "accepted"
-    platform.records.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c"))
-    platform.records.complete(operation_id, CompleteOperation(epoch=1))
+    platform.runtime.claim(ClaimOperation(app_slug="demo", holder="h", claim_id="c"))
+    platform.runtime.complete(operation_id, CompleteOperation(epoch=1))
     async with serving(platform.app, port=port), client:
         await watching
     assert seen.get_nowait() == "succeeded"

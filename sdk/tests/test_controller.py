@@ -155,11 +155,41 @@ async def test_a_newer_claim_stops_the_old_handler_before_it_says_another_word(
     async with working(lease_s=6), asyncio.timeout(60):
         await started.wait()
         platform.expire_lease(operation_id)
-        newer = platform.records.claim(ClaimOperation(app_slug="demo", holder="other", claim_id="c", lease_s=600))
+        newer = platform.runtime.claim(ClaimOperation(app_slug="demo", holder="other", claim_id="c", lease_s=60))
         await stopped.wait()
     assert newer.epoch == 2
     assert platform.operation(operation_id).status == "running"
     assert said(platform) == [("work", "running", "")]
+
+
+async def test_a_reclaimed_operation_starts_only_after_the_old_handler_has_cleaned_up(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    happened: list[str] = []
+    started = asyncio.Event()
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        if op.id != operation_id:
+            return
+        happened.append(f"attempt {op.attempt} started")
+        if op.attempt > 1:
+            return
+        started.set()
+        try:
+            await for_ever()
+        finally:
+            # A whole operation of another instance fits into this clean-up, so the second attempt has time to start.
+            await platform.ended(platform.request(platform.add_instance({}), "deploy").operation_id)
+            happened.append("attempt 1 cleaned up")
+
+    operation_id = platform.request(platform.add_instance({}), "deploy").operation_id
+    async with working(lease_s=60):
+        await started.wait()
+        platform.expire_lease(operation_id)
+        ended = await platform.ended(operation_id)
+    assert ended.status == "succeeded"
+    assert happened == ["attempt 1 started", "attempt 1 cleaned up", "attempt 2 started"]
 
 
 async def test_a_handler_stops_when_no_heartbeat_was_answered_for_a_whole_lease(
@@ -219,7 +249,7 @@ async def test_a_refused_report_ends_the_handler_at_once(app: App, platform: Fak
         await op.step("work", work, op)
 
     operation_id = platform.request(platform.add_instance({}), "deploy", deadline_s=3600).operation_id
-    async with working(lease_s=600), asyncio.timeout(60):
+    async with working(lease_s=60), asyncio.timeout(60):
         await started.wait()
         operation = platform.operation(operation_id)
         platform.records.operations[operation_id] = _with_epoch(operation, operation.epoch + 1)

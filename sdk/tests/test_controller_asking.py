@@ -176,7 +176,7 @@ async def test_an_upgrade_gets_the_artifacts_of_the_version_it_leads_to(
 
     instance = platform.add_instance({}, ready=True)
     platform.add_artifact(instance, "image", b"old bits")
-    newer = platform.shelf.put("image", b"new bits")
+    newer = platform.artifacts.put("image", b"new bits")
     reference = {"image": ArtifactRef(digest=newer.digest)}
     platform.add_version(msgspec.structs.replace(app.manifest, version="2.0.0", artifacts=reference))
     async with working():

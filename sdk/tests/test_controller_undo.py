@@ -70,6 +70,34 @@ async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
     assert platform.members(instance) == []
 
 
+async def test_an_undo_step_runs_although_a_forward_step_of_the_same_name_succeeded(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    ran: list[str] = []
+
+    async def service(op: Operation) -> None:
+        ran.append("stop" if op.backs_out else "start")
+
+    @app.operation("add", role="worker")
+    async def add(op: Operation) -> None:
+        await op.report(op.targets[0], status="provisioning")
+        await op.step("service", service, op, member=op.targets[0])
+        await op.step("wait", for_ever)
+
+    @app.undo("add", role="worker")
+    async def undo(op: Operation) -> None:
+        await op.step("service", service, op, member=op.targets[0])
+        await op.report(op.targets[0], status="removing")
+        await op.report(op.targets[0], status="removed")
+
+    _, operation = wanted(platform, "n1")
+    async with working(lease_s=6):
+        await platform.until(operation.operation_id, lambda found: states(found).get("wait") == "running")
+        platform.cancel(operation.operation_id)
+        ended = await platform.ended(operation.operation_id)
+    assert (ended.status, ran) == ("cancelled", ["start", "stop"])
+
+
 async def test_the_answer_to_a_step_tells_of_a_cancel_before_the_next_heartbeat(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
@@ -86,7 +114,7 @@ async def test_the_answer_to_a_step_tells_of_a_cancel_before_the_next_heartbeat(
 
     undoes_add(app)
     _, operation = wanted(platform, "n1")
-    async with working(lease_s=600):
+    async with working(lease_s=60):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
         cancelled.set()
@@ -245,9 +273,10 @@ async def test_steps_count_as_done_until_the_operation_turns_round(
     app: App, platform: FakePlatform, exits: list[str], finished: set[tuple[str, str]]
 ) -> None:
     _, operation = wanted(platform, "n1")
-    claim = platform.records.claim(ClaimOperation(app_slug="demo", holder="one", claim_id="c"))
+    claim = platform.runtime.claim(ClaimOperation(app_slug="demo", holder="one", claim_id="c"))
     report = STEP_REPORT.request(epoch=claim.epoch, name="install", state="succeeded")
-    done = platform.records.step(operation.operation_id, report)
+    platform.runtime.report_step(operation.operation_id, report)
+    done = platform.operation(operation.operation_id)
     taken = [
         ExitTaken(name=name, taken_by="test", reason="", taken_at=platform.records.clock())  # type: ignore[arg-type]
         for name in exits

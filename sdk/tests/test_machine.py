@@ -1,4 +1,4 @@
-"""`SshMachine` against a real SSH server on loopback that runs real commands."""
+"""`Machine` over SSH against a real SSH server on loopback that runs real commands."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,14 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import (
     CommandFailed,
     CommandTimedOut,
+    Machine,
     MachineTarget,
     MachineUnreachable,
     Ran,
-    SshMachine,
-    _wrapped,
     connect,
+    shell,
 )
+from gpuaas_sdk.machine.ssh import SshTransport
 
 OWNER = f"{pwd.getpwuid(os.getuid()).pw_name}:{grp.getgrgid(os.getgid()).gr_name}"
 
@@ -90,50 +91,50 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def machine(server: Server) -> AsyncIterator[SshMachine]:
-    async with connect(server.target()) as opened:
-        yield opened
+async def machine(server: Server) -> AsyncIterator[Machine]:
+    async with connect(server.target()) as connected:
+        yield connected
 
 
-async def test_arguments_arrive_as_they_were_given(machine: SshMachine) -> None:
+async def test_arguments_arrive_as_they_were_given(machine: Machine) -> None:
     ran = await machine.run("printf", "%s|", "a b", "$(id)", "it's", "*")
     assert ran == Ran(0, "a b|$(id)|it's|*|", "")
 
 
-async def test_a_failed_command_raises_with_its_last_words(machine: SshMachine) -> None:
+async def test_a_failed_command_raises_with_its_last_words(machine: Machine) -> None:
     with pytest.raises(CommandFailed, match="status 3: no such cluster") as caught:
         await machine.run("sh", "-c", "echo no such cluster >&2; exit 3")
-    assert caught.value.ran.exit_status == 3
+    assert caught.value.exit_status == 3
 
 
-async def test_an_error_carries_a_bounded_part_of_the_output(machine: SshMachine) -> None:
+async def test_an_error_carries_a_bounded_part_of_the_output(machine: Machine) -> None:
     with pytest.raises(CommandFailed) as caught:
         await machine.run("sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x >&2; exit 1")
     assert len(str(caught.value)) < 2500
 
 
-async def test_without_check_the_exit_status_is_an_answer(machine: SshMachine) -> None:
+async def test_without_check_the_exit_status_is_an_answer(machine: Machine) -> None:
     assert (await machine.run("false", check=False)).exit_status == 1
 
 
-async def test_a_command_past_its_time_is_stopped_on_the_machine(machine: SshMachine, tmp_path: Path) -> None:
+async def test_a_command_past_its_time_is_stopped_on_the_machine(machine: Machine, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     with pytest.raises(CommandTimedOut):
         await machine.run("sh", "-c", f"sleep 30; touch {shlex.quote(str(trace))}", timeout_s=0.2)
     assert not trace.exists()
 
 
-async def test_a_script_stops_at_the_first_failure(machine: SshMachine) -> None:
+async def test_a_script_stops_at_the_first_failure(machine: Machine) -> None:
     with pytest.raises(CommandFailed):
         await machine.script("false | cat\necho unreachable")
 
 
-async def test_a_command_in_a_script_cannot_read_the_rest_of_it(machine: SshMachine) -> None:
+async def test_a_command_in_a_script_cannot_read_the_rest_of_it(machine: Machine) -> None:
     ran = await machine.script('cat\necho "$1"', "still here")
     assert ran.stdout == "still here\n"
 
 
-async def test_put_writes_once_and_says_whether_it_changed(machine: SshMachine, tmp_path: Path) -> None:
+async def test_put_writes_once_and_says_whether_it_changed(machine: Machine, tmp_path: Path) -> None:
     path = str(tmp_path / "slurm.conf")
     assert await machine.put(path, "one\n", mode=0o640, owner=OWNER)
     assert not await machine.put(path, "one\n", mode=0o640, owner=OWNER)
@@ -142,7 +143,7 @@ async def test_put_writes_once_and_says_whether_it_changed(machine: SshMachine, 
     assert os.listdir(tmp_path) == ["slurm.conf"]
 
 
-async def test_put_and_get_carry_any_bytes(machine: SshMachine, tmp_path: Path) -> None:
+async def test_put_and_get_carry_any_bytes(machine: Machine, tmp_path: Path) -> None:
     content = bytes(range(256)) * 5000
     path = str(tmp_path / "key")
     await machine.put(path, content, owner=OWNER)
@@ -150,28 +151,27 @@ async def test_put_and_get_carry_any_bytes(machine: SshMachine, tmp_path: Path) 
 
 
 async def test_a_caller_that_dies_while_it_sends_leaves_the_file_as_it_was(
-    server: Server, machine: SshMachine, tmp_path: Path
+    server: Server, machine: Machine, tmp_path: Path
 ) -> None:
     path = tmp_path / "receipt.json"
     path.write_text("whole\n")
     server.began.clear()
     putting = asyncio.ensure_future(machine.put(str(path), "new\n", owner=OWNER))
     await server.began.wait()
-    assert machine._connection is not None
-    machine._connection.abort()
+    break_connection(machine)
     with pytest.raises(MachineUnreachable):
         await putting
     await server.ended()
     assert (os.listdir(tmp_path), path.read_text()) == (["receipt.json"], "whole\n")
 
 
-async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: SshMachine, tmp_path: Path) -> None:
+async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert await machine.get(str(tmp_path / "empty")) == b""
     assert await machine.get(str(tmp_path / "missing")) is None
 
 
-async def test_a_log_is_followed_from_its_last_lines_through_a_rotation(machine: SshMachine, tmp_path: Path) -> None:
+async def test_a_log_is_followed_from_its_last_lines_through_a_rotation(machine: Machine, tmp_path: Path) -> None:
     log = tmp_path / "daemon.log"
     log.write_text("old\nlast\n")
     seen = []
@@ -188,7 +188,7 @@ async def test_a_log_is_followed_from_its_last_lines_through_a_rotation(machine:
     assert seen == ["last", "new", "rotated"]
 
 
-async def test_a_log_that_does_not_exist_yet_is_waited_for(machine: SshMachine, tmp_path: Path) -> None:
+async def test_a_log_that_does_not_exist_yet_is_waited_for(machine: Machine, tmp_path: Path) -> None:
     log = tmp_path / "daemon.log"
     async with contextlib.aclosing(machine.follow(str(log), lines=1)) as following:
         first = asyncio.ensure_future(anext(following))
@@ -197,7 +197,7 @@ async def test_a_log_that_does_not_exist_yet_is_waited_for(machine: SshMachine, 
         assert await first == "here"
 
 
-async def test_who_stops_following_leaves_nothing_running(server: Server, machine: SshMachine, tmp_path: Path) -> None:
+async def test_who_stops_following_leaves_nothing_running(server: Server, machine: Machine, tmp_path: Path) -> None:
     log = tmp_path / "daemon.log"
     log.write_text("one\n")
     async for line in machine.follow(str(log), lines=1):
@@ -207,28 +207,26 @@ async def test_who_stops_following_leaves_nothing_running(server: Server, machin
 
 
 async def test_a_connection_that_breaks_ends_following_on_both_sides(
-    server: Server, machine: SshMachine, tmp_path: Path
+    server: Server, machine: Machine, tmp_path: Path
 ) -> None:
     log = tmp_path / "daemon.log"
     log.write_text("one\n")
     following = machine.follow(str(log), lines=1)
     assert await anext(following) == "one"
-    assert machine._connection is not None
-    machine._connection.abort()
+    break_connection(machine)
     with pytest.raises(MachineUnreachable, match=str(log)):
         await anext(following)
     await server.ended()
     assert (await machine.run("echo", "back")).stdout == "back\n"
 
 
-async def test_many_commands_share_one_connection(server: Server, machine: SshMachine) -> None:
+async def test_many_commands_share_one_connection(server: Server, machine: Machine) -> None:
     await asyncio.gather(*(machine.run("true") for _ in range(5)))
     assert server.connections == 1
 
 
-async def test_a_lost_connection_is_opened_again(server: Server, machine: SshMachine) -> None:
-    assert machine._connection is not None
-    machine._connection.abort()
+async def test_a_lost_connection_is_opened_again(server: Server, machine: Machine) -> None:
+    break_connection(machine)
     with contextlib.suppress(MachineUnreachable):
         await machine.run("true")
     assert (await machine.run("echo", "back")).stdout == "back\n"
@@ -265,8 +263,13 @@ async def test_nobody_listening_is_unreachable(server: Server) -> None:
 
 
 def test_other_users_than_root_go_through_sudo() -> None:
-    assert _wrapped(("id",), "gpuaas", None, 60) == ["sudo", "-n", "--", "timeout", "--kill-after=5", "60", "id"]
-    assert _wrapped(("id",), "root", None, 60)[0] == "timeout"
+    assert shell.as_root(("id",), "gpuaas", None, 60) == ["sudo", "-n", "--", "timeout", "--kill-after=5", "60", "id"]
+    assert shell.as_root(("id",), "root", None, 60)[0] == "timeout"
+
+
+def break_connection(machine: Machine) -> None:
+    assert isinstance(machine.transport, SshTransport)
+    machine.transport.abort()
 
 
 def _append(log: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""`SshMachine` against OpenSSH's own server on a machine of the lab, as root and as somebody who needs sudo."""
+"""`Machine` over SSH against OpenSSH's own server on a machine of the lab, as root and as somebody who needs sudo."""
 
 import subprocess
 import sys
@@ -8,7 +8,8 @@ from pathlib import Path
 import asyncssh
 import msgspec
 import pytest
-from gpuaas_sdk.machine import MachineTarget, MachineUnreachable, SshMachine, connect
+from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable, connect
+from gpuaas_sdk.machine.ssh import SshTransport
 
 pytestmark = pytest.mark.machines
 NOBODY_FOLLOWS = "while pgrep -x tail >/dev/null; do sleep 0.1; done"
@@ -48,20 +49,20 @@ def target(key: asyncssh.SSHKey) -> Iterator[MachineTarget]:
 
 
 @pytest.fixture(params=["root", "ops"])
-async def machine(request: pytest.FixtureRequest, target: MachineTarget) -> AsyncIterator[SshMachine]:
+async def machine(request: pytest.FixtureRequest, target: MachineTarget) -> AsyncIterator[Machine]:
     as_user = msgspec.structs.replace(target, user=request.param)
-    async with connect(as_user) as opened:
-        yield opened
+    async with connect(as_user) as connected:
+        yield connected
 
 
-async def test_commands_and_files_are_roots_whoever_logs_in(machine: SshMachine) -> None:
+async def test_commands_and_files_are_roots_whoever_logs_in(machine: Machine) -> None:
     assert machine.hostname == "gpu-1"
     assert (await machine.run("id", "-un")).stdout == "root\n"
     await machine.put("/root/x", "secret\n", mode=0o600)
     assert await machine.get("/root/x") == b"secret\n"
 
 
-async def test_a_log_is_followed_and_let_go(machine: SshMachine) -> None:
+async def test_a_log_is_followed_and_let_go(machine: Machine) -> None:
     await machine.put("/var/log/x.log", "one\n", mode=0o600)
     async for line in machine.follow("/var/log/x.log", lines=1):
         if line == "two":
@@ -70,12 +71,12 @@ async def test_a_log_is_followed_and_let_go(machine: SshMachine) -> None:
     await machine.script(NOBODY_FOLLOWS)
 
 
-async def test_a_caller_that_dies_leaves_no_follower_behind(machine: SshMachine) -> None:
+async def test_a_caller_that_dies_leaves_no_follower_behind(machine: Machine) -> None:
     await machine.put("/var/log/x.log", "one\n")
     following = machine.follow("/var/log/x.log", lines=1)
     assert await anext(following) == "one"
-    assert machine._connection is not None
-    machine._connection.abort()
+    assert isinstance(machine.transport, SshTransport)
+    machine.transport.abort()
     with pytest.raises(MachineUnreachable):
         await anext(following)
     await machine.script(NOBODY_FOLLOWS)

@@ -12,6 +12,7 @@ from gpuaas_contract.instances import Instance
 from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.controller import App, Member, Operation
 from gpuaas_sdk.controller.machines import Machines
+from gpuaas_sdk.machine import Command, Completed
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -59,14 +60,15 @@ async def test_an_old_certificate_is_renewed_and_a_running_command_keeps_its_con
     now, fake, started, go_on = 0.0, FakeMachines(), asyncio.Event(), asyncio.Event()
     owner = Machines(grant, fake.connect, lambda line: None, clock=lambda: now)
     machine = await owner.machine("a", "a")
-    inner = fake.host("a").get
+    execute = fake.host("a").execute
 
-    async def slow_get(path: str) -> bytes | None:
-        started.set()
-        await go_on.wait()
-        return await inner(path)
+    async def slow_get(command: Command) -> Completed:
+        if command.summary[0] == "get":
+            started.set()
+            await go_on.wait()
+        return await execute(command)
 
-    fake.host("a").get = slow_get  # type: ignore[method-assign]
+    fake.host("a").execute = slow_get  # type: ignore[method-assign]
     reading = asyncio.create_task(machine.get("/etc/x"))
     await started.wait()
     now = 481.0

@@ -12,11 +12,11 @@ import pytest
 import structlog
 from gpuaas_contract.operations import Operation as Record
 from gpuaas_sdk.controller import App, Operation
-from gpuaas_sdk.controller.recording import RecordedMachine
 from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import CommandFailed, MachineUnreachable, Ran
+from gpuaas_sdk.machine import CommandFailed, Machine, MachineUnreachable, Ran
+from gpuaas_sdk.machine.record import RecordingTransport
+from gpuaas_sdk.machine.transcript import TranscriptLine, transcript_of
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
-from gpuaas_sdk.transcripts import TranscriptLine, transcript_of
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
 CANARY = "correct horse battery staple"
@@ -33,12 +33,12 @@ def fake() -> FakeMachines:
 
 
 @pytest.fixture
-def machine(fake: FakeMachines, lines: list[TranscriptLine]) -> RecordedMachine:
-    return RecordedMachine(fake.host("n1"), lines.append)
+def machine(fake: FakeMachines, lines: list[TranscriptLine]) -> Machine:
+    return Machine(RecordingTransport(fake.host("n1"), lines.append))
 
 
 async def test_a_command_is_written_down_with_its_end_and_the_digest_of_its_output(
-    machine: RecordedMachine, lines: list[TranscriptLine]
+    machine: Machine, lines: list[TranscriptLine]
 ) -> None:
     await machine.run("hostname", "-s")
     (line,) = lines
@@ -47,14 +47,14 @@ async def test_a_command_is_written_down_with_its_end_and_the_digest_of_its_outp
     assert line.duration_ms >= 0
 
 
-async def test_a_command_that_failed_is_written_down_too(machine: RecordedMachine, lines: list[TranscriptLine]) -> None:
+async def test_a_command_that_failed_is_written_down_too(machine: Machine, lines: list[TranscriptLine]) -> None:
     with pytest.raises(CommandFailed):
         await machine.run("systemctl", "start", "x")
     assert (lines[0].exit_status, lines[0].output_sha256) == (3, hashlib.sha256(b"no such unit").hexdigest())
 
 
 async def test_of_a_machine_that_went_away_no_exit_status_is_known(
-    machine: RecordedMachine, fake: FakeMachines, lines: list[TranscriptLine]
+    machine: Machine, fake: FakeMachines, lines: list[TranscriptLine]
 ) -> None:
     fake.host("n1").reachable = False
     with pytest.raises(MachineUnreachable):
@@ -64,7 +64,7 @@ async def test_of_a_machine_that_went_away_no_exit_status_is_known(
 
 
 async def test_what_a_command_reads_or_a_file_holds_is_in_no_line(
-    machine: RecordedMachine, lines: list[TranscriptLine]
+    machine: Machine, lines: list[TranscriptLine]
 ) -> None:
     await machine.run("chpasswd", input=CANARY)
     await machine.put("/etc/secret", CANARY)
@@ -78,7 +78,7 @@ async def test_what_a_command_reads_or_a_file_holds_is_in_no_line(
 
 
 async def test_following_a_log_is_one_line_with_the_digest_of_what_was_read(
-    machine: RecordedMachine, fake: FakeMachines, lines: list[TranscriptLine]
+    machine: Machine, fake: FakeMachines, lines: list[TranscriptLine]
 ) -> None:
     fake.host("n1").files["/var/log/x"] = b"one\ntwo\n"
     async with contextlib.aclosing(machine.follow("/var/log/x", lines=2)) as following:

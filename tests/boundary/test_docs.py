@@ -63,3 +63,10 @@ def _flaw(typed: str, options_of: dict[str, set[str]]) -> str:
 def test_every_command_on_a_page_exists_with_its_options(page: Path, options_of: dict[str, set[str]]) -> None:
     typed = [one.strip() for one in _COMMAND.findall(page.read_text())]
     assert {one: flaw for one in typed if (flaw := _flaw(one, options_of))} == {}
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    page = (ROOT / "docs/explanation/glossary.md").read_text().split("## Words with more than one meaning")[0]
+    terms = re.findall(r"^\| ([^|]+?) \|", page, re.MULTILINE)
+    defined = [term for term in terms if term not in ("term", "---")]
+    assert sorted(defined) == sorted(set(defined))

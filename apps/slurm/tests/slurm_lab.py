@@ -13,7 +13,7 @@ from typing import Any
 import asyncssh
 from gpuaas_app_slurm.controller import app
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
-from gpuaas_sdk.machine import MachineTarget, SshMachine, connect
+from gpuaas_sdk.machine import Machine, MachineTarget, connect
 from gpuaas_sdk.testing import FakePlatform
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
@@ -88,7 +88,7 @@ class Lab:
         )
 
     @contextlib.asynccontextmanager
-    async def connect(self, target: MachineTarget) -> AsyncIterator[SshMachine]:
+    async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:
         """The platform in memory names machines; here the name becomes a real one."""
         async with connect(self.target(target.host)) as machine:
             yield machine

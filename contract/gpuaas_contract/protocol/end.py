@@ -1,22 +1,26 @@
 """Decide how an operation ends: its status, and the outcome of each target."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
-from gpuaas_contract.lifecycles import OperationStatus
+from gpuaas_contract.lifecycles import MemberStatus, OperationStatus
 from gpuaas_contract.operations import (
     ASKING_KINDS,
     GOALS,
     UNDONE,
+    FailureClass,
     Operation,
     OperationError,
     Target,
 )
 from gpuaas_contract.protocol.report import at_goal
+
+_UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
+"""Statuses in which a member cannot stay once its operation has ended."""
 
 
 class Ending(NamedTuple):
@@ -70,6 +74,31 @@ def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation
         return operation
     *before, cancel = operation.exits_taken
     return replace(operation, exits_taken=[*before, replace(cancel, too_late=True)])
+
+
+def failure(code: str, message: str, failure_class: FailureClass, fix: str = "") -> OperationError:
+    """Return the error of an operation that failed as a whole."""
+    retryable = failure_class in ("retryable", "drift", "expired")
+    return OperationError(code=code, message=message, failure_class=failure_class, retryable=retryable, fix=fix)
+
+
+def closed_targets(end: Ending) -> list[Target]:
+    """Return the targets after the end: a target that is still pending shares the fate of the operation."""
+    outcome: Literal["cancelled", "failed"] = "cancelled" if end.status == "cancelled" else "failed"
+    why = end.error.message if end.error else ""
+    return [
+        replace(target, outcome=outcome, error=target.error or why) if target.outcome == "pending" else target
+        for target in end.targets
+    ]
+
+
+def left_behind(ended: Operation, target: Target, member: Member) -> tuple[MemberStatus, str] | None:
+    """Return status and reason of a member whose operation ended early; None keeps its status."""
+    if target.outcome == "failed" and member.status in _UNFINISHED:
+        return "failed", target.error
+    if target.outcome == "cancelled" and member.status == "requested":
+        return "removed", f"the {ended.kind} was cancelled"
+    return None
 
 
 def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:

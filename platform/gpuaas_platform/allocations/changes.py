@@ -14,7 +14,7 @@ from gpuaas_platform.record import service as record
 
 async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation) -> Allocation:
     """Save the allocation. Only a new status is an event."""
-    lifecycles.check_move(lifecycles.ALLOCATION, before.status, after.status)
+    lifecycles.check_move(before.allocation_id, lifecycles.ALLOCATION, before.status, after.status)
     saved = msgspec.structs.replace(after, updated_at=origin.now)
     await store.ALLOCATIONS.save(tx, saved)
     if after.status != before.status:

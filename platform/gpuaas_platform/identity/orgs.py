@@ -1,11 +1,13 @@
 """Organisations and projects."""
 
+import datetime
+
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Org, Project
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import rules, store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
 
 
 async def create_org(tx: db.Tx, call: Call, name: str) -> Org:
@@ -28,6 +30,19 @@ async def create_project(tx: db.Tx, call: Call, name: str) -> Project:
     project = Project(project_id=ids.new("proj"), org_id=org_id, name=name, created_at=call.now)
     await store.PROJECTS.insert(tx, project)
     return project
+
+
+async def project_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Project | None:
+    """The project of this name among those that the caller can see."""
+    where, values = store.visible_projects(caller, now)
+    found = await store.PROJECTS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
+    return names.only(found, name, lambda project: project.project_id)
+
+
+async def org_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Org | None:
+    where, values = store.visible_orgs(caller, now)
+    found = await store.ORGS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
+    return found[0] if found else None
 
 
 def check_name(name: str) -> None:

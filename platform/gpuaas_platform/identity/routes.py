@@ -79,4 +79,7 @@ async def create_project(call: Call, tx: db.Tx, body: identity.CreateProject) ->
 @routes.read(identity.PROJECT_LIST)
 async def list_projects(call: Call, reader: db.Reader) -> Page[identity.Project]:
     where, values = store.visible_projects(call.caller, call.now)
+    if call.query.name:
+        place = f"${len(values) + 1}"
+        where, values = f"{where} AND (name = {place} OR project_id = {place})", [*values, call.query.name]
     return await call.page(reader, store.PROJECTS, where, *values)

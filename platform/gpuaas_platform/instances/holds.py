@@ -10,7 +10,7 @@ from gpuaas_contract.instances import Instance, Member
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import changes, store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
 
 
 async def place(tx: db.Tx, call: Call, instance: Instance, member: Member, body: PlaceHold) -> Hold:
@@ -35,7 +35,11 @@ async def place(tx: db.Tx, call: Call, instance: Instance, member: Member, body:
 
 
 async def lift(tx: db.Tx, call: Call, instance: Instance, hold_id: str) -> Hold:
+    """By id, or by the name of a hold that has not ended."""
     hold = await store.HOLDS.get(tx, hold_id)
+    if hold is None:
+        standing = await store.standing_holds(tx, instance.instance_id, call.now)
+        hold = names.only([found for found in standing if found.name == hold_id], hold_id, lambda found: found.hold_id)
     if hold is None or hold.instance_id != instance.instance_id:
         raise errors.NotFound(f"There is no hold {hold_id} in this instance.")
     if hold.owner != call.caller.actor_id:

@@ -1,7 +1,7 @@
 """Heartbeats of nodes, and which nodes are lost.
 
 A node is lost only if the platform could have received its heartbeats. So the sweep notes in the store since when
-heartbeats could be recorded without a break. The note is a write itself, so a store that takes no writes is a break too.
+heartbeats could be recorded without a break. The note is a write, so a store that takes no writes is a break too.
 After a break of all processes or of the store, every node gets the full time to report again.
 """
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.capacity import ChangeNode, Node, SetNode
 from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
@@ -132,6 +132,7 @@ async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> Non
 
 
 async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:
+    lifecycles.check_move(before.name, lifecycles.NODE_ADMIN, before.admin_state, after.admin_state)
     if after != before:
         await store.NODES.save(tx, after)
         await announce(tx, origin, after, reason)

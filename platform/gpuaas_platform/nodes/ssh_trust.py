@@ -33,7 +33,7 @@ async def set_authority(tx: db.Tx, made: Authority) -> None:
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:
     """Return the keys that machines have to trust; none before there is an authority.
 
-    A key that an earlier release left in a file counts: machines trust it already, and need the list of ended grants."""
+    A key that an earlier release left in a file counts: machines trust it and need the list of ended grants."""
     present = await authority(reader)
     if present is not None:
         return [present.public_key]

@@ -25,7 +25,7 @@ from gpuaas_contract.protocol.end import Ending
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, changes, store
+from gpuaas_platform.instances import breakers, changes, names, store
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import accept as accepting
 from gpuaas_platform.operations import end as ending
@@ -188,7 +188,7 @@ async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operati
 
 def _to_give_up(operation: Operation, members: Mapping[str, Member], named: Sequence[str]) -> list[Member]:
     failed = [target.member_id for target in operation.targets if target.outcome == "failed"]
-    wanted = list(dict.fromkeys(named)) or failed
+    wanted = list(dict.fromkeys(names.member_ids(list(members.values()), named))) or failed
     unknown = [member_id for member_id in wanted if member_id not in members]
     if unknown:
         raise errors.NotFound(f"{operation.operation_id} is not about member {unknown[0]}.")

@@ -22,6 +22,7 @@ from gpuaas_contract.instances import (
 from gpuaas_contract.operations import Operation, OperationKind
 from gpuaas_contract.protocol import request as request_rules
 
+from gpuaas_platform.allocations import service as capacity
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions as app_permissions
@@ -29,7 +30,7 @@ from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity.accounts import service as service_accounts
-from gpuaas_platform.instances import breakers, changes, store
+from gpuaas_platform.instances import breakers, changes, names, store
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.operations import accept as accepting
 from gpuaas_platform.operations import rules
@@ -41,6 +42,7 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     layers = await policy.of_project(tx, project)
     version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
     manifest = version.manifest
+    body = await _with_ids(tx, project.project_id, manifest, body)
     catalog_rules.check_inputs(manifest, body.topology, body.inputs)
     placement = catalog_rules.placement(manifest, body.topology, body.inputs)
     if await store.live_instance_named(tx, project.project_id, body.name):
@@ -51,7 +53,8 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
         )
     rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
     await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
-    await _check_operator(tx, project.project_id, body.operator_service_account_id)
+    operator = await _operator(tx, project.project_id, body.operator_service_account_id)
+    body = msgspec.structs.replace(body, operator_service_account_id=operator)
     resolved = await _resolve_artifacts(tx, call, manifest)
     instance = _new_instance(call, body, version, placement, resolved)
     await store.INSTANCES.insert(tx, instance)
@@ -102,7 +105,9 @@ async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
         tx, instance.project_id, instance.app_slug, instance.app_version, body.version, layers
     )
     request_rules.check_instance_request(wanted.manifest, instance, "upgrade")
-    inputs = instance.inputs if body.inputs is None else body.inputs
+    inputs = instance.inputs
+    if body.inputs is not None:
+        inputs = await _named_inputs(tx, instance.project_id, wanted.manifest, instance.topology, body.inputs)
     catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
     await _resolve_artifacts(tx, call, wanted.manifest)
     return await _change_all(
@@ -123,6 +128,12 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
     instance = await in_project(tx, call, call.params["instance_id"])
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     members = await store.live_members(tx, instance.instance_id)
+    allocation_ids = await capacity.ids_of(tx, instance.project_id, body.allocation_ids)
+    body = msgspec.structs.replace(
+        body,
+        member_ids=names.member_ids(members, body.member_ids, names.roles_meant(manifest, body)),
+        allocation_ids=[allocation_ids[name] for name in body.allocation_ids],
+    )
     role = request_rules.check_member_request(manifest, instance, members, body)
     active = await store.active_operations(tx, instance.instance_id)
     request_rules.check_free(active, body.kind, body.member_ids)
@@ -170,10 +181,11 @@ async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
     """The way out when an operating account is gone: another one takes over what is open, the old one is fenced."""
     call.details["reason"] = body.reason
     instance = await in_project(tx, call, call.params["instance_id"])
-    account_id = body.operator_service_account_id
+    if body.operator_service_account_id == instance.operator_service_account_id:
+        return instance
+    account_id = await _operator(tx, instance.project_id, body.operator_service_account_id)
     if account_id == instance.operator_service_account_id:
         return instance
-    await _check_operator(tx, instance.project_id, account_id)
     for operation in await store.active_operations(tx, instance.instance_id):
         handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
         await changes.save_operation(tx, handed_over)
@@ -201,7 +213,11 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
 
 
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
+    """By id, or by the node of a live member, where several are there as `node/role`."""
     member = await store.MEMBERS.get(reader, member_id)
+    if member is None:
+        on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
+        member = names.pick(on_node, member_id)
     if member is None or member.instance_id != instance.instance_id:
         raise errors.NotFound(f"There is no member {member_id} in this instance.")
     return member
@@ -246,12 +262,30 @@ async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, inst
         rules.check_entitled_count("members", limits.members_max, present, members)
 
 
-async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:
-    if account_id and not await service_accounts.is_active(tx, project_id, account_id):
+async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
+    """The id of the service account that a request names as operator; empty for any of the project."""
+    account_id = await service_accounts.active_id(tx, project_id, named) if named else ""
+    if account_id is None:
         raise errors.ValidationFailed(
-            f"There is no active service account {account_id} in this project.",
+            f"There is no active service account {named} in this project.",
             details={"field": "operator_service_account_id"},
         )
+    return account_id
+
+
+async def _with_ids(tx: db.Tx, project_id: str, manifest: Manifest, body: DeployInstance) -> DeployInstance:
+    inputs = await _named_inputs(tx, project_id, manifest, body.topology, body.inputs)
+    return msgspec.structs.replace(body, inputs=inputs)
+
+
+async def _named_inputs(
+    reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: dict[str, Any]
+) -> dict[str, Any]:
+    """The inputs with each allocation by its id, for people name allocations by their node."""
+    fields = manifest.topologies.get(topology, {}).values()
+    named = names.allocations_in(manifest.deploy_form, fields, inputs)
+    ids_by_name = await capacity.ids_of(reader, project_id, named)
+    return names.with_allocations(manifest.deploy_form, fields, inputs, ids_by_name)
 
 
 async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:

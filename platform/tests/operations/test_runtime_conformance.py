@@ -346,6 +346,20 @@ async def test_a_replaced_member_moves_to_its_new_allocation_and_keeps_its_id(si
         assert (ended.status, ended.targets[0].previous_allocation_id) == ("succeeded", before.allocation_id)
 
 
+async def test_a_replace_that_is_undone_does_not_move_its_member_on(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.replace(member_id)
+        held = await side.controller.take()
+        await held.report(member_id, "removing", evidence=idle(held))
+        failed = await held.fail()
+        await side.leave(failed, "compensate")
+        undoing = await side.controller.take()
+        await undoing.report(member_id, "removing", evidence=idle(undoing))
+        with pytest.raises(errors.Conflict, match="not being undone"):
+            await undoing.report(member_id, "provisioning")
+
+
 async def test_an_action_ends_with_its_result(sides: tuple[Side, Side]) -> None:
     for side in sides:
         await side.invoke({"queue": "night"})

@@ -12,9 +12,9 @@ from gpuaas_contract.credentials import Credential
 from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.instances import MEMBER_GET, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
-from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Target
+from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
 from gpuaas_contract.placements import FileMode
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
@@ -26,10 +26,10 @@ from gpuaas_contract.runtime import (
 from gpuaas_sdk.controller import deliveries, placements, rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.controller.recording import recorded
 from gpuaas_sdk.controller.steps import Result, Steps
 from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import Machine, Ran
+from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine.record import recorded
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -71,8 +71,9 @@ class Operation:
         """True while half-done work is undone, after a cancel or to compensate."""
         self._lease = lease
         self._members = {member.member_id: member for member in members}
+        self._targets = {target.member_id: target for target in record.targets}
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect, self._steps.write_down)
+        self._machines = Machines(self._grant, connect, self._steps.add_line)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -87,24 +88,24 @@ class Operation:
             return self.members
         if self.kind == "preview":
             return self._known(self.inputs.get("member_ids", ()))
-        return self._known(target.member_id for target in self._lease.record.targets)
+        return self._known(self._targets)
 
     @property
     def to_do(self) -> tuple[Member, ...]:
         """Targets with work left: neither done nor skipped by the stop rule, nor failed since the last retry. To back
         out, those that failed count as well."""
         left = {"pending", "failed"} if self.backs_out else {"pending"}
-        outcomes = {target.member_id: target.outcome for target in self._lease.record.targets}
+        outcomes = {member_id: target.outcome for member_id, target in self._targets.items()}
         return tuple(member for member in self.targets if outcomes.get(member.member_id, "pending") in left)
 
     def skips(self, member: Member) -> bool:
         """Whether the stop rule left the member out, because too many others failed before its turn."""
-        target = self._target(member)
+        target = self._targets.get(member.member_id)
         return target is not None and target.outcome == "skipped"
 
     def replacement(self, member: Member) -> str:
         """`replace`: the allocation the member moves to. Reporting it `provisioning` moves it there."""
-        target = self._target(member)
+        target = self._targets.get(member.member_id)
         if target is None or not target.allocation_id:
             raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
         return target.allocation_id
@@ -159,20 +160,20 @@ class Operation:
 
         `removing` (or straight to `removed`) of a member that was ready needs fresh evidence that it is idle."""
         known = self._members.get(member.member_id, member)
-        answer = await self._lease.report(
-            MEMBER_REPORT,
-            ReportMember(
-                epoch=self._lease.epoch,
-                status=status or known.status,
-                status_reason=rules.clipped(reason),
-                adapter_detail=detail,
-                observed_version=version,
-                evidence=evidence,
-            ),
-            member_id=member.member_id,
+        report = ReportMember(
+            epoch=self._lease.epoch,
+            status=status or known.status,
+            status_reason=rules.clipped(reason),
+            adapter_detail=detail,
+            observed_version=version,
+            evidence=evidence,
         )
-        self._members[answer.member_id] = answer
-        return answer
+        self._lease.note(await self._lease.report(MEMBER_REPORT, report, member_id=member.member_id))
+        reported = await self._moved(known) if rules.moves(self.kind, known, report) else rules.reported(known, report)
+        self._members[member.member_id] = reported
+        if target := self._targets.get(member.member_id):
+            self._targets[member.member_id] = rules.with_outcome(self._lease.record, target, reported)
+        return reported
 
     async def publish_access(self, bundle: AccessBundle) -> None:
         """Write how people reach the app; replaces what was published before."""
@@ -211,11 +212,11 @@ class Operation:
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
         """Put an artifact of the manifest, of the version the operation leads to, on the member's machine; the path it
         has there. Root owns the file, its digest is as published, and it goes when the allocation is released."""
-        with recorded(member.node_name, self._steps.write_down, "place", name, mode) as end:
+        with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
             placement = await placements.place(self._lease, artifact, member.allocation_id, mode)
-            end.ran(Ran(0, placement.path, ""))
+            entry.end(0, placement.path.encode())
             return placement.path
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
@@ -237,9 +238,9 @@ class Operation:
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
 
-    def _target(self, member: Member) -> Target | None:
-        targets = self._lease.record.targets
-        return next((target for target in targets if target.member_id == member.member_id), None)
+    async def _moved(self, member: Member) -> Member:
+        """Read a member that was moved to another machine: only the platform knows its new address."""
+        return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
 
     async def _in_turn(
         self, turns: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
@@ -250,7 +251,7 @@ class Operation:
             try:
                 await self.until_deadline(lambda: function(member))
             except Conflict:
-                await self._read_again()
+                await self._read_skipped()
                 if not self.skips(member):
                     raise
             except Permanent as error:
@@ -264,11 +265,12 @@ class Operation:
             detail = None if known.adapter_detail else {"error": rules.clipped(str(error))}
             await self.report(member, status="failed", reason=str(error), detail=detail)
         if self.stop_after_failures:
-            await self._read_again()
+            await self._read_skipped()
 
-    async def _read_again(self) -> None:
-        """The answer to a member's report does not say whom the stop rule skipped."""
-        self._lease.note(await self._lease.report(OPERATION_GET))
+    async def _read_skipped(self) -> None:
+        """Learn which members the stop rule skipped; receipts do not contain that."""
+        record = await self._lease.report(OPERATION_GET)
+        self._targets |= {target.member_id: target for target in record.targets if target.outcome == "skipped"}
 
     async def _grant(self, allocation_id: str, public_key: str) -> MachineAccess:
         request = RequestMachineAccess(

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ExitTaken, FailureClass, Operation
-from gpuaas_contract.runtime import FailOperation
+from gpuaas_contract.lifecycles import SERVING_MEMBER
+from gpuaas_contract.operations import ExitTaken, FailureClass, Operation, OperationKind, Target
+from gpuaas_contract.protocol import report as protocol
+from gpuaas_contract.runtime import FailOperation, ReportMember
+from msgspec.structs import replace
 
 from gpuaas_sdk.failures import Permanent
 
@@ -58,6 +61,29 @@ def finished_steps(record: Operation) -> set[tuple[str, str]]:
         for step in record.steps
         if step.state == "succeeded" and (turned_at is None or (step.ended_at or step.started_at) >= turned_at)
     }
+
+
+def moves(kind: OperationKind, member: Member, report: ReportMember) -> bool:
+    """Return whether the report moves a replaced member to its new machine."""
+    return kind == "replace" and (member.status, report.status) == ("removing", "provisioning")
+
+
+def reported(member: Member, report: ReportMember) -> Member:
+    """Return the member as the platform stores it after the report; what the report leaves out stays."""
+    optional = {"adapter_detail": report.adapter_detail, "observed_version": report.observed_version}
+    return replace(
+        member,
+        status=report.status,
+        status_reason=report.status_reason,
+        was_ready=member.was_ready or report.status in SERVING_MEMBER,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def with_outcome(record: Operation, target: Target, member: Member) -> Target:
+    """Return the target as the platform stores it after a report on its member."""
+    outcome, error = protocol.outcome(record, target, member)
+    return replace(target, outcome=outcome, error=error)
 
 
 def pause_s(after_s: float) -> float:

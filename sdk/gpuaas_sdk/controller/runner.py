@@ -52,6 +52,13 @@ class _Claimed:
     record: OperationRecord
     instance: Instance
     claim: Claim
+    lease: Lease
+
+
+@dataclass(frozen=True)
+class _Run:
+    task: asyncio.Task[None]
+    lease: Lease
 
 
 class Runner:
@@ -74,7 +81,7 @@ class Runner:
         self._handlers = handlers
         self._settings = settings
         self._connect = connect
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, _Run] = {}
         self._worked_on: Counter[str] = Counter()
         self._reconciler = self._make_reconciler()
 
@@ -86,7 +93,7 @@ class Runner:
                 await self._free_slot()
                 claim = await self._claim()
                 if claim.operation is not None and claim.instance is not None:
-                    self._start(_Claimed(claim.operation, claim.instance, claim))
+                    self._start(_Claimed(claim.operation, claim.instance, claim, self._lease(claim.operation, claim)))
         finally:
             await _cancelled(*looking)
             await self._stop()
@@ -106,7 +113,8 @@ class Runner:
 
     async def _free_slot(self) -> None:
         while len(self._running) >= self._settings.operations_max:
-            await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+            tasks = [run.task for run in self._running.values()]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _claim(self) -> Claim:
         # One id until there is an answer: if the platform granted the claim and the answer was lost, asking again
@@ -131,16 +139,17 @@ class Runner:
     def _start(self, claimed: _Claimed) -> None:
         operation_id = claimed.record.operation_id
         task = asyncio.create_task(self._run_one(claimed, self._running.get(operation_id)))
-        self._running[operation_id] = task
+        self._running[operation_id] = _Run(task, claimed.lease)
         task.add_done_callback(lambda done: self._forget(operation_id, done))
 
     def _forget(self, operation_id: str, task: asyncio.Task[None]) -> None:
-        if self._running.get(operation_id) is task:
+        run = self._running.get(operation_id)
+        if run is not None and run.task is task:
             del self._running[operation_id]
         if not task.cancelled() and (error := task.exception()):
             log.error("the controller kit failed", operation_id=operation_id, exc_info=error)
 
-    async def _run_one(self, claimed: _Claimed, previous: asyncio.Task[None] | None) -> None:
+    async def _run_one(self, claimed: _Claimed, previous: _Run | None) -> None:
         record = claimed.record
         with structlog.contextvars.bound_contextvars(
             app=self._app_slug,
@@ -149,9 +158,12 @@ class Runner:
             correlation_id=record.correlation_id,
         ):
             if previous is not None:
-                # This process lost the lease and got it again: its former handler must be gone before the next one.
-                previous.cancel()
-                await asyncio.wait({previous})
+                # This process lost the lease and got it again. The old handler is stopped once and may clean up; the
+                # new one must not run beside it.
+                previous.lease.lose("this process claimed the operation again")
+                await asyncio.wait({previous.task})
+            if claimed.lease.is_lost:
+                return
             log.info("claimed", kind=record.kind, epoch=claimed.claim.epoch)
             self._worked_on[record.instance_id] += 1
             if self._reconciler is not None:
@@ -164,8 +176,7 @@ class Runner:
                     self._reconciler.wake(record.instance_id)
 
     async def _run_under_lease(self, claimed: _Claimed) -> None:
-        claim = claimed.claim
-        lease = Lease(self._client, claimed.record, epoch=claim.epoch, lease_s=self._settings.lease_s)
+        claim, lease = claimed.claim, claimed.lease
         operation = Operation(lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
         ending = asyncio.Event()
         handling = asyncio.create_task(self._handle(operation, lease, ending))
@@ -222,8 +233,11 @@ class Runner:
             await operation.turn_back()
         return await operation.until_deadline(lambda: self._handlers.undo(operation))
 
+    def _lease(self, record: OperationRecord, claim: Claim) -> Lease:
+        return Lease(self._client, record, epoch=claim.epoch, lease_s=self._settings.lease_s)
+
     async def _stop(self) -> None:
-        tasks = list(self._running.values())
+        tasks = [run.task for run in self._running.values()]
         for task in tasks:
             task.cancel()
         if tasks:

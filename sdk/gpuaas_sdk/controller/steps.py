@@ -18,8 +18,8 @@ from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.machine.transcript import TranscriptDigest, TranscriptLine
 from gpuaas_sdk.outcomes import NoAnswer
-from gpuaas_sdk.transcripts import TranscriptDigest, TranscriptLine
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Steps:
         elif message != step.message:
             await self._report(step, "running", message)
 
-    def write_down(self, line: TranscriptLine) -> None:
+    def add_line(self, line: TranscriptLine) -> None:
         """Each command is a line of the log; the step takes the digest of its lines to the platform."""
         step = _CURRENT_STEP.get()
         log.info("command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
@@ -112,7 +112,7 @@ class Steps:
         step.message = message
         self._open[step.key] = step
         log.info("step", step=step.name, member_id=step.member_id, state=state, said=message)
-        answer = await self._lease.report(
+        receipt = await self._lease.report(
             STEP_REPORT,
             ReportStep(
                 epoch=self._lease.epoch,
@@ -123,6 +123,6 @@ class Steps:
                 transcript=None if state == "running" else step.done.transcript(),
             ),
         )
-        self._lease.note(answer)
+        self._lease.note(receipt)
         if state != "running":
             del self._open[step.key]

@@ -17,7 +17,7 @@ from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, names
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
@@ -53,11 +53,14 @@ async def list_keys(reader: db.Reader, call: Call) -> Page[SshKey]:
 
 
 async def delete(tx: db.Tx, call: Call, _: NoBody) -> SshKey:
-    ssh_key_id = call.params["ssh_key_id"]
-    key = await store.SSH_KEYS.get(tx, ssh_key_id)
-    if key is None or key.user_id != call.caller.actor_id:
-        raise errors.NotFound(f"You have no SSH key {ssh_key_id}.")
-    await store.delete_key(tx, ssh_key_id)
+    """Delete a key of the caller, named by id, fingerprint, or a comment that only one of their keys has."""
+    name = call.params["ssh_key_id"]
+    own = await store.SSH_KEYS.find(tx, "user_id = $1", call.caller.actor_id)
+    matching = [key for key in own if name in (key.ssh_key_id, key.fingerprint, key.comment)]
+    key = names.only(matching, name, lambda match: match.ssh_key_id)
+    if key is None:
+        raise errors.NotFound(f"You have no SSH key {name}.")
+    await store.delete_key(tx, key.ssh_key_id)
     await _look_again(tx, call, key)
     return key
 
@@ -67,9 +70,7 @@ async def choose(tx: db.Tx, call: Call, body: SetAllocationPeople) -> Allocation
     allocation = await allocations.get(tx, call)
     if allocation.status not in _LIVE:
         raise errors.Conflict(f"The allocation is {allocation.status}; nobody can log in to it any more.")
-    wanted = sorted(set(body.user_ids))
-    for user_id in wanted:
-        await _check_person(tx, user_id)
+    wanted = sorted({await _person_id(tx, call, named) for named in body.user_ids})
     call.details["user_ids"] = wanted
     await store.set_people(tx, allocation.allocation_id, wanted)
     present = await store.key_set(tx, allocation.allocation_id) or rules.new_set(allocation.allocation_id)
@@ -164,11 +165,11 @@ async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
     tx.wake(allocations.LOOP)
 
 
-async def _check_person(reader: db.Reader, user_id: str) -> None:
-    try:
-        await users.get(reader, user_id)
-    except errors.NotFound as error:
-        raise errors.ValidationFailed(f"There is no person {user_id}.", details={"field": "user_ids"}) from error
+async def _person_id(reader: db.Reader, call: Call, named: str) -> str:
+    user_id = await users.id_of(reader, call, named)
+    if user_id is None:
+        raise errors.ValidationFailed(f"There is no person {named}.", details={"field": "user_ids"})
+    return user_id
 
 
 def _needs_write(look: store.Look, chosen: Sequence[rules.Chosen], now: datetime.datetime) -> bool:

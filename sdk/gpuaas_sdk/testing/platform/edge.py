@@ -1,4 +1,4 @@
-"""The HTTP side of the platform in memory: who calls, what form the body has, how a refusal looks."""
+"""The HTTP side of the platform in memory: authentication, request bodies, problem documents."""
 
 import asyncio
 import secrets
@@ -27,25 +27,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 
-class News:
-    """Wakes everybody who waits for a change."""
+class Changes:
+    """Wakes every waiter when something has changed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
+        """Wake all that wait now."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Until the next change, or until the time is up."""
+        """Wait for the next change, or until the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
 
 class Edge:
-    """Lets one service account in, to one project."""
+    """Admits one service account to one project and keeps a list of its calls."""
 
     def __init__(self, project_id: str, key_id: str, client_secret: str) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -57,11 +58,14 @@ class Edge:
         self._keys: set[str] = set()
 
     def routes(self) -> list[Route]:
+        """Return the routes of the edge itself: sign in, and who am I."""
         return [self.route(SERVICE_ACCOUNT_TOKEN, self._sign_in), self.route(ME, self._me)]
 
     def route(
         self, endpoint: Endpoint[RequestBody, Answer], reply: Callable[[RequestBody, Request], Awaitable[Answer]]
     ) -> Route:
+        """Serve an endpoint of the contract with `reply`."""
+
         async def serve(request: Request) -> Response:
             try:
                 self._check_caller(endpoint, request)
@@ -91,7 +95,7 @@ class Edge:
             raise NotFound()
 
     def _check_key(self, endpoint: Endpoint[Any, Any], key: str) -> None:
-        """A repeated request is done again here; only answers that hold a secret are never given twice."""
+        """A repeated request runs again here; only answers with a secret are never sent twice."""
         if not key:
             raise IdempotencyKeyMissing()
         if endpoint.secret_answer and key in self._keys:
@@ -110,10 +114,12 @@ class Edge:
 
 
 def bearer(request: Request) -> str:
+    """Return the bearer token of the request; empty without one."""
     return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
 def problem(error: ApiError, request: Request) -> Response:
+    """Return the error as a problem document."""
     document = Problem(
         type=f"urn:gpuaas:problem:{error.code}",
         title=error.title,

@@ -1,4 +1,4 @@
-"""First versions of what the platform in memory keeps. `records` calls these and changes copies from then on."""
+"""The first version of each row the platform in memory stores. `records` calls these and then changes copies."""
 
 import datetime
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gpuaas_contract.operations import Operation, OperationKind, Target
 
 @dataclass(frozen=True)
 class Asked:
-    """What a requester says beside the kind of an operation."""
+    """What a request for an operation contains besides its kind."""
 
     targets: tuple[Member, ...]
     deadline_s: float
@@ -21,7 +21,7 @@ class Asked:
     force: bool = False
     stop_after_failures: int = 0
     replacements: Mapping[str, str] = field(default_factory=dict)
-    """`replace`: member id -> node to move to."""
+    """For `replace`: the node each member id moves to."""
     to_version: str = ""
     action: str = ""
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -38,6 +38,7 @@ def instance(
     inputs: dict[str, Any],
     now: datetime.datetime,
 ) -> Instance:
+    """Return a new instance."""
     return Instance(
         instance_id=instance_id,
         resource_name=f"gpuaas:local:org_test:{project_id}:app-instance:{instance_id}",
@@ -66,6 +67,7 @@ def instance(
 
 
 def member(member_id: str, owner: Instance, component_key: str, node_name: str, *, now: datetime.datetime) -> Member:
+    """Return a new member of the instance on the node."""
     return Member(
         member_id=member_id,
         instance_id=owner.instance_id,
@@ -87,11 +89,12 @@ def member(member_id: str, owner: Instance, component_key: str, node_name: str, 
 
 
 def allocation_id(node_name: str) -> str:
+    """Return the id of the node's allocation."""
     return f"alloc_{node_name}"
 
 
 def place(allocation_id: str) -> dict[str, Any]:
-    """Where a member on this allocation is. Every node of the test carries one."""
+    """Return where a member of this allocation is. Every node of a test has one allocation."""
     node_name = allocation_id.removeprefix("alloc_")
     return {
         "allocation_id": allocation_id,
@@ -104,6 +107,7 @@ def place(allocation_id: str) -> dict[str, Any]:
 def operation(
     operation_id: str, owner: Instance, kind: OperationKind, asked: Asked, *, now: datetime.datetime
 ) -> Operation:
+    """Return an accepted operation. An upgrade carries the instance's inputs unless it brings new ones."""
     return Operation(
         operation_id=operation_id,
         org_id=owner.org_id,
@@ -133,12 +137,13 @@ def operation(
         from_version=owner.app_version if asked.to_version else "",
         to_version=asked.to_version,
         action=asked.action,
-        inputs=asked.inputs,
+        inputs=asked.inputs or (owner.inputs if asked.to_version else {}),
         preview_of=asked.preview_of,
     )
 
 
 def hold(hold_id: str, member: Member, kind: HoldKind, reason: str, ttl_s: float, *, now: datetime.datetime) -> Hold:
+    """Return a hold on the member."""
     return Hold(
         hold_id=hold_id,
         instance_id=member.instance_id,

@@ -1,5 +1,5 @@
-"""What an app is made of, in the platform in memory: versions, and artifacts that are promoted the moment they are put
-there, fetched with the token of a delivery, or placed on machines that get them at once."""
+"""Versions and artifacts of an app in the platform in memory. Artifacts are promoted at once, fetched with the token of
+a delivery, or placed on machines that receive them at once."""
 
 import datetime
 import hashlib
@@ -13,25 +13,31 @@ from gpuaas_contract.node import TaskError
 from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
 from msgspec.structs import replace
 
-from gpuaas_sdk.testing import rows
-from gpuaas_sdk.testing.records import Records
+from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.records import Records
+from gpuaas_sdk.testing.platform.runtime import Runtime
 
 MEDIA_TYPE = "application/octet-stream"
 PLACEMENT_TTL = datetime.timedelta(seconds=120)
 
 
-class Shelf:
-    def __init__(self, records: Records) -> None:
-        self.artifacts: dict[str, Artifact] = {}
+class Artifacts:
+    """Artifacts by id, with their content, deliveries and placements."""
+
+    def __init__(self, records: Records, runtime: Runtime) -> None:
+        self.by_id: dict[str, Artifact] = {}
         self.placements: dict[str, ArtifactPlacement] = {}
         self.failures: list[TaskError] = []
-        """What the next placements end with, instead of lying on their machines."""
+        """Errors with which the next placements end."""
         self._records = records
+        self._runtime = runtime
         self._versions: dict[str, AppVersion] = {}
         self._contents: dict[str, bytes] = {}
         self._deliveries: dict[str, Delivery] = {}
 
     def add_version(self, manifest: Manifest) -> None:
+        """Publish a version of the app."""
+        self._records.manifests[manifest.version] = manifest
         self._versions[manifest.version] = AppVersion(
             app_slug=manifest.slug,
             version=manifest.version,
@@ -43,11 +49,13 @@ class Shelf:
         )
 
     def version(self, name: str) -> AppVersion:
+        """Return the version, or raise `NotFound`."""
         if name not in self._versions:
             raise NotFound(f"This project has no version {name} of the app.")
         return self._versions[name]
 
     def put(self, name: str, content: bytes) -> Artifact:
+        """Store a promoted artifact."""
         now = self._records.clock()
         artifact = Artifact(
             artifact_id=self._records.new_id("art"),
@@ -70,14 +78,16 @@ class Shelf:
             content_checked_at=now,
             verified_at=now,
         )
-        self.artifacts[artifact.artifact_id] = artifact
+        self.by_id[artifact.artifact_id] = artifact
         self._contents[artifact.artifact_id] = content
         return artifact
 
     def named(self, name: str) -> list[Artifact]:
-        return [artifact for artifact in self.artifacts.values() if name in ("", artifact.name)]
+        """Return the artifacts of this name; without a name all of them."""
+        return [artifact for artifact in self.by_id.values() if name in ("", artifact.name)]
 
     def deliver(self, artifact_id: str, request: CreateDelivery) -> Delivery:
+        """Return a delivery with a token that fetches the content."""
         artifact, delivery_id = self._artifact(artifact_id), self._records.new_id("adl")
         delivery = Delivery(
             delivery_id=delivery_id,
@@ -93,16 +103,17 @@ class Shelf:
         return delivery
 
     def content(self, delivery_id: str, token: str) -> bytes:
+        """Return the bytes of a delivery, or raise `DeliveryUnknown`."""
         delivery = self._deliveries.get(delivery_id)
         if delivery is None or not secrets.compare_digest(delivery.token, token):
             raise DeliveryUnknown()
         return self._contents[delivery.artifact_id]
 
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
-        """Queued as far as the caller hears; whoever asks again finds it ended."""
-        artifact, operation = self._artifact(artifact_id), self._records.held(request.operation_id, request.epoch)
+        """Place the artifact. The answer is `queued`; the next read returns the end."""
+        artifact, operation = self._artifact(artifact_id), self._runtime.held(request.operation_id, request.epoch)
         self._records.check_machine(operation, request.allocation_id)
-        now, there = self._records.clock(), rows.place(request.allocation_id)
+        now, location = self._records.clock(), rows.place(request.allocation_id)
         queued = ArtifactPlacement(
             placement_id=self._records.new_id("plc"),
             org_id=operation.org_id,
@@ -113,8 +124,8 @@ class Shelf:
             size_bytes=artifact.size_bytes,
             mode=request.mode,
             allocation_id=request.allocation_id,
-            node_id=there["node_id"],
-            node_name=there["node_name"],
+            node_id=location["node_id"],
+            node_name=location["node_name"],
             operation_id=request.operation_id,
             actor_id="test",
             state="queued",
@@ -126,6 +137,7 @@ class Shelf:
         return queued
 
     def placement(self, placement_id: str) -> ArtifactPlacement:
+        """Return the placement, or raise `NotFound`."""
         if placement_id not in self.placements:
             raise NotFound()
         return self.placements[placement_id]
@@ -138,6 +150,6 @@ class Shelf:
         return replace(placement, state="placed", path=path, ended_at=now)
 
     def _artifact(self, artifact_id: str) -> Artifact:
-        if artifact_id not in self.artifacts:
+        if artifact_id not in self.by_id:
             raise NotFound(f"There is no artifact {artifact_id} in this project.")
-        return self.artifacts[artifact_id]
+        return self.by_id[artifact_id]

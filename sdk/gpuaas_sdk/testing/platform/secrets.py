@@ -1,4 +1,4 @@
-"""Runtime secrets of the platform in memory: issued for a held operation, opened once per delivery."""
+"""Runtime secrets of the platform in memory: issued for an operation, each delivery opened once."""
 
 import datetime
 import hashlib
@@ -12,7 +12,8 @@ from gpuaas_contract.operations import Operation
 from gpuaas_contract.secrets import IssuedSecret, IssueSecret, OpenDelivery, OpenedDelivery, RuntimeSecret
 from msgspec.structs import replace
 
-from gpuaas_sdk.testing.records import Records
+from gpuaas_sdk.testing.platform.records import Records
+from gpuaas_sdk.testing.platform.runtime import Runtime
 
 
 @dataclass
@@ -21,16 +22,20 @@ class _Delivery:
     is_opened: bool = False
 
 
-class Custody:
-    def __init__(self, records: Records, purposes: Sequence[SecretPurpose]) -> None:
+class Secrets:
+    """Secrets by id, with their values and deliveries."""
+
+    def __init__(self, records: Records, runtime: Runtime, purposes: Sequence[SecretPurpose]) -> None:
         self.secrets: dict[str, RuntimeSecret] = {}
         self._records = records
+        self._runtime = runtime
         self._purposes = purposes
         self._values: dict[str, str] = {}
         self._deliveries: dict[str, _Delivery] = {}
 
     def issue(self, operation_id: str, request: IssueSecret) -> IssuedSecret:
-        operation = self._records.held(operation_id, request.epoch)
+        """Return a new delivery of the secret; the first request for a name creates it."""
+        operation = self._runtime.held(operation_id, request.epoch)
         if request.purpose not in self._purposes:
             raise PurposeUndeclared(f"{operation.app_slug} declares no secret purpose {request.purpose}.")
         secret = self._present(operation, request) or self._new(operation, request)
@@ -42,17 +47,18 @@ class Custody:
         return IssuedSecret(secret=self.secrets[secret.secret_id], delivery_id=delivery_id)
 
     def open(self, delivery_id: str, request: OpenDelivery) -> OpenedDelivery:
-        operation = self._records.held(request.operation_id, request.epoch)
+        """Return the value of a delivery that was not opened before."""
+        operation = self._runtime.held(request.operation_id, request.epoch)
         delivery = self._deliveries.get(delivery_id)
         if delivery is None or self.secrets[delivery.secret_id].instance_id != operation.instance_id:
             raise NotFound(f"There is no delivery {delivery_id} for this operation's instance.")
         if delivery.is_opened:
-            raise SecretAlreadyDelivered("This delivery was opened before.")
+            raise SecretAlreadyDelivered("This delivery was already opened.")
         delivery.is_opened = True
         secret = self.secrets[delivery.secret_id]
-        opened = replace(secret, deliveries_opened=secret.deliveries_opened + 1)
-        self.secrets[secret.secret_id] = opened
-        return OpenedDelivery(delivery_id=delivery_id, secret=opened, value=self._values[secret.secret_id])
+        secret = replace(secret, deliveries_opened=secret.deliveries_opened + 1)
+        self.secrets[secret.secret_id] = secret
+        return OpenedDelivery(delivery_id=delivery_id, secret=secret, value=self._values[secret.secret_id])
 
     def _present(self, operation: Operation, request: IssueSecret) -> RuntimeSecret | None:
         wanted = (operation.instance_id, request.purpose, request.name)
@@ -73,7 +79,7 @@ class Custody:
             app_slug=operation.app_slug,
             purpose=request.purpose,
             name=request.name,
-            version=1 + sum(found.name == request.name for found in self.secrets.values()),
+            version=1 + sum(secret.name == request.name for secret in self.secrets.values()),
             state="issued",
             fingerprint=hashlib.sha256(f"{operation.instance_id}\n{value}".encode()).hexdigest(),
             operation_id=operation.operation_id,

@@ -1,10 +1,10 @@
-"""A platform in memory that speaks the runtime API over HTTP, with the real rules of claims, leases and lifecycles.
+"""A platform in memory that serves the runtime API over HTTP, with the real rules of claims, leases and lifecycles.
 
-A test asks for operations, lets a `Runner` work against the address, and reads what is on record."""
+A test requests operations, runs an app's `Runner` against the address, and reads what was stored."""
 
 import asyncio
 import datetime
-import secrets
+import secrets as random_secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,14 +23,15 @@ from starlette.applications import Starlette
 
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.testing import rows
-from gpuaas_sdk.testing.custody import Custody
-from gpuaas_sdk.testing.edge import Edge, News
-from gpuaas_sdk.testing.observing import Observations
-from gpuaas_sdk.testing.records import Clock, Records
-from gpuaas_sdk.testing.routes import Routes
+from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.artifacts import Artifacts
+from gpuaas_sdk.testing.platform.edge import Changes, Edge
+from gpuaas_sdk.testing.platform.observations import Observations
+from gpuaas_sdk.testing.platform.records import Clock, Records
+from gpuaas_sdk.testing.platform.routes import Routes
+from gpuaas_sdk.testing.platform.runtime import Runtime
+from gpuaas_sdk.testing.platform.secrets import Secrets
 from gpuaas_sdk.testing.server import serving
-from gpuaas_sdk.testing.shelf import Shelf
 
 
 class FakePlatform:
@@ -43,23 +44,32 @@ class FakePlatform:
         secret_purposes: Sequence[SecretPurpose] = (),
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """`secret_purposes`: those the app's manifest declares."""
+        """`secret_purposes` are those that the app's manifest declares."""
         self.app_slug = app_slug
         self.project_id = "prj_test"
         self.key_id = "key_test"
-        self.client_secret = secrets.token_hex(8)
+        self.client_secret = random_secrets.token_hex(8)
         self.records = Records(self.project_id, clock)
+        self.runtime = Runtime(self.records)
         self.observations = Observations(self.records, app_slug, self.key_id)
-        self.custody = Custody(self.records, secret_purposes)
-        self.shelf = Shelf(self.records)
+        self.secrets = Secrets(self.records, self.runtime, secret_purposes)
+        self.artifacts = Artifacts(self.records, self.runtime)
         self._edge = Edge(self.project_id, self.key_id, self.client_secret)
-        self._news = News()
-        routes = Routes(self._edge, self._news, self.records, self.observations, self.custody, self.shelf)
+        self._changes = Changes()
+        routes = Routes(
+            edge=self._edge,
+            changes=self._changes,
+            records=self.records,
+            runtime=self.runtime,
+            observations=self.observations,
+            secrets=self.secrets,
+            artifacts=self.artifacts,
+        )
         self.app = Starlette(routes=routes.all())
 
     @property
     def calls(self) -> list[tuple[str, Any]]:
-        """Every call that was let in: the endpoint's name and the request body."""
+        """Every authenticated call: the endpoint's name and the request body."""
         return self._edge.calls
 
     def add_instance(
@@ -71,7 +81,7 @@ class FakePlatform:
         inputs: dict[str, Any] | None = None,
         ready: bool = False,
     ) -> Instance:
-        """`members` names the nodes of each role; `ready` makes it an instance that was deployed before."""
+        """Add an instance. `members` names the nodes of each role; `ready` makes it one that is already deployed."""
         instance = self.records.add_instance(self.app_slug, name, topology, inputs or {})
         for component_key, node_names in members.items():
             for node_name in node_names:
@@ -92,8 +102,12 @@ class FakePlatform:
         replacements: Sequence[str] = (),
         to_version: str = "",
     ) -> Operation:
-        """Ask for an operation; without targets it is about every live member. `replacements` names the node each
-        target of a `replace` moves to."""
+        """Request an operation; without `targets` it concerns every live member.
+
+        `replacements` names the node that each target of a `replace` moves to. Add the version of an upgrade with
+        `add_version` first."""
+        if to_version and to_version not in self.records.manifests:
+            raise ValueError(f"The app has no version {to_version}; add it with add_version(manifest).")
         chosen = tuple(self.members(instance) if targets is None else targets)
         moves = dict(zip((member.member_id for member in chosen), replacements, strict=False))
         return self._accept(
@@ -112,7 +126,7 @@ class FakePlatform:
         )
 
     def invoke(self, instance: Instance, action: str, inputs: dict[str, Any] | None = None) -> Operation:
-        """Ask for an action of the app."""
+        """Request an action of the app."""
         asked = rows.Asked(targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {})
         return self._accept(instance, "action", asked)
 
@@ -124,7 +138,7 @@ class FakePlatform:
         *,
         component_key: str = "",
     ) -> Operation:
-        """Ask what an operation would hit, as a dry run of it does."""
+        """Request a preview of an operation, as a dry run does."""
         chosen = self.members(instance) if targets is None else targets
         asked = rows.Asked(
             targets=(),
@@ -136,94 +150,105 @@ class FakePlatform:
         return self._accept(instance, "preview", asked)
 
     def cancel(self, operation_id: str, reason: str = "not wanted") -> Operation:
-        cancelled = self.records.cancel(operation_id, reason)
-        self._news.wake()
+        """Cancel an operation, as a person does."""
+        cancelled = self.runtime.cancel(operation_id, reason)
+        self._changes.wake()
         return cancelled
 
     def retry(self, operation_id: str, reason: str = "repaired") -> Operation:
+        """Retry a failed operation."""
         return self._reopen(operation_id, "retry", reason)
 
     def compensate(self, operation_id: str, reason: str = "not wanted") -> Operation:
+        """Have a failed operation undone."""
         return self._reopen(operation_id, "compensate", reason)
 
     def hold(
         self, member: Member, kind: HoldKind = "no_removal", *, reason: str = "because", ttl_s: float = 3600
     ) -> Hold:
+        """Place a hold on the member."""
         return self.records.add_hold(member, kind, reason, ttl_s)
 
     def add_artifact(self, instance: Instance, name: str, content: bytes) -> Artifact:
-        """One that the instance's version names in its manifest."""
-        artifact = self.shelf.put(name, content)
+        """Add an artifact that the manifest of the instance's version names."""
+        artifact = self.artifacts.put(name, content)
         present = self.records.instances[instance.instance_id]
         digests = {**present.artifacts, name: artifact.digest}
         self.records.instances[instance.instance_id] = msgspec.structs.replace(present, artifacts=digests)
         return artifact
 
-    def fail_placement(self, code: str, message: str = "said by the test") -> None:
-        """The next artifact a machine is to get ends with this, as its agent or the platform would say it."""
-        self.shelf.failures.append(TaskError(code=code, message=message))
+    def fail_placement(self, code: str, message: str = "set by the test") -> None:
+        """Let the next placement of an artifact fail with this error of its agent or of the platform."""
+        self.artifacts.failures.append(TaskError(code=code, message=message))
 
     def add_version(self, manifest: Manifest) -> None:
-        """A version of the app that instances can be upgraded to."""
-        self.shelf.add_version(manifest)
+        """Add a version of the app to which instances can be upgraded."""
+        self.artifacts.add_version(manifest)
 
     @property
     def placements(self) -> list[ArtifactPlacement]:
-        """What was to lie on which machine, in order, and how it ended."""
-        return list(self.shelf.placements.values())
+        """Every placement of an artifact on a machine, oldest first."""
+        return list(self.artifacts.placements.values())
 
     def operation(self, operation_id: str) -> Operation:
+        """Return the operation as it is now."""
         return self.records.operation(operation_id)
 
     def members(self, instance: Instance) -> list[Member]:
+        """Return the live members of the instance."""
         return self.records.live_members(instance.instance_id)
 
     def member(self, member_id: str) -> Member:
+        """Return the member as it is now."""
         return self.records.members[member_id]
 
     def access_bundle(self, instance: Instance) -> AccessBundle:
+        """Return how people reach the instance; empty before the app published it."""
         return self.records.access_bundles.get(instance.instance_id, AccessBundle())
 
     def expire_lease(self, operation_id: str) -> None:
-        """As if the holder had been silent for the whole lease."""
-        self.records.expire_lease(operation_id)
-        self._news.wake()
+        """Expire the lease now, as if its holder had been silent for the whole lease."""
+        self.runtime.expire_lease(operation_id)
+        self._changes.wake()
 
     def lose_answers(self, endpoint: Endpoint[Any, Any], count: int = 1) -> None:
-        """The next calls of this endpoint do their work, and their answers are lost on the way."""
+        """Lose the answers to the next calls of this endpoint; the calls still take effect."""
         self._edge.answers_to_lose[endpoint.name] += count
 
     def revoke_tokens(self) -> None:
-        """Every token given so far is refused from now on; the key stays good."""
+        """Refuse every token issued so far; the key stays valid."""
         self._edge.tokens.clear()
 
     async def until(
         self, operation_id: str, condition: Callable[[Operation], bool], *, timeout_s: float = 60
     ) -> Operation:
+        """Wait until the condition holds for the operation, and return the operation."""
         async with asyncio.timeout(timeout_s):
-            while not condition(found := self.operation(operation_id)):
-                await self._news.wait()
-        return found
+            while not condition(operation := self.operation(operation_id)):
+                await self._changes.wait()
+        return operation
 
     async def ended(self, operation_id: str, *, timeout_s: float = 60) -> Operation:
-        return await self.until(operation_id, lambda found: found.status in ENDED_OPERATION, timeout_s=timeout_s)
+        """Wait until the operation has ended, and return it."""
+        return await self.until(operation_id, lambda now: now.status in ENDED_OPERATION, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Client]:
-        """Yields a client that is signed in as the service account."""
+        """Serve the platform on loopback and yield a client that is signed in as the service account."""
         async with serving(self.app) as server, self.client(server) as client:
             yield client
 
     def client(self, server: str) -> Client:
+        """Return a client of this platform at another address."""
         return Client(server, ServiceAccount(self.key_id, self.client_secret))
 
     def _accept(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
         operation = self.records.add_operation(instance, kind, asked)
-        self._news.wake()
+        self._changes.wake()
         return operation
 
     def _reopen(self, operation_id: str, name: ExitName, reason: str) -> Operation:
         deadline_s = DEADLINES_S[self.operation(operation_id).kind]
-        reopened = self.records.reopen(operation_id, name, reason, deadline_s)
-        self._news.wake()
+        reopened = self.runtime.reopen(operation_id, name, reason, deadline_s)
+        self._changes.wake()
         return reopened

@@ -1,5 +1,5 @@
-"""What was done on machines, as a record that cannot be changed unseen: every command is a line of the controller's
-log, and the digest of a step's lines goes with the step to the platform."""
+"""The tamper-evident record of what was done on machines: every command is a line in the controller's log, and each
+step report carries the digest of the step's lines to the platform."""
 
 import datetime
 import hashlib
@@ -10,38 +10,39 @@ from gpuaas_contract.operations import Transcript
 
 
 class TranscriptLine(msgspec.Struct, frozen=True):
-    """One command and how it ended. Neither what it read nor what it wrote is kept: both may hold secrets."""
+    """One command and how it ended. Input and output are not stored, because both may contain secrets."""
 
     machine: str
     argv: tuple[str, ...]
     started_at: datetime.datetime
     duration_ms: int
     output_sha256: str
-    """Of standard output followed by standard error."""
+    """Digest of standard output followed by standard error."""
     exit_status: int | None = None
-    """None while nothing is known of the end: the machine went away, or the command was stopped."""
+    """None if the end is unknown: the machine became unreachable, or the command was stopped."""
     error: str = ""
 
 
 class TranscriptDigest:
-    """Grows by a line per command; a long step costs no memory."""
+    """Digest of transcript lines, built line by line; memory use does not grow with the step."""
 
     def __init__(self) -> None:
         self._lines = hashlib.sha256()
         self._commands = 0
 
     def add(self, line: TranscriptLine) -> None:
+        """Add the next line."""
         self._lines.update(msgspec.json.encode(line) + b"\n")
         self._commands += 1
 
     def transcript(self) -> Transcript | None:
-        """None for a step that touched no machine."""
+        """Return the digest of the lines so far; None if there is no line."""
         return Transcript(commands=self._commands, sha256=self._lines.hexdigest()) if self._commands else None
 
 
 def transcript_of(lines: Iterable[TranscriptLine]) -> Transcript | None:
-    """What the platform has on record if these lines of a log are the whole step, unchanged."""
-    digest_of_lines = TranscriptDigest()
+    """Return the transcript the platform must have on record if these log lines are complete and unchanged."""
+    digest = TranscriptDigest()
     for line in lines:
-        digest_of_lines.add(line)
-    return digest_of_lines.transcript()
+        digest.add(line)
+    return digest.transcript()
