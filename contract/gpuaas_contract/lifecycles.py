@@ -126,6 +126,11 @@ ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
 """Nobody works on it. A failed one can be taken up again, or closed, through its exits."""
 
 
+def allowed(table: Table, present: str) -> list[str]:
+    """Return the states a move may lead to, in alphabetical order."""
+    return sorted(table[present])
+
+
 def may_move(table: Table, present: str, wanted: str) -> bool:
     """Staying where one is counts as a legal move: reports are repeated after a crash."""
     return present == wanted or wanted in table[present]

@@ -20,7 +20,7 @@ from gpuaas_contract.lifecycles import ArtifactLifecycle
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
 
@@ -74,17 +74,31 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
 
 async def own(reader: db.Reader, call: Call) -> Artifact:
     """The artifact the route names, if it belongs to where the route is."""
-    found = await store.ARTIFACTS.get(reader, call.params["artifact_id"])
+    found = await _named(reader, call, trust.scope_of(call))
     if found is None or found.scope != trust.scope_of(call):
         raise errors.NotFound
     return found
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's artifacts that are neither retired nor revoked."""
+    return await store.ARTIFACTS.keys(reader, "scope = $1 AND ended_at = 0", project_id)
+
+
 async def visible(reader: db.Reader, call: Call) -> Artifact:
     """The same, or one that the platform shares."""
-    found = await store.ARTIFACTS.get(reader, call.params["artifact_id"])
+    found = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)
     if found is None or found.scope not in (trust.scope_of(call), SHARED):
         raise errors.NotFound
+    return found
+
+
+async def _named(reader: db.Reader, call: Call, scope: str) -> Artifact | None:
+    """By id, digest, or a name that only one artifact of the scope has."""
+    named = call.params["artifact_id"]
+    found = await store.ARTIFACTS.get(reader, named)
+    if found is None:
+        found = names.only(await store.called(reader, scope, named), named, lambda artifact: artifact.artifact_id)
     return found
 
 

@@ -41,9 +41,17 @@ async def denial(tx: db.Tx, endpoint: Endpoint[Any, Any], origin: Origin, projec
 
 def target(params: Mapping[str, str], answer: Any) -> str:
     """Ids from the path, outermost first, then the id of what was made. The project has a field of its own."""
-    ids = [value for name, value in params.items() if name != "project_id"]
+    ids = [_id_in(answer, name) or value for name, value in params.items() if name != "project_id"]
     made = _made(answer)
     return "/".join(ids if made in ids or made == params.get("project_id") or not made else [*ids, made])
+
+
+def _id_in(answer: Any, name: str) -> str:
+    """The id by which the answer, or the struct it begins with, knows what the path may name otherwise."""
+    if not isinstance(answer, msgspec.Struct) or not answer.__struct_fields__:
+        return ""
+    found = getattr(answer, name, "")
+    return found if isinstance(found, str) and found else _id_in(getattr(answer, answer.__struct_fields__[0]), name)
 
 
 def _made(answer: Any) -> str:

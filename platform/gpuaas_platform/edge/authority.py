@@ -58,7 +58,7 @@ class Authority:
         if not endpoint.permission:
             return "allowed"
         if "project_id" in params:
-            _check_project_header(exchange, params["project_id"])
+            _check_project_header(exchange, params["project_id"], found.project.name if found.project else "")
         return found.decide(endpoint.permission)
 
     async def refuse(
@@ -78,9 +78,9 @@ class Authority:
             raise errors.RateLimited(details={"retry_after_s": round(wait_s, 3)})
 
 
-def _check_project_header(exchange: Exchange, project_id: str) -> None:
+def _check_project_header(exchange: Exchange, project_id: str, name: str) -> None:
     named = exchange.header(b"x-project-id")
-    if named and named != project_id:
+    if named and named not in (project_id, name):
         raise errors.InvalidRequest(
             "X-Project-ID names another project than the path.", details={"field": "X-Project-ID"}
         )

@@ -22,6 +22,7 @@ from gpuaas_platform.edge import router as routing
 from gpuaas_platform.edge import run as running
 from gpuaas_platform.edge.authority import Authority
 from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
+from gpuaas_platform.identity.admission import Admission
 from gpuaas_platform.kit import clock, db, logs, tables
 
 log = structlog.get_logger()
@@ -137,6 +138,7 @@ class Application:
     async def _serve(self, route: _Route, params: Mapping[str, str], exchange: Exchange) -> Answer:
         endpoint = route.endpoint
         admitted = await self._authority.authenticate(endpoint, exchange, params)
+        params = _with_ids(params, admitted)
         caller, project = admitted.caller, admitted.project
         origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         exchange.caller = caller
@@ -198,7 +200,7 @@ class Application:
             return
         admitted = await self._authority.identify(endpoint, exchange, match.params)
         origin = Origin(admitted.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        verdict = self._authority.decide(endpoint, exchange, match.params, admitted)
+        verdict = self._authority.decide(endpoint, exchange, _with_ids(match.params, admitted), admitted)
         if verdict != "allowed":
             await self._authority.refuse(endpoint, origin, admitted, verdict)
 
@@ -223,3 +225,13 @@ class Application:
             logs.info(line)
         if self._spans is not None:
             self._spans.export(line, exchange.trace)
+
+
+def _with_ids(params: Mapping[str, str], admitted: Admission) -> Mapping[str, str]:
+    """The parameters of the path with ids where it names the project or the organisation by name."""
+    if "project_id" in params:
+        project = admitted.project
+        if project is None or params["project_id"] == project.project_id:
+            return params
+        return {**params, "project_id": project.project_id}
+    return {**params, "org_id": admitted.org_id} if "org_id" in params and admitted.org_id else params

@@ -13,7 +13,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import rules
+from gpuaas_platform.identity import orgs, rules
 from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.kit import clock, db, ids
 
@@ -98,6 +98,9 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     if first[3] <= clock.micros(now):
         raise errors.TokenExpired
     caller = _caller(rows)
+    named = await _by_name(reader, caller, key, now) if _is_unknown(key, first) else key
+    if named != key:
+        return await _read(reader, named, now)
     project = _PROJECT.decode(first[7]) if first[7] is not None else None
     return Admission(
         caller,
@@ -106,6 +109,21 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
         target_exists=project is not None if project_id else first[8] is not None or not org_id,
         ends_at=min([clock.moment(first[3]), *(end for found in caller.bindings if (end := found.expires_at))]),
     )
+
+
+def _is_unknown(key: tuple[str, str, str], row: db.Row) -> bool:
+    """No project or organisation has this id."""
+    return bool((key[1] and row[7] is None) or (key[2] and row[8] is None))
+
+
+async def _by_name(
+    reader: db.Reader, caller: Caller, key: tuple[str, str, str], now: datetime.datetime
+) -> tuple[str, str, str]:
+    """The same with ids in place of names of a project or an organisation that the caller can see."""
+    token, project, org = key
+    found_project = await orgs.project_named(reader, caller, now, project) if project else None
+    found_org = await orgs.org_named(reader, caller, now, org) if org else None
+    return token, found_project.project_id if found_project else project, found_org.org_id if found_org else org
 
 
 def _caller(rows: Sequence[db.Row]) -> Caller:

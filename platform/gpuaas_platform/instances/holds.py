@@ -10,7 +10,7 @@ from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import events, service, store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
 
 standing = store.standing_holds
 
@@ -39,8 +39,12 @@ async def place(tx: db.Tx, call: Call, body: PlaceHold) -> Hold:
 
 
 async def lift(tx: db.Tx, call: Call, _: NoBody) -> Hold:
+    """Lift a hold by its id, or by the name of a hold that has not ended."""
     instance, hold_id = await service.named(tx, call), call.params["hold_id"]
     hold = await store.HOLDS.get(tx, hold_id)
+    if hold is None:
+        present = await standing(tx, instance.instance_id, call.now)
+        hold = names.only([hold for hold in present if hold.name == hold_id], hold_id, lambda hold: hold.hold_id)
     if hold is None or hold.instance_id != instance.instance_id:
         raise errors.NotFound(f"There is no hold {hold_id} in this instance.")
     if hold.owner != call.caller.actor_id:

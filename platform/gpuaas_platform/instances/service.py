@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import OperatorChanged
-from gpuaas_contract.instances import AccessBundle, Instance, Member, Roles, SetOperator
+from gpuaas_contract.instances import AccessBundle, Instance, Member, Roles
 from gpuaas_contract.protocol import status as status_rules
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, events, store
+from gpuaas_platform.instances import breakers, events, names, store
 from gpuaas_platform.kit import db
 
 live_members = store.live_members
@@ -44,8 +44,17 @@ async def get(reader: db.Reader, instance_id: str) -> Instance:
     return instance
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's instances that are not deleted."""
+    return await store.INSTANCES.keys(reader, store.LIVE_INSTANCES, project_id)
+
+
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
+    """Return a member by its id, or by the node of a live member; as `node/role` where the node has several."""
     member = await store.MEMBERS.get(reader, member_id)
+    if member is None:
+        on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
+        member = names.pick(on_node, member_id)
     if member is None or member.instance_id != instance.instance_id:
         raise errors.NotFound(f"There is no member {member_id} in this instance.")
     return member
@@ -101,15 +110,14 @@ async def add(tx: db.Tx, instance: Instance) -> None:
     await store.INSTANCES.insert(tx, instance)
 
 
-async def set_operator(tx: db.Tx, call: Call, instance: Instance, body: SetOperator) -> Instance:
+async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: str, reason: str) -> Instance:
     """Save the account that operates the instance. `operations` hands over the open operations."""
-    account_id = body.operator_service_account_id
     changed = msgspec.structs.replace(
         instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
     )
     await store.INSTANCES.save(tx, changed)
     payload = OperatorChanged(
-        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=body.reason
+        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=reason
     )
     await events.emit(tx, call.origin, "apps.instance.operator_changed", changed, payload)
     return changed

@@ -26,6 +26,7 @@ MEMBERS = Table(
     instance_id=lambda member: member.instance_id,
     project_id=lambda member: member.project_id,
     allocation_id=lambda member: member.allocation_id,
+    node_name=lambda member: member.node_name,
     status=lambda member: member.status,
 )
 HOLDS = Table(
@@ -54,6 +55,10 @@ async def members_named(reader: db.Reader, member_ids: Sequence[str]) -> list[Me
 async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:
     """Cheap however many members an instance has had."""
     return await MEMBERS.find(reader, f"{LIVE_MEMBERS} ORDER BY member_id", instance_id)
+
+
+async def live_members_on(reader: db.Reader, instance_id: str, node_name: str) -> list[Member]:
+    return await MEMBERS.find(reader, f"{LIVE_MEMBERS} AND node_name = $2 ORDER BY member_id", instance_id, node_name)
 
 
 async def carrying(reader: db.Reader, instance_id: str, allocation_ids: Sequence[str]) -> set[str]:

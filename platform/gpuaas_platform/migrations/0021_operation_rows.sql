@@ -25,20 +25,20 @@ CREATE TABLE operation_steps (
     PRIMARY KEY (operation_id, position)
 );
 INSERT INTO operation_targets (operation_id, position, member_id, outcome, allocation_id, document)
-    SELECT operation_id, {{item.position}}, {{item.member_id}}, {{item.outcome}}, COALESCE({{item.allocation_id}}, ''), {{item}}
-    FROM operations, {{document.targets}};
+    SELECT operation_id, {{position}}, {{item member_id}}, {{item outcome}}, COALESCE({{item allocation_id}}, ''), {{item}}
+    FROM operations, {{each targets}};
 INSERT INTO operation_steps (operation_id, position, name, member_id, state, changed_revision, document)
-    SELECT operation_id, {{item.position}}, {{item.name}}, COALESCE({{item.member_id}}, ''), {{item.state}}, {{document.revision}}, {{item}}
-    FROM operations, {{document.steps}};
+    SELECT operation_id, {{position}}, {{item name}}, COALESCE({{item member_id}}, ''), {{item state}}, {{document revision as bigint}}, {{item}}
+    FROM operations, {{each steps}};
 UPDATE operations SET
-    kind = {{document.kind}},
-    revision = {{document.revision}},
-    epoch = {{document.epoch}},
-    attempts = {{document.attempts}},
+    kind = {{document kind}},
+    revision = {{document revision as bigint}},
+    epoch = {{document epoch as bigint}},
+    attempts = {{document attempts as bigint}},
     steps_total = (SELECT COUNT(*) FROM operation_steps WHERE operation_steps.operation_id = operations.operation_id),
-    holder = COALESCE({{document.lease.holder}}, ''),
-    lease_actor_id = COALESCE({{document.lease.actor_id}}, '');
-UPDATE operations SET document = {{document.without_rows}};
+    holder = COALESCE({{document lease.holder}}, ''),
+    lease_actor_id = COALESCE({{document lease.actor_id}}, '');
+UPDATE operations SET document = {{without status revision epoch attempts lease targets steps progress exits}};
 CREATE INDEX operation_targets_in_order ON operation_targets (operation_id, position);
 CREATE INDEX operation_targets_moving ON operation_targets (allocation_id) WHERE outcome = 'pending' AND allocation_id <> '';
 CREATE UNIQUE INDEX operation_steps_by_name ON operation_steps (operation_id, name, member_id);

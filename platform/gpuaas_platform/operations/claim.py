@@ -7,19 +7,20 @@ from gpuaas_contract import errors, event_types, runtime
 from gpuaas_contract.operations import Lease, OperationHead, Receipt
 
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import holds
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.operations import controllers, events, fence, read, state, store
 
 replace = msgspec.structs.replace
-LEASE_MIN_S, LEASE_MAX_S = 1, 60
 _LEASE_CHECK_S = 1.0
 """A lease that runs out wakes no one, so waiting claims look again this often."""
 
 
 async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     """Claim the next operation of the app, and wait for one as long as the caller asks."""
+    await catalog.check_app(call.site.database.reader, body.app_slug)
     await _note_presence(call, body)
     return await call.site.hub.poll(
         state.claims_topic(call.params["project_id"], body.app_slug),
@@ -128,4 +129,4 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
 
 
 def _lease_end(call: Call, lease_s: int) -> datetime.datetime:
-    return call.now + datetime.timedelta(seconds=max(LEASE_MIN_S, min(lease_s, LEASE_MAX_S)))
+    return call.now + datetime.timedelta(seconds=lease_s)

@@ -25,7 +25,7 @@ from gpuaas_contract.protocol.end import Ending
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, holds
+from gpuaas_platform.instances import breakers, holds, names
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
@@ -187,7 +187,7 @@ async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operati
 
 def _to_give_up(operation: Operation, concerned: Mapping[str, Member], named: Sequence[str]) -> list[Member]:
     failed = [target.member_id for target in operation.targets if target.outcome == "failed"]
-    wanted = list(dict.fromkeys(named)) or failed
+    wanted = list(dict.fromkeys(names.member_ids(list(concerned.values()), named))) or failed
     unknown = [member_id for member_id in wanted if member_id not in concerned]
     if unknown:
         raise errors.NotFound(f"{operation.operation_id} is not about member {unknown[0]}.")

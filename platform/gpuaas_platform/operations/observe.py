@@ -1,11 +1,11 @@
 """What a controller reports between operations: how its instances and members are."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
-from gpuaas_contract import errors, lifecycles
+from gpuaas_contract import errors
 from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.protocol import observation as observation_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime, RuntimeReported
@@ -30,7 +30,7 @@ async def report(tx: db.Tx, call: Call, body: ReportRuntime) -> RuntimeReported:
         )
     busy = await store.busy_members(tx, instance.instance_id, {observed.member_id for observed in body.members})
     results = [await _observe(tx, call, instance, observed, busy) for observed in body.members]
-    conditions = _conditions(call, body)
+    conditions = observation_rules.conditions(body, call.now)
     _check_count(instance, conditions)
     derived = await state.derive_instance(tx, call.origin, instance, None, conditions)
     await controllers.note(tx, call, instance.app_slug, body.holder)
@@ -55,15 +55,10 @@ async def _observe(
     limits.check_size(observed.adapter_detail)
     member = await instances.find_member(tx, instance.instance_id, observed.member_id)
     if member is None:
-        return _refused(observed, "not_found", "There is no such member in this instance.")
-    if observed.member_id in busy:
-        return _refused(observed, "operation_in_progress", "An operation works on it; its holder reports.")
-    if observed.revision != member.revision:
-        return _refused(observed, "stale", f"It is at revision {member.revision} by now.")
-    if not _may_be_seen(member, observed):
-        return _refused(
-            observed, "illegal_move", f"It does not go from {member.status} to {observed.status} by itself."
-        )
+        return observation_rules.unknown_member(observed)
+    refused = observation_rules.refusal(member, observed, busy=observed.member_id in busy)
+    if refused is not None:
+        return refused
     changed = msgspec.structs.replace(
         member,
         status=observed.status,
@@ -74,39 +69,3 @@ async def _observe(
     if changed == member:
         return member
     return await members.save(tx, call.origin, instance.app_slug, member, changed)
-
-
-_BY_ITSELF = frozenset({"ready", "degraded", "draining", "drained", "failed"})
-"""What can happen to a member without an operation. Nothing comes or goes that way."""
-
-
-def _may_be_seen(member: Member, observed: ObservedMember) -> bool:
-    if observed.status == member.status:
-        return True
-    both = member.status in _BY_ITSELF and observed.status in _BY_ITSELF
-    return both and lifecycles.may_move(lifecycles.MEMBER, member.status, observed.status)
-
-
-def _conditions(call: Call, body: ReportRuntime) -> list[Condition]:
-    for reported in body.conditions:
-        if reported.type == status_rules.LAST_OPERATION:
-            raise errors.ValidationFailed(f"The platform itself sets {reported.type}.", details={"field": "conditions"})
-    return [
-        Condition(
-            type=reported.type,
-            status=reported.status,
-            reason=reported.reason,
-            message=reported.message,
-            observed_revision=body.observed_revision,
-            changed_at=call.now,
-        )
-        for reported in body.conditions
-    ]
-
-
-def _refused(
-    observed: ObservedMember,
-    code: Literal["not_found", "stale", "operation_in_progress", "illegal_move"],
-    message: str,
-) -> RefusedObservation:
-    return RefusedObservation(member_id=observed.member_id, code=code, message=message)

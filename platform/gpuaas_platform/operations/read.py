@@ -7,7 +7,7 @@ from gpuaas_contract.operations import Operation, OperationHead, Step
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db, paging, tables
 from gpuaas_platform.operations import store
 
 _OPERATIONS, _STEPS = "operations", "operation_steps"
@@ -54,30 +54,23 @@ async def page(reader: db.Reader, call: Call) -> Page[Operation]:
     where, values = "project_id = $1", [call.params["project_id"]]
     if call.query.instance_id:
         where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
-    size, token = _size(call), call.query.page_token
-    after = tables.read_token(_OPERATIONS, token) if token else ""
-    heads = await store.page(reader, where, values, after, size + 1)
-    items = await with_targets(reader, heads[:size])
-    following = tables.write_token(_OPERATIONS, items[-1].operation_id) if len(heads) > size else None
-    return Page(items=items, next_page_token=following)
+    after, limit = paging.bounds(_OPERATIONS, call.query)
+    heads = paging.page(
+        _OPERATIONS, await store.page(reader, where, values, after, limit), limit, lambda head: head.operation_id
+    )
+    items = await with_targets(reader, heads.items)
+    return Page(items=items, next_page_token=heads.next_page_token)
 
 
 async def steps_page(reader: db.Reader, call: Call) -> Page[Step]:
     operation = await head(reader, call, call.params["operation_id"])
-    size, token, since = _size(call), call.query.page_token, call.query.changed_since
-    after = _position(token) if token else 0
-    found = await store.steps_after(reader, operation.operation_id, after, since, size + 1)
-    following = tables.write_token(_STEPS, str(found[size - 1][0])) if len(found) > size else None
-    return Page(items=[step for _, step in found[:size]], next_page_token=following)
+    after, limit = paging.bounds(_STEPS, call.query)
+    rows = await store.steps_after(reader, operation.operation_id, _position(after), call.query.changed_since, limit)
+    found = paging.page(_STEPS, rows, limit, lambda row: str(row[0]))
+    return Page(items=[step for _, step in found.items], next_page_token=found.next_page_token)
 
 
-def _size(call: Call) -> int:
-    size: int = call.query.page_size
-    return max(1, min(size, tables.PAGE_MAX))
-
-
-def _position(token: str) -> int:
-    position = tables.read_token(_STEPS, token)
-    if not position.isdecimal():
-        raise tables.PageTokenInvalid(token)
-    return int(position)
+def _position(after: str) -> int:
+    if after and not after.isdecimal():
+        raise tables.PageTokenInvalid(after)
+    return int(after or 0)

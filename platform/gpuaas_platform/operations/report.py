@@ -2,13 +2,12 @@
 
 A report writes what it says and nothing else; its cost does not grow with the number of members or steps."""
 
-import datetime
-
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import AccessBundle, Instance, Member
-from gpuaas_contract.operations import OperationHead, Receipt, Step, Target
+from gpuaas_contract.operations import OperationHead, Receipt, Target
 from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol import steps as step_rules
 from msgspec.structs import replace
 
 from gpuaas_platform.call import Call
@@ -25,7 +24,7 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Receip
     present = await store.step(tx, operation.operation_id, body.name, body.member_id)
     if present is not None and present.state == "succeeded":
         return claim.receipt(operation)
-    step = _step(present, body, call.now)
+    step = step_rules.reported(present, replace(body, message=limits.clipped(body.message)), call.now)
     if present is None:
         operation = await state.advance(tx, _with_one_more_step(operation))
         await store.add_step(tx, operation, step)
@@ -77,20 +76,6 @@ def _with_one_more_step(operation: OperationHead) -> OperationHead:
     if operation.steps_total >= runtime.STEPS_MAX:
         raise errors.ValidationFailed(f"An operation has at most {runtime.STEPS_MAX} steps.")
     return replace(operation, steps_total=operation.steps_total + 1)
-
-
-def _step(present: Step | None, body: runtime.ReportStep, now: datetime.datetime) -> Step:
-    again = present is not None and present.state == "failed" and body.state == "running"
-    return Step(
-        name=body.name,
-        member_id=body.member_id,
-        state=body.state,
-        message=limits.clipped(body.message),
-        attempt=(present.attempt + again) if present else 1,
-        started_at=present.started_at if present else now,
-        ended_at=None if body.state == "running" else now,
-        transcript=body.transcript,
-    )
 
 
 async def _reported(

@@ -4,7 +4,7 @@ Each request is accepted as an operation; the app's controller does the work."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from gpuaas_contract import errors
@@ -23,6 +23,7 @@ from gpuaas_contract.instances import (
 from gpuaas_contract.operations import Operation, OperationKind
 from gpuaas_contract.protocol import request as request_rules
 
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions as app_permissions
@@ -30,7 +31,7 @@ from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity.accounts import service as service_accounts
-from gpuaas_platform.instances import breakers, holds
+from gpuaas_platform.instances import breakers, holds, names
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids
@@ -44,12 +45,14 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     layers = await policy.of_project(tx, project)
     version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
     manifest = version.manifest
+    body = await _with_ids(tx, project.project_id, manifest, body)
     catalog_rules.check_inputs(manifest, body.topology, body.inputs)
     placement = catalog_rules.placement(manifest, body.topology, body.inputs)
     await instances.check_name_free(tx, project.project_id, body.name)
     rules.check_policy(layers, await instances.live_count(tx, project.project_id), placement)
     await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
-    await _check_operator(tx, project.project_id, body.operator_service_account_id)
+    operator = await _operator(tx, project.project_id, body.operator_service_account_id)
+    body = msgspec.structs.replace(body, operator_service_account_id=operator)
     resolved = await _resolve_artifacts(tx, call, manifest)
     instance = _new_instance(call, body, version, placement, resolved)
     members = [
@@ -103,7 +106,9 @@ async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
         tx, instance.project_id, instance.app_slug, instance.app_version, body.version, layers
     )
     request_rules.check_instance_request(wanted.manifest, instance, "upgrade")
-    inputs = instance.inputs if body.inputs is None else body.inputs
+    inputs = instance.inputs
+    if body.inputs is not None:
+        inputs = await _named_inputs(tx, instance.project_id, wanted.manifest, instance.topology, body.inputs)
     catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
     await _resolve_artifacts(tx, call, wanted.manifest)
     draft = OperationDraft(
@@ -121,6 +126,12 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     members = await instances.live_members(tx, instance.instance_id)
+    allocation_ids = await allocations.ids_of(tx, instance.project_id, body.allocation_ids)
+    body = msgspec.structs.replace(
+        body,
+        member_ids=names.member_ids(members, body.member_ids, names.roles_meant(manifest, body)),
+        allocation_ids=[allocation_ids[name] for name in body.allocation_ids],
+    )
     role = request_rules.check_member_request(manifest, instance, members, body)
     await _check_member_operation(tx, call, instance, role, members, body)
     draft = OperationDraft(
@@ -139,15 +150,16 @@ async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
     """Hand the instance and its open operations to another account; the old one is refused from here on."""
     call.details["reason"] = body.reason
     instance = await instances.named(tx, call)
-    account_id = body.operator_service_account_id
+    if body.operator_service_account_id == instance.operator_service_account_id:
+        return instance
+    account_id = await _operator(tx, instance.project_id, body.operator_service_account_id)
     if account_id == instance.operator_service_account_id:
         return instance
-    await _check_operator(tx, instance.project_id, account_id)
     for operation in await store.active(tx, instance.instance_id):
         handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
         await state.save(tx, operation, handed_over)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
-    return await instances.set_operator(tx, call, instance, body)
+    return await instances.set_operator(tx, call, instance, account_id, body.reason)
 
 
 def may(call: Call, permission: str) -> bool:
@@ -236,12 +248,30 @@ async def _check_entitled_counts(
         rules.check_entitled_count("members", limits.members_max, present, more_members)
 
 
-async def _check_operator(tx: db.Tx, project_id: str, account_id: str) -> None:
-    if account_id and not await service_accounts.is_active(tx, project_id, account_id):
+async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
+    """Return the id of the service account that a request names as operator; empty for any of the project."""
+    account_id = await service_accounts.active_id(tx, project_id, named) if named else ""
+    if account_id is None:
         raise errors.ValidationFailed(
-            f"There is no active service account {account_id} in this project.",
+            f"There is no active service account {named} in this project.",
             details={"field": "operator_service_account_id"},
         )
+    return account_id
+
+
+async def _with_ids(tx: db.Tx, project_id: str, manifest: Manifest, body: DeployInstance) -> DeployInstance:
+    inputs = await _named_inputs(tx, project_id, manifest, body.topology, body.inputs)
+    return msgspec.structs.replace(body, inputs=inputs)
+
+
+async def _named_inputs(
+    reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the inputs with each allocation by its id; people name an allocation by its node."""
+    fields = manifest.topologies.get(topology, {}).values()
+    named = names.allocations_in(manifest.deploy_form, fields, inputs)
+    ids_by_name = await allocations.ids_of(reader, project_id, named)
+    return names.with_allocations(manifest.deploy_form, fields, inputs, ids_by_name)
 
 
 async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:

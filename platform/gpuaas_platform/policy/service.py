@@ -24,6 +24,7 @@ from gpuaas_contract.policy import (
 )
 
 from gpuaas_platform.call import Call
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
@@ -53,7 +54,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person can change a policy.")
+        raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
     stack = await _stack(tx, _chain_of(call))
     before = stack[-1]
@@ -74,6 +75,11 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     return _with_ineffective([*stack[:-1], after])
 
 
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the overlay of a project that is deleted."""
+    await store.OVERLAYS.delete(tx, project_id)
+
+
 async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> PolicyExplanation:
     layers = await of_project(reader, project)
     limits = [rules.limit(layers, name) for name in LIMITS]
@@ -89,7 +95,7 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     """`holders` are the roles that hold the permission, where it is asked for."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
-    chain = await _asked_chain(reader, asked)
+    chain = await _asked_chain(reader, call, asked)
     scopes = [scope for _, scope in chain or ()]
     bindings = await identity.all_bindings(reader, call.caller, call.now)
     hidden = identity_rules.decide(bindings, asked.permission, scopes) == "hidden"
@@ -116,12 +122,16 @@ def _no(explanation: str) -> CanIAnswer:
     return CanIAnswer(allowed=False, decided_by=DecidedByNone(), explanation=explanation)
 
 
-async def _asked_chain(reader: db.Reader, asked: CanI) -> Chain | None:
+async def _asked_chain(reader: db.Reader, call: Call, asked: CanI) -> Chain | None:
     if asked.project_id:
         project = await identity_store.PROJECTS.get(reader, asked.project_id)
+        if project is None:
+            project = await orgs.project_named(reader, call.caller, call.now, asked.project_id)
         return _project_chain(project) if project is not None else None
     if asked.org_id:
         org = await identity_store.ORGS.get(reader, asked.org_id)
+        if org is None:
+            org = await orgs.org_named(reader, call.caller, call.now, asked.org_id)
         return [_PLATFORM, ("org", org.org_id)] if org is not None else None
     return [_PLATFORM]
 

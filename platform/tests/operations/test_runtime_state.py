@@ -97,7 +97,7 @@ async def test_conditions_are_kept_by_type_and_told_when_they_change(world: Worl
 async def test_a_controller_cannot_say_the_platforms_own_condition_nor_look_into_the_future(world: World) -> None:
     cluster = await Cluster.running(world)
     own = {"type": "LastOperationSucceeded", "status": "true"}
-    with pytest.raises(errors.ValidationFailed, match="platform itself sets"):
+    with pytest.raises(errors.ValidationFailed, match="set by the platform itself"):
         await _report(cluster, conditions=[own])
     ahead = (await cluster.instance()).revision + 1
     with pytest.raises(errors.ValidationFailed) as refused:

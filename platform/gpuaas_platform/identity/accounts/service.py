@@ -5,7 +5,6 @@ import datetime
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import (
-    KEY_GRACE_MAX_S,
     Binding,
     ServiceAccount,
     ServiceAccountKey,
@@ -42,16 +41,21 @@ async def create(tx: db.Tx, call: Call, name: str) -> ServiceAccount:
 
 
 async def get(reader: db.Reader, call: Call) -> ServiceAccount:
-    """The account the path names, if it is of the path's project."""
-    account = await store.SERVICE_ACCOUNTS.get(reader, call.params["service_account_id"])
-    if account is None or account.project_id != call.in_project().project_id:
+    """The account that the path names by id or name, if it is of the path's project."""
+    account = await _named(reader, call.in_project().project_id, call.params["service_account_id"])
+    if account is None:
         raise errors.NotFound
     return account
 
 
-async def is_active(reader: db.Reader, project_id: str, service_account_id: str) -> bool:
-    account = await store.SERVICE_ACCOUNTS.get(reader, service_account_id)
-    return account is not None and account.project_id == project_id and account.state == "active"
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.SERVICE_ACCOUNTS.keys(reader, "project_id = $1 AND state <> 'deleted'", project_id)
+
+
+async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
+    """The id of an active account of the project, by id or name."""
+    account = await _named(reader, project_id, named)
+    return account.service_account_id if account is not None and account.state == "active" else None
 
 
 async def disable(tx: db.Tx, call: Call) -> ServiceAccount:
@@ -81,8 +85,6 @@ async def create_key(tx: db.Tx, call: Call) -> ServiceAccountKey:
 
 
 async def rotate_key(tx: db.Tx, call: Call, grace_s: int) -> ServiceAccountKey:
-    if not 0 <= grace_s <= KEY_GRACE_MAX_S:
-        raise errors.ValidationFailed(f"grace_s is 0 to {KEY_GRACE_MAX_S}.", details={"field": "grace_s"})
     old = await _key(tx, call)
     made = await create_key(tx, call)
     ends_at = call.now + datetime.timedelta(seconds=grace_s)
@@ -97,6 +99,15 @@ async def revoke_key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:
     key = await _key(tx, call)
     await token_store.end_key(tx, key.key_id)
     return key
+
+
+async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
+    """A deleted account is found by its id only."""
+    account = await store.SERVICE_ACCOUNTS.get(reader, named)
+    if account is None:
+        where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
+        account = next(iter(await store.SERVICE_ACCOUNTS.find(reader, where, project_id, named)), None)
+    return account if account is not None and account.project_id == project_id else None
 
 
 async def _key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:

@@ -41,14 +41,23 @@ async def create(tx: db.Tx, call: Call, wanted: Prepared) -> User:
 
 
 async def get(reader: db.Reader, user_id: str) -> User:
-    row = await store.user(reader, user_id)
+    """By id or by name."""
+    row = await store.user(reader, user_id) or await store.user_by_name(reader, user_id)
     if row is None:
         raise errors.NotFound
     return store.shown_user(row)
 
 
+async def id_of(reader: db.Reader, call: Call, named: str) -> str | None:
+    """Of a person that a request names by id or, where the caller may look people up, by name."""
+    row = await store.user(reader, named)
+    if row is None and rules.sees_everything(call.caller.bindings, "identity.user.read"):
+        row = await store.user_by_name(reader, named)
+    return str(row["user_id"]) if row is not None else None
+
+
 async def disable(tx: db.Tx, user_id: str) -> User:
-    await get(tx, user_id)
+    user_id = (await get(tx, user_id)).user_id
     if await _is_last_admin(tx, user_id):
         raise errors.Conflict(
             "This is the last platform admin who can sign in.",
@@ -60,7 +69,7 @@ async def disable(tx: db.Tx, user_id: str) -> User:
 
 
 async def enable(tx: db.Tx, user_id: str) -> User:
-    await get(tx, user_id)
+    user_id = (await get(tx, user_id)).user_id
     await store.set_user_state(tx, user_id, "active")
     return await get(tx, user_id)
 
@@ -70,7 +79,7 @@ async def prepare_password(_: Call, body: SetPassword) -> Prepared:
 
 
 async def set_password(tx: db.Tx, user_id: str, wanted: Prepared) -> User:
-    await get(tx, user_id)
+    user_id = (await get(tx, user_id)).user_id
     await store.set_password_hash(tx, user_id, wanted.password_hash)
     await token_store.end_tokens_of(tx, user_id)
     return await get(tx, user_id)
