@@ -1,6 +1,5 @@
 """Operations: the one resource for every long change, as people and requesters see it, and the ways out of one."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -125,14 +124,14 @@ class Step(Wire):
 
     name: str
     state: StepState
-    started_at: datetime.datetime
+    started_at: Timestamp
     member_id: str = ""
     """Empty for a step of the whole operation."""
     message: str = ""
     """How far it is or why it failed, for people."""
     attempt: int = 1
     """Grows when a failed step is tried again."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     transcript: Transcript | None = None
     """None while the step runs, and when it touched no machine."""
 
@@ -143,7 +142,7 @@ class Evidence(Wire):
     state: Literal["idle", "busy", "unknown", "unreachable"]
     source: str
     """Where it was seen, in the app's words."""
-    observed_at: datetime.datetime
+    observed_at: Timestamp
     detail: str = ""
     running_work: int | None = None
     """How many pieces of work ran; none when it could not be counted."""
@@ -161,8 +160,8 @@ class Work(Wire):
     owner: str = ""
     """Who runs it, in the app's words."""
     gpus: int = 0
-    started_at: datetime.datetime | None = None
-    ends_at: datetime.datetime | None = None
+    started_at: Timestamp | None = None
+    ends_at: Timestamp | None = None
     """When it is expected to end by itself; none when nobody knows."""
 
 
@@ -173,11 +172,11 @@ class Preview(Wire):
     """False: no controller answered in time, so nothing is known."""
     source: str = ""
     """Where it was seen, in the app's words."""
-    observed_at: datetime.datetime | None = None
+    observed_at: Timestamp | None = None
     running_work: list[Work] = []
     gpu_hours_at_stake: float = 0
     """What the work that would be lost has used, as the app counts it."""
-    done_by: datetime.datetime | None = None
+    done_by: Timestamp | None = None
     """When it could be done without interrupting anything."""
     irreversible: list[str] = []
     """What cannot be undone afterwards."""
@@ -209,7 +208,7 @@ class Lease(Wire):
     claim_id: str
     """The caller's own name for the claim."""
     epoch: int
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """Not renewed by then, another controller may take the operation."""
     actor_id: str = ""
     """The account that claimed it; an epoch in other hands is worth nothing."""
@@ -246,7 +245,7 @@ class ExitTaken(Wire):
     name: ExitName
     taken_by: str
     reason: str
-    taken_at: datetime.datetime
+    taken_at: Timestamp
     too_late: bool = False
     """`cancel`: the work was done before the controller turned back."""
 
@@ -288,16 +287,16 @@ class Operation(Wire):
     """Grows with every claim; a report with a lower one is refused."""
     lease: Lease | None
     """Who works on it; none while nobody does."""
-    deadline_at: datetime.datetime
+    deadline_at: Timestamp
     """Not done by then, it fails."""
     error: OperationError | None
     """Why it failed; none otherwise."""
     revision: int
     """Grows with every change but a renewed lease: wait for the next with it."""
-    created_at: datetime.datetime
-    started_at: datetime.datetime | None
+    created_at: Timestamp
+    started_at: Timestamp | None
     """When a controller first took it up."""
-    ended_at: datetime.datetime | None
+    ended_at: Timestamp | None
     progress: Progress = Progress()
     stop_after_failures: int = 0
     """As soon as this many targets failed, the ones not begun are skipped; 0 goes on to the end."""
@@ -329,16 +328,12 @@ class Operation(Wire):
 
 class OperationQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for a revision other than `revision`."""
+    """How long to wait for a revision other than `revision`."""
     revision: int = -1
     """The one you have seen."""
 
 
-class OperationListQuery(Query):
-    page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
-    page_token: str = ""
-    """`next_page_token` of the page before."""
+class OperationListQuery(PageQuery):
     instance_id: str = ""
     """Operations of this instance only; empty: of all."""
 
@@ -399,6 +394,7 @@ OPERATION_RETRY = Endpoint(
     permission="apps.operation.retry",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(
         errors.OperationInProgress,
@@ -417,6 +413,7 @@ OPERATION_CANCEL = Endpoint(
     permission="apps.operation.cancel",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.ExitUnavailable,),
     example={"reason": "wrong machine"},
@@ -429,6 +426,7 @@ OPERATION_COMPENSATE = Endpoint(
     permission="apps.operation.compensate",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "give the machines back"},
@@ -441,6 +439,7 @@ OPERATION_FORCE_COMPLETE = Endpoint(
     permission="apps.operation.force_complete",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
 )
@@ -452,6 +451,7 @@ OPERATION_TOMBSTONE = Endpoint(
     permission="apps.operation.tombstone",
     request=GiveUpMembers,
     response=Operation,
+    subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
 )

@@ -239,7 +239,7 @@ class Cluster:
 
     async def told(self, kind: str) -> list[dict[str, Any]]:
         """Payloads of the events of this type, oldest first."""
-        query = {"app_instance_id": self.instance_id, "limit": 1000}
+        query = {"app_instance_id": self.instance_id, "limit": 500}
         found = await self.world.call(events.EVENT_LIST, query=query)
         return [event.payload for event in found.items if event.type == kind]
 

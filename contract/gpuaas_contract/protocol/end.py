@@ -55,12 +55,12 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
             open_ones[target.member_id] = status
         targets.append(target)
     if open_ones:
-        wanted = " or ".join(sorted(way_back if operation.compensating else goal))
+        wanted = sorted(way_back if operation.compensating else goal)
         where = " on its new machine" if operation.kind == "replace" and not operation.compensating else ""
         said = ", ".join(f"{member_id} is {status}" for member_id, status in open_ones.items())
-        raise errors.Conflict(
-            f"{operation.kind} is not done: {said}; each must be {wanted}{where}, or failed.",
-            details={"members": open_ones},
+        raise errors.OperationUnfinished(
+            f"{operation.kind} is not done: {said}; each must be {' or '.join(wanted)}{where}, or failed.",
+            details={"members": open_ones, "wanted": wanted},
         )
     left = [target for target in targets if target.outcome != "succeeded"]
     if not left and not operation.compensating:

@@ -24,10 +24,11 @@ def check_member_report(
     if target.outcome == "skipped":
         raise errors.Conflict(f"Member {member.member_id} was skipped: {target.error}")
     if not lifecycles.may_move(lifecycles.MEMBER, member.status, status):
-        raise errors.Conflict(f"A member cannot go from {member.status} to {status}.")
+        raise _illegal_move(member, status, lifecycles.allowed(lifecycles.MEMBER, member.status))
     moves_on = operation.kind == "replace" and not operation.compensating
     if member.status == "removing" and status == "provisioning" and not moves_on:
-        raise errors.Conflict("Only a replace that is not being undone moves a member on.")
+        moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != status]
+        raise _illegal_move(member, status, moves, "Only a replace that is not being undone moves a member on.")
     if takes_away(member, status) and not operation.force:
         missing = evidence_gap(evidence, now)
         if missing is not None:
@@ -78,6 +79,13 @@ def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
         and target.member_id not in begun
         and (operation.kind != "add" or members[target.member_id].status == "requested")
     }
+
+
+def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why: str = "") -> errors.IllegalMove:
+    return errors.IllegalMove(
+        why or f"A member cannot go from {member.status} to {status}.",
+        details={"member_id": member.member_id, "from": member.status, "to": status, "allowed": allowed},
+    )
 
 
 def _begins_to_go(member: Member, status: MemberStatus) -> bool:

@@ -209,7 +209,11 @@ def live_members(members: Iterable[Member]) -> list[Member]:
 def check_operator(operator_id: str, actor_id: str) -> None:
     """Where an instance names its operator, nobody else works on it; a foreign epoch is no secret."""
     if operator_id not in ("", actor_id):
-        raise errors.PermissionDenied("Another service account operates this instance.")
+        raise errors.PermissionDenied(
+            "Another service account operates this instance.",
+            details={"operator_service_account_id": operator_id},
+            fix="Sign in as that service account, or have an admin name this one as the instance's operator.",
+        )
 
 
 def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
@@ -223,7 +227,11 @@ def check_holder(operation: Operation, epoch: int, actor_id: str) -> None:
     if operation.status not in ("running", "cancelling"):
         raise errors.LeaseLost(f"{operation.operation_id} is {operation.status}.")
     if operation.lease.actor_id not in ("", actor_id):
-        raise errors.PermissionDenied("Another service account holds this operation.")
+        raise errors.PermissionDenied(
+            "Another service account holds this operation.",
+            details={"holder": operation.lease.holder},
+            fix="Report as the service account that claimed it, or claim it again after the lease ends.",
+        )
 
 
 def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:

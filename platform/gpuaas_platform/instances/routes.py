@@ -195,6 +195,7 @@ async def tombstone(call: Call, tx: db.Tx, body: operations.GiveUpMembers) -> op
 
 @routes.flow(runtime.CLAIM)
 async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+    await catalog.check_app(call.site.database.reader, body.app_slug)
     await call.site.database.write(
         lambda tx: observing.seen(tx, call, body.app_slug, body.holder, body.controller_version)
     )

@@ -212,6 +212,11 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
     return instance
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's instances that are not deleted."""
+    return await store.INSTANCES.keys(reader, store.LIVE_INSTANCES, project_id)
+
+
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
     """By id, or by the node of a live member, where several are there as `node/role`."""
     member = await store.MEMBERS.get(reader, member_id)

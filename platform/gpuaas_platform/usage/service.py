@@ -42,7 +42,7 @@ async def report(tx: db.Tx, call: Call, body: ReportUsage) -> UsageReceipt:
 
 
 async def records(reader: db.Reader, project_id: str, query: UsagePageQuery) -> Page[UsageRecord]:
-    size = _size(query.page_size)
+    size = query.page_size
     after = _position(query.page_token) if query.page_token else store.START
     found = await store.records_after(reader, project_id, query, after, size + 1)
     items = [record for _, record in found[:size]]
@@ -53,7 +53,7 @@ async def records(reader: db.Reader, project_id: str, query: UsagePageQuery) -> 
 
 
 async def summary(reader: db.Reader, call: Call, query: SummaryQuery) -> Page[UsageDay]:
-    size = _size(query.page_size)
+    size = query.page_size
     days = rules.days(query.since, query.until, call.now.date())
     after = _group(query.page_token) if query.page_token else _FROM_FIRST_DAY
     found = await store.days_after(reader, call.in_project().project_id, query, days, after, size + 1)
@@ -62,10 +62,6 @@ async def summary(reader: db.Reader, call: Call, query: SummaryQuery) -> Page[Us
     last = found[size - 1]
     key = f"{last.day.isoformat()}/{last.instance_id}/{last.meter}/{last.unit}"
     return Page(items=found[:size], next_page_token=tables.write_token(_DAYS, key))
-
-
-def _size(asked: int) -> int:
-    return max(1, min(asked, tables.PAGE_MAX))
 
 
 def _position(token: str) -> store.Position:

@@ -390,7 +390,7 @@ async def truth(
 
 async def walk_out(cluster: Cluster, left: dict[str, set[str]]) -> None:
     """From any state to `deleted`, by whoever may: every open operation is left, then the instance is torn down."""
-    world, query = cluster.world, {"instance_id": cluster.instance_id, "page_size": 1000}
+    world, query = cluster.world, {"instance_id": cluster.instance_id, "page_size": 500}
     listed = (await world.call(operations.OPERATION_LIST, query=query)).items
     left["instance"].add(await cluster.status())
     left["member"] |= {member.status for member in (await cluster.members()).values()}

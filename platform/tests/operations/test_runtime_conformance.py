@@ -522,3 +522,25 @@ async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: t
 
 async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:
     return await held.world.call(placements.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)
+
+
+async def test_a_claim_for_an_app_nobody_registered_is_refused_and_may_be_repeated(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        body = {"app_slug": "tooy", "holder": "test", "claim_id": "c1"}
+        with pytest.raises(errors.AppUnknown, match="No app is registered as tooy") as refused:
+            await side.controller.world.call(runtime.CLAIM, body, token=side.controller.token)
+        assert (refused.value.retryable, refused.value.details) == (True, {"field": "app_slug"}), side
+
+
+async def test_an_illegal_move_and_an_early_complete_are_told_apart(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        (member_id,) = held.member_ids
+        with pytest.raises(errors.IllegalMove) as refused:
+            await held.report(member_id, "ready")
+        assert (refused.value.details["from"], refused.value.details["to"]) == ("requested", "ready"), side
+        assert refused.value.details["allowed"] == sorted(lifecycles.MEMBER["requested"]), side
+        with pytest.raises(errors.OperationUnfinished) as early:
+            await held.complete()
+        assert early.value.details == {"members": {member_id: "requested"}, "wanted": ["ready"]}, side

@@ -10,7 +10,8 @@ import structlog
 from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.operations import Operation as OperationRecord
-from gpuaas_contract.runtime import CLAIM, Claim, ClaimOperation
+from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
+from gpuaas_contract.wire import WAIT_S_MAX
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
@@ -42,6 +43,12 @@ class RunnerSettings:
     """How long cancelled handlers may take to clean up when the runner stops."""
     reconcile: ReconcileSettings = reconcile.DEFAULT_SETTINGS
     """How instances are checked between operations."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lease_s <= LEASE_S_MAX:
+            raise ValueError(f"lease_s is {self.lease_s}; the platform takes 1 to {LEASE_S_MAX} seconds.")
+        if not 0 <= self.claim_wait_s <= WAIT_S_MAX:
+            raise ValueError(f"claim_wait_s is {self.claim_wait_s}; the platform takes 0 to {WAIT_S_MAX} seconds.")
 
 
 DEFAULT_SETTINGS = RunnerSettings()

@@ -30,7 +30,10 @@ async def grant(
     if body.operation_id:
         await check_hold(tx, call, allocation, body.operation_id, body.epoch)
     elif call.caller.actor_type != "user":
-        raise errors.PermissionDenied("A service account names the operation it holds.")
+        raise errors.PermissionDenied(
+            "A service account enters a machine only for an operation it holds.",
+            fix="Send operation_id and epoch of an operation you claimed.",
+        )
     return await access.grant(tx, call, allocation, body, signing_key)
 
 
@@ -41,7 +44,11 @@ async def check_hold(tx: db.Tx, call: Call, allocation: Allocation, operation_id
         raise errors.NotFound(f"There is no operation {operation_id} in this project.")
     request_rules.check_holder(operation, epoch, call.caller.actor_id)
     if operation.instance_id not in allocation.used_by_instance_ids:
-        raise errors.PermissionDenied("The allocation does not belong to this operation's instance.")
+        raise errors.PermissionDenied(
+            "The allocation does not belong to this operation's instance.",
+            details={"instance_id": operation.instance_id},
+            fix="Ask for a machine of a member of this instance.",
+        )
     if operation.kind in grant_rules.NEEDS_ENTITLEMENT and not await is_entitled(tx, operation):
         raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")
 

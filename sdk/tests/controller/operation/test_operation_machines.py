@@ -22,7 +22,7 @@ async def grant(allocation_id: str, public_key: str) -> MachineAccess:
     return MachineAccess(
         grant_id="g",
         certificate="c",
-        serial=1,
+        serial="1",
         principal=allocation_id,
         host=allocation_id,
         port=22,
