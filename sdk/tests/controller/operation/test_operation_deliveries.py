@@ -26,10 +26,10 @@ async def test_a_secret_is_the_same_for_every_operation_that_asks(
 
     instance = platform.add_instance({}, ready=True)
     async with working():
-        for _ in range(2):
-            ended = await platform.ended(platform.invoke(instance, "rotate").operation_id)
-            assert ended.status == "succeeded", ended.error
-    assert values[0] == values[1] != ""
+        await platform.ended(platform.invoke(instance, "rotate").operation_id)
+        await platform.ended(platform.invoke(instance, "rotate").operation_id)
+    first, second = values
+    assert first == second != ""
 
 
 async def test_a_secret_whose_answer_was_lost_is_delivered_again(
