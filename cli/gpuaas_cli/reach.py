@@ -196,6 +196,7 @@ UNREACHED: dict[str, str] = {
     "record.events_stream": _STREAM,
     "record.org_events_stream": _STREAM,
     "record.platform_events_stream": _STREAM,
+    "document.openapi.get": "programs read it, to make clients; gpuaas schema shows it to people",
     "node.enrol": _NODE,
     "node.token": _NODE,
     "node.trust": _NODE,

@@ -105,6 +105,7 @@ MACHINE_ACCESS = Endpoint(
     permission="access.machine.connect",
     request=RequestMachineAccess,
     response=MachineAccess,
+    subject="grant_id",
     status=201,
     errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
 )
@@ -126,6 +127,7 @@ GRANT_REVOKE = Endpoint(
     permission="access.machine.revoke",
     request=RevokeGrant,
     response=MachineGrant,
+    subject="grant_id",
     repeat="natural",
 )
 ENDPOINTS = (MACHINE_ACCESS, GRANT_LIST, GRANT_REVOKE)

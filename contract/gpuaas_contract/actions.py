@@ -31,6 +31,7 @@ ACTION_INVOKE = Endpoint(
     request=InvokeAction,
     query=ActionQuery,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress,),
 )

@@ -84,6 +84,7 @@ AGENT_RELEASE_REGISTER = Endpoint(
     permission="capacity.agent.release",
     request=RegisterAgentRelease,
     response=AgentRelease,
+    subject="sha256",
     status=201,
 )
 AGENT_RELEASE_LIST = Endpoint(
@@ -104,6 +105,7 @@ NODE_UPGRADE_AGENT = Endpoint(
     permission="capacity.agent.release",
     request=UpgradeAgent,
     response=NodeTask,
+    subject="task_id",
     status=202,
 )
 NODE_INSPECT = Endpoint(
@@ -114,6 +116,7 @@ NODE_INSPECT = Endpoint(
     permission="capacity.node.change",
     request=InspectNode,
     response=NodeTask,
+    subject="task_id",
     status=202,
 )
 NODE_TASK_LIST = Endpoint(

@@ -219,6 +219,7 @@ def own_and_shared(
     response: type[_Answer],
     *,
     permission: str,
+    subject: str = "",
     shared_permission: str = "artifacts.shared.change",
     status: int = 200,
     query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
@@ -238,6 +239,7 @@ def own_and_shared(
             where,
             summary,
             permission=key,
+            subject=subject,
             request=request,
             response=response,
             status=status,
@@ -263,6 +265,7 @@ PUBLISH, SHARED_PUBLISH = own_and_shared(
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
+    subject="artifact_id",
 )
 LIST, SHARED_LIST = own_and_shared(
     "artifact",
@@ -316,6 +319,7 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
         errors.ArtifactRevoked,
         errors.PolicyDenied,
     ),
+    subject="artifact_id",
 )
 SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "signature",
@@ -328,6 +332,7 @@ SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
+    subject="artifact_id",
 )
 VERIFY, SHARED_VERIFY = own_and_shared(
     "artifact",
@@ -346,6 +351,7 @@ VERIFY, SHARED_VERIFY = own_and_shared(
         errors.PolicyDenied,
     ),
     example={},
+    subject="artifact_id",
 )
 PROMOTE, SHARED_PROMOTE = own_and_shared(
     "artifact",
@@ -358,6 +364,7 @@ PROMOTE, SHARED_PROMOTE = own_and_shared(
     permission="artifacts.artifact.promote",
     errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
+    subject="artifact_id",
 )
 DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "artifact",
@@ -369,6 +376,7 @@ DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
+    subject="artifact_id",
 )
 RETIRE, SHARED_RETIRE = own_and_shared(
     "artifact",
@@ -380,6 +388,7 @@ RETIRE, SHARED_RETIRE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
+    subject="artifact_id",
 )
 REVOKE, SHARED_REVOKE = own_and_shared(
     "artifact",
@@ -391,6 +400,7 @@ REVOKE, SHARED_REVOKE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
+    subject="artifact_id",
 )
 _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (PUBLISH, SHARED_PUBLISH),

@@ -55,6 +55,7 @@ PLATFORM_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 PLATFORM_BINDING_LIST = Endpoint(
@@ -75,6 +76,7 @@ PLATFORM_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 ORG_BINDING_CREATE = Endpoint(
     "identity.org_binding.create",
@@ -84,6 +86,7 @@ ORG_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 ORG_BINDING_LIST = Endpoint(
@@ -104,6 +107,7 @@ ORG_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 PROJECT_BINDING_CREATE = Endpoint(
     "identity.project_binding.create",
@@ -113,6 +117,7 @@ PROJECT_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 PROJECT_BINDING_LIST = Endpoint(
@@ -133,6 +138,7 @@ PROJECT_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 BREAK_GLASS_CREATE = Endpoint(
     "identity.break_glass.create",
@@ -142,6 +148,7 @@ BREAK_GLASS_CREATE = Endpoint(
     permission="identity.break_glass.create",
     request=BreakGlass,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 BREAK_GLASS_END = Endpoint(
@@ -152,6 +159,7 @@ BREAK_GLASS_END = Endpoint(
     permission="identity.break_glass.end",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 ENDPOINTS = (
     PLATFORM_BINDING_CREATE,

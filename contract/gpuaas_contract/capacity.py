@@ -264,6 +264,7 @@ ENROLMENT_CREATE = Endpoint(
     permission="capacity.enrolment.create",
     request=CreateEnrolmentToken,
     response=EnrolmentToken,
+    subject="name",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -296,6 +297,7 @@ NODE_SET = Endpoint(
     permission="capacity.node.change",
     request=SetNode,
     response=Node,
+    subject="node_id",
     repeat="natural",
     guarded=True,
 )
@@ -307,6 +309,7 @@ NODE_CORDON = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_UNCORDON = Endpoint(
     "capacity.node.uncordon",
@@ -316,6 +319,7 @@ NODE_UNCORDON = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_DRAIN = Endpoint(
     "capacity.node.drain",
@@ -325,6 +329,7 @@ NODE_DRAIN = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=NodeDrain,
+    subject="node_id",
 )
 NODE_RETIRE = Endpoint(
     "capacity.node.retire",
@@ -334,6 +339,7 @@ NODE_RETIRE = Endpoint(
     permission="capacity.node.retire",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_ALLOCATIONS = Endpoint(
     "capacity.node.allocations",
@@ -352,6 +358,7 @@ ALLOCATION_CREATE = Endpoint(
     permission="capacity.allocation.create",
     request=CreateAllocation,
     response=Allocations,
+    subject="project_id",
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
@@ -383,6 +390,7 @@ ALLOCATION_RELEASE = Endpoint(
     permission="capacity.allocation.release",
     request=NoBody,
     response=Allocation,
+    subject="allocation_id",
     status=202,
 )
 ALLOCATION_RELEASE_USED = Endpoint(
@@ -393,6 +401,7 @@ ALLOCATION_RELEASE_USED = Endpoint(
     permission="capacity.allocation.release_used",
     request=OverrideRelease,
     response=Allocation,
+    subject="allocation_id",
     status=202,
 )
 ALLOCATION_FORCE_RELEASE = Endpoint(
@@ -403,6 +412,7 @@ ALLOCATION_FORCE_RELEASE = Endpoint(
     permission="capacity.allocation.force_release",
     request=OverrideRelease,
     response=Allocation,
+    subject="allocation_id",
 )
 ENDPOINTS = (
     ENROLMENT_CREATE,

@@ -243,6 +243,7 @@ VERSION_REGISTER = Endpoint(
     permission="catalog.version.register",
     request=Manifest,
     response=AppVersion,
+    subject="app_slug",
     status=201,
 )
 VERSION_PUBLISH = Endpoint(
@@ -253,6 +254,7 @@ VERSION_PUBLISH = Endpoint(
     permission="catalog.version.publish",
     request=PublishVersion,
     response=AppVersion,
+    subject="version",
     example={"channels": ["stable"]},
 )
 VERSION_DEPRECATE = Endpoint(
@@ -263,6 +265,7 @@ VERSION_DEPRECATE = Endpoint(
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
+    subject="version",
     example={"reason": "1.1.0 is faster"},
 )
 VERSION_WITHDRAW = Endpoint(
@@ -273,6 +276,7 @@ VERSION_WITHDRAW = Endpoint(
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
+    subject="version",
     example={"reason": "loses data on restart"},
 )
 VERSION_LIST = Endpoint(
@@ -321,6 +325,7 @@ ENTITLEMENT_SET = Endpoint(
     permission="catalog.entitlement.change",
     request=SetEntitlement,
     response=Entitlement,
+    subject="app_slug",
     repeat="natural",
     example={"enabled": True},
 )

@@ -47,6 +47,7 @@ DELIVERY_CREATE = Endpoint(
     permission="artifacts.artifact.deliver",
     request=CreateDelivery,
     response=Delivery,
+    subject="delivery_id",
     status=201,
     secret_answer=True,
     errors=HANDING_OUT_ERRORS,

@@ -57,6 +57,7 @@ HOLD_PLACE = Endpoint(
     permission="apps.hold.place",
     request=PlaceHold,
     response=Hold,
+    subject="hold_id",
     status=201,
     example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
 )
@@ -78,6 +79,7 @@ HOLD_LIFT = Endpoint(
     permission="apps.hold.place",
     request=NoBody,
     response=Hold,
+    subject="hold_id",
     repeat="natural",
 )
 ENDPOINTS = (HOLD_PLACE, HOLD_LIST, HOLD_LIFT)

@@ -189,6 +189,7 @@ ORG_CREATE = Endpoint(
     permission="identity.org.create",
     request=CreateOrg,
     response=Org,
+    subject="org_id",
     status=201,
     example={"name": "acme"},
 )
@@ -209,6 +210,7 @@ PROJECT_CREATE = Endpoint(
     permission="identity.project.create",
     request=CreateProject,
     response=Project,
+    subject="project_id",
     status=201,
     example={"name": "research"},
 )
@@ -238,6 +240,7 @@ PROJECT_RENAME = Endpoint(
     permission="identity.project.rename",
     request=RenameProject,
     response=Project,
+    subject="project_id",
     repeat="natural",
     guarded=True,
     example={"name": "research-2"},
@@ -250,6 +253,7 @@ PROJECT_DELETE = Endpoint(
     permission="identity.project.delete",
     request=NoBody,
     response=Project,
+    subject="project_id",
     repeat="natural",
     errors=(errors.ProjectNotEmpty,),
 )
@@ -261,6 +265,7 @@ SERVICE_ACCOUNT_CREATE = Endpoint(
     permission="identity.service_account.create",
     request=CreateServiceAccount,
     response=ServiceAccount,
+    subject="service_account_id",
     status=201,
     example={"name": "app-controller"},
 )
@@ -282,6 +287,7 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     permission="identity.service_account_key.create",
     request=NoBody,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -303,6 +309,7 @@ SERVICE_ACCOUNT_DISABLE = Endpoint(
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_ENABLE = Endpoint(
     "identity.service_account.enable",
@@ -312,6 +319,7 @@ SERVICE_ACCOUNT_ENABLE = Endpoint(
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_DELETE = Endpoint(
     "identity.service_account.delete",
@@ -321,6 +329,7 @@ SERVICE_ACCOUNT_DELETE = Endpoint(
     permission="identity.service_account.delete",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_KEY_LIST = Endpoint(
     "identity.service_account_key.list",
@@ -340,6 +349,7 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     permission="identity.service_account_key.rotate",
     request=RotateServiceAccountKey,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -353,6 +363,7 @@ SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
     permission="identity.service_account_key.revoke",
     request=NoBody,
     response=ServiceAccountKeyInfo,
+    subject="key_id",
 )
 ENDPOINTS = (
     LOGIN,

@@ -279,6 +279,7 @@ INSTANCE_CREATE = Endpoint(
     permission="apps.instance.create",
     request=DeployInstance,
     response=Deployed,
+    subject="instance.instance_id",
     status=202,
     errors=(errors.NotEntitled, errors.PolicyDenied),
 )
@@ -346,6 +347,7 @@ DECOMMISSION = Endpoint(
     permission="apps.instance.decommission",
     request=Decommission,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -357,6 +359,7 @@ STOP = Endpoint(
     permission="apps.instance.stop",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -368,6 +371,7 @@ START = Endpoint(
     permission="apps.instance.start",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -379,6 +383,7 @@ RESTART = Endpoint(
     permission="apps.instance.restart",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -390,6 +395,7 @@ UPGRADE = Endpoint(
     permission="apps.instance.upgrade",
     request=UpgradeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(*_REFUSALS, errors.NotEntitled),
 )
@@ -401,6 +407,7 @@ ROLLBACK = Endpoint(
     permission="apps.instance.rollback",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -412,6 +419,7 @@ MEMBER_OPERATION_CREATE = Endpoint(
     permission="apps.member.operate",
     request=MemberOperationRequest,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -432,6 +440,7 @@ OPERATOR_SET = Endpoint(
     permission="apps.instance.set_operator",
     request=SetOperator,
     response=Instance,
+    subject="instance_id",
     repeat="natural",
 )
 BREAKER_RESET = Endpoint(
@@ -442,6 +451,7 @@ BREAKER_RESET = Endpoint(
     permission="apps.role.reset_breaker",
     request=ResetBreaker,
     response=Role,
+    subject="component_key",
     example={"reason": "the image is repaired"},
 )
 ENDPOINTS = (

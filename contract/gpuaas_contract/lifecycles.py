@@ -134,3 +134,13 @@ def allowed(table: Table, present: str) -> list[str]:
 def may_move(table: Table, present: str, wanted: str) -> bool:
     """Staying where one is counts as a legal move: reports are repeated after a crash."""
     return present == wanted or wanted in table[present]
+
+
+class IllegalMove(Exception):
+    """A status changed along an arrow that its lifecycle does not have: a bug in the program that changed it."""
+
+
+def check_move(name: str, table: Table, present: str, wanted: str) -> None:
+    """Raise `IllegalMove` unless the lifecycle has this move. `name` is what the message calls the thing that moves."""
+    if not may_move(table, present, wanted):
+        raise IllegalMove(f"{name} cannot move from {present} to {wanted}")

@@ -151,6 +151,7 @@ ENROL = Endpoint(
     repeat="natural",
     request=Enrol,
     response=Enrolled,
+    subject="node_id",
     errors=(errors.CredentialsInvalid,),
 )
 NODE_TOKEN = Endpoint(
@@ -197,6 +198,7 @@ TASK_RESULT = Endpoint(
     repeat="natural",
     request=TaskResult,
     response=TaskReceipt,
+    subject="task_id",
 )
 AGENT_FILE = Endpoint(
     "node.agent.file",

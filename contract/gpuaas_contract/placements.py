@@ -66,6 +66,7 @@ PLACEMENT_CREATE = Endpoint(
     permission="artifacts.artifact.place",
     request=PlaceArtifact,
     response=ArtifactPlacement,
+    subject="placement_id",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
 )

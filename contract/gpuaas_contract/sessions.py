@@ -53,6 +53,7 @@ SESSION_END = Endpoint(
     "End one of your sessions",
     request=NoBody,
     response=Session,
+    subject="session_id",
 )
 LOGOUT = Endpoint(
     "auth.logout",
@@ -62,6 +63,7 @@ LOGOUT = Endpoint(
     repeat="natural",
     request=NoBody,
     response=Session,
+    subject="session_id",
 )
 OIDC_AUTHORIZE = Endpoint(
     "auth.oidc.authorize",

@@ -79,6 +79,7 @@ SSH_KEY_CREATE = Endpoint(
     "Register a public key of your own",
     request=AddSshKey,
     response=SshKey,
+    subject="ssh_key_id",
     status=201,
     errors=(errors.PermissionDenied,),
 )
@@ -98,6 +99,7 @@ SSH_KEY_DELETE = Endpoint(
     "Take a key of yours off every machine",
     request=NoBody,
     response=SshKey,
+    subject="ssh_key_id",
 )
 ALLOCATION_KEYS_GET = Endpoint(
     "capacity.allocation_keys.get",
@@ -116,6 +118,7 @@ ALLOCATION_KEYS_SET = Endpoint(
     permission="access.machine.set_people",
     request=SetAllocationPeople,
     response=AllocationKeys,
+    subject="allocation_id",
     repeat="natural",
     example={"user_ids": []},
 )

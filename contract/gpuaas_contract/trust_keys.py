@@ -57,6 +57,7 @@ TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
     TrustKey,
     permission="artifacts.trust_key.change",
     repeat="natural",
+    subject="trust_key_id",
 )
 TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     "trust_key",
@@ -68,6 +69,7 @@ TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     TrustKey,
     permission="artifacts.trust_key.change",
     repeat="natural",
+    subject="trust_key_id",
 )
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     TRUST_KEY_LIST,

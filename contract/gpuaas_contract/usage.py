@@ -147,6 +147,7 @@ USAGE_REPORT = Endpoint(
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
+    subject="instance_id",
     repeat="natural",
 )
 USAGE_LIST = Endpoint(

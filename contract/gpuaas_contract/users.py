@@ -57,6 +57,7 @@ USER_CREATE = Endpoint(
     permission="identity.user.create",
     request=CreateUser,
     response=User,
+    subject="user_id",
     status=201,
     example={"name": "ada"},
 )
@@ -87,6 +88,7 @@ USER_DISABLE = Endpoint(
     permission="identity.user.change",
     request=NoBody,
     response=User,
+    subject="user_id",
 )
 USER_ENABLE = Endpoint(
     "identity.user.enable",
@@ -96,6 +98,7 @@ USER_ENABLE = Endpoint(
     permission="identity.user.change",
     request=NoBody,
     response=User,
+    subject="user_id",
 )
 USER_SET_PASSWORD = Endpoint(
     "identity.user.set_password",
@@ -106,6 +109,7 @@ USER_SET_PASSWORD = Endpoint(
     repeat="natural",
     request=SetPassword,
     response=User,
+    subject="user_id",
 )
 MY_PASSWORD = Endpoint(
     "auth.password.change",
@@ -114,6 +118,7 @@ MY_PASSWORD = Endpoint(
     "Change your own password and end your other sessions",
     request=ChangePassword,
     response=User,
+    subject="user_id",
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
 )
 ENDPOINTS = (USER_CREATE, USER_LIST, USER_GET, USER_DISABLE, USER_ENABLE, USER_SET_PASSWORD, MY_PASSWORD)

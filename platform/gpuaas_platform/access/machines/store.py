@@ -67,6 +67,16 @@ async def expect(tx: db.Tx, node_id: str, task_id: str) -> None:
     )
 
 
+async def send_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
+    """Have the node get its complete set of revoked serials again."""
+    await tx.run(
+        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, '', $2)
+           ON CONFLICT (node_id) DO UPDATE SET task_id = '', retry_at = excluded.retry_at""",
+        node_id,
+        clock.micros(now),
+    )
+
+
 async def expected(reader: db.Reader) -> list[tuple[str, str, int]]:
     rows = await reader.all("SELECT node_id, task_id, retry_at FROM node_revocations ORDER BY node_id")
     return [(row[0], row[1], row[2]) for row in rows]

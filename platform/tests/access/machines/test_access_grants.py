@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from gpuaas_contract import access, audit, bindings, capacity, catalog, errors, events, identity, instances, users
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.allocations import reconcile as capacity_reconcile
 from platform_world import Node, World
 from scripted_controller import CLUSTERED, Held
 
@@ -48,7 +47,7 @@ class Entered:
         """With the loops running, as they do in a server that is awake."""
         for _ in range(seconds):
             self.world.clock.forward(1)
-            await capacity_reconcile.sweep(self.world.site)
+            await self.world.sweep()
             await grants_reconcile.sweep(self.world.site)
 
 
