@@ -24,6 +24,7 @@ from bench.floor import ORGS
 CONNECTIONS = (1, 16, 64)
 REPEATS = 3
 SECONDS = 2
+START_TIMEOUT_S = 60
 _LUA = Path(__file__).with_name("wrk.lua")
 
 
@@ -136,14 +137,15 @@ class process:
 
     def __enter__(self) -> "process":
         self._child = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline_s:
             try:
                 httpx.get(f"http://127.0.0.1:{self._port}/livez")
                 return self
             except httpx.TransportError:
                 time.sleep(0.05)
-        raise SystemExit(f"bench: nothing answers on port {self._port}")
+        self.__exit__()
+        raise SystemExit(f"bench: no server answered on port {self._port} within {START_TIMEOUT_S} s")
 
     @property
     def pid(self) -> int:

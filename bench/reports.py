@@ -30,7 +30,10 @@ _MANIFEST: dict[str, Any] = {
     "control_plane_scopes": ["project"],
     "roles": [{"component_key": records.ROLE, "max": MANY, "operations": ["drain"]}],
     "topologies": {"star": {records.ROLE: "hand_allocations"}},
-    "deploy_form": {"type": "object", "properties": {"hand_allocations": {"type": "array"}}},
+    "deploy_form": {
+        "type": "object",
+        "properties": {"hand_allocations": {"type": "array", "items": {"type": "string"}}},
+    },
 }
 
 
