@@ -23,15 +23,19 @@ from gpuaas_platform import tls
 from gpuaas_platform.access.credentials.routes import routes as credential_routes
 from gpuaas_platform.access.machines import authority_reconcile
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
 from gpuaas_platform.access.machines.routes import routes as grant_routes
 from gpuaas_platform.access.placements.routes import routes as placement_routes
 from gpuaas_platform.access.seal.routes import routes as custody_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.access.secrets.routes import routes as secret_routes
-from gpuaas_platform.allocations import reconcile as capacity_reconcile
+from gpuaas_platform.allocations import reconcile as allocations_reconcile
+from gpuaas_platform.allocations.by_node.routes import routes as allocations_by_node_routes
 from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
-from gpuaas_platform.allocations.routes import routes as capacity_routes
+from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
+from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
+from gpuaas_platform.artifacts.reactions import reactions as artifact_reactions
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
@@ -45,12 +49,17 @@ from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import retention as instances_retention
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
+from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
-from gpuaas_platform.operations import reconcile as instances_reconcile
-from gpuaas_platform.operations.correlation_routes import routes as correlation_routes
+from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations.controller_routes import routes as controller_routes
+from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
+from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
@@ -66,19 +75,23 @@ DOMAINS: tuple[Routes, ...] = (
     policy_routes,
     catalog_routes,
     artifacts_routes,
-    capacity_routes,
+    allocation_routes,
+    allocations_by_node_routes,
     node_routes,
     agent_routes,
     allocation_keys_routes,
     instances_routes,
+    operations_routes,
+    controller_routes,
     grant_routes,
     placement_routes,
     secret_routes,
     credential_routes,
     custody_routes,
-    correlation_routes,
     usage_routes,
+    project_routes,
 )
+REACTIONS = Reactions.merged((allocation_reactions, artifact_reactions, grant_reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,
@@ -116,6 +129,7 @@ Prepare = Callable[[Site], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+    await refuse_newer_database(settings)
     wakes = hub.Hub()
     database = await _open_database(settings, wakes)
     authority = tls.load_authority(_keys_folder(settings), now())
@@ -132,12 +146,23 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             custody=_open_custody(settings, database),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
+            reactions=REACTIONS,
             openid=_openid_provider(settings),
             opened_at=now(),
         )
     finally:
         await tails.close()
         await database.close()
+
+
+async def refuse_newer_database(settings: Settings) -> None:
+    """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
+    try:
+        await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
+    except migrate.NewerDatabase as error:
+        raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+        raise _unreachable(settings, error) from error
 
 
 async def serve(
@@ -166,10 +191,11 @@ def bind(listens: Sequence[Listen]) -> list[socket.socket]:
 async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
-        capacity_reconcile.TOPIC: capacity_reconcile.sweep,
+        nodes_reconcile.TOPIC: nodes_reconcile.sweep,
         authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
-        instances_reconcile.TOPIC: instances_reconcile.sweep,
+        operations_reconcile.TOPIC: operations_reconcile.sweep,
+        controllers.TOPIC: controllers.sweep,
         instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         retention.TOPIC: forget_old_rows,
@@ -181,13 +207,19 @@ async def loops(site: Site) -> AsyncIterator[None]:
         for topic, sweep in sweeps.items()
     ]
     signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
-    seldom = {
+    allocations_sweep = allocations_reconcile.Sweep(site)
+    stateful: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
+        allocations_reconcile.TOPIC: (site.settings.sweep_interval_s, allocations_sweep.sweep),
+        secrets_reconcile.DELETED_TOPIC: (
+            secrets_reconcile.DELETED_SWEEP_S,
+            functools.partial(secrets_reconcile.end_secrets_of_deleted, site),
+        ),
         record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
         artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
     }
     tasks += [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, (interval_s, sweep) in seldom.items()
+        for topic, (interval_s, sweep) in stateful.items()
     ]
     try:
         yield
@@ -297,23 +329,29 @@ async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return await _connect(settings, wakes)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
-        where = postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
-        why = " ".join(str(error).split()) or type(error).__name__
-        fix = (
-            "Check --database: postgresql://USER@HOST:PORT/NAME"
-            if settings.database_url
-            else "Check --data: a writable folder, empty or with a database of this platform"
-        )
-        raise CannotStart(f"cannot open the store {where}: {why}", fix) from error
+        raise _unreachable(settings, error) from error
+
+
+def _unreachable(settings: Settings, error: Exception) -> CannotStart:
+    why = " ".join(str(error).split()) or type(error).__name__
+    fix = (
+        "Check --database: postgresql://USER@HOST:PORT/NAME"
+        if settings.database_url
+        else "Check --data: a writable folder, empty or with a database of this platform"
+    )
+    return CannotStart(f"cannot open the store {_store_name(settings)}: {why}", fix)
+
+
+def _store_name(settings: Settings) -> str:
+    return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
 
 
 async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
     if settings.database_url:
         await migrate.migrate_postgres(settings.database_url)
         return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
-    path = settings.data_dir / "gpuaas.sqlite"
-    migrate.migrate_sqlite(path)
-    return sqlite.SqliteDatabase(path, wakes.notify)
+    migrate.migrate_sqlite(settings.sqlite_path)
+    return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:

@@ -25,7 +25,7 @@ from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids, paging
+from gpuaas_platform.kit import db, ids, names, paging
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
@@ -92,7 +92,7 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
     """The artifact that the path names, if it belongs to the scope of the path."""
-    artifact = await store.ARTIFACTS.get(reader, call.path.artifact_id)
+    artifact = await _named(reader, call, trust.scope_of(call))
     if artifact is None or artifact.scope != trust.scope_of(call):
         raise errors.NotFound
     return artifact
@@ -100,10 +100,15 @@ async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
 
 async def visible(reader: db.Reader, call: ArtifactCall) -> Artifact:
     """The artifact that the path names, if it belongs to the scope of the path or is shared by the platform."""
-    artifact = await store.ARTIFACTS.get(reader, call.path.artifact_id)
+    artifact = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)
     if artifact is None or artifact.scope not in (trust.scope_of(call), SHARED):
         raise errors.NotFound
     return artifact
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's artifacts that are neither retired nor revoked."""
+    return await store.ARTIFACTS.keys(reader, "scope = $1 AND ended_at = 0", project_id)
 
 
 async def upload(call: ArtifactCall, chunks: AsyncIterator[bytes]) -> None:
@@ -114,6 +119,15 @@ async def upload(call: ArtifactCall, chunks: AsyncIterator[bytes]) -> None:
 async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
     artifact = await _open_for_upload(tx, call)
     return await _changed(tx, call, msgspec.structs.replace(artifact, content_checked_at=call.now))
+
+
+async def _named(reader: db.Reader, call: ArtifactCall, scope: str) -> Artifact | None:
+    """By id, digest, or a name that only one artifact of the scope has."""
+    named = call.path.artifact_id
+    artifact = await store.ARTIFACTS.get(reader, named)
+    if artifact is not None:
+        return artifact
+    return names.only(await store.called(reader, scope, named), named, lambda artifact: artifact.artifact_id)
 
 
 async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:

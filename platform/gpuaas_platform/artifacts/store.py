@@ -59,6 +59,12 @@ async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in rows}
 
 
+async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
+    """Those of the scope with this digest, else with this name."""
+    by_digest = await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", named, scope)
+    return by_digest or await ARTIFACTS.find(reader, "scope = $1 AND name = $2 ORDER BY artifact_id", scope, named)
+
+
 async def storage(reader: db.Reader, scope: str, ended_after: int) -> tuple[int, int]:
     """How many bytes the scope's artifacts take, and how many they are; those ended before do not count."""
     row = await reader.one(

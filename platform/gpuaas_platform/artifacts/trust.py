@@ -33,6 +33,12 @@ async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
     return await store.trust_keys(reader, (scope, SHARED))
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's trust keys that are not revoked."""
+    keys = await store.TRUST_KEYS.find(reader, "scope = $1", project_id)
+    return [key.trust_key_id for key in keys if key.revoked_at is None]
+
+
 async def list_keys(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[TrustKey]:
     return await paging.encoded(reader, store.TRUST_KEYS, call.query, "scope = $1", scope_of(call))
 
@@ -88,7 +94,9 @@ def _check_id(trust_key_id: str) -> None:
 
 def _check_person(call: Call) -> None:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person can change trust keys.")
+        raise errors.PermissionDenied(
+            "Only a person can change trust keys.", fix="Sign in as a person who holds artifacts.trust_key.change."
+        )
 
 
 async def _announce(tx: db.Tx, call: Call, key: TrustKey) -> None:

@@ -84,6 +84,12 @@ async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersi
     return version
 
 
+async def check_app(reader: db.Reader, app_slug: str) -> None:
+    """Refuse a slug under which no version is registered."""
+    if not await store.app_exists(reader, app_slug):
+        raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
+
+
 async def publish(tx: db.Tx, call: Call[AppVersionPath], body: PublishVersion) -> AppVersion:
     present = await get_version(tx, call)
     return await _move(tx, call, present, "published", channels=list(dict.fromkeys(body.channels)), reason="")
@@ -168,6 +174,12 @@ async def get_entitlement(reader: db.Reader, call: Call[EntitlementPath]) -> Ent
     if entitlement is None:
         raise errors.NotFound(f"This project has no entitlement for {call.path.app_slug}.")
     return entitlement
+
+
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the entitlements of a project that is deleted."""
+    for entitlement in (await store.entitlements_of(tx, project_id)).values():
+        await store.ENTITLEMENTS.delete(tx, entitlement.entitlement_id)
 
 
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:

@@ -1,13 +1,17 @@
 """The audit rows that every route writes: one per change, one per refusal. `run` and `authorise` call it."""
 
+import re
+
 import msgspec
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.identity import Project
-from gpuaas_contract.paths import OrgPath, Path, ProjectPath
+from gpuaas_contract.paths import OrgPath, Path
 
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
+
+_ID = re.compile(r"[a-z]+_[0-9a-hjkmnp-tv-z]{26}")
 
 
 async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -> None:
@@ -17,7 +21,7 @@ async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -
         tx,
         call.origin,
         endpoint.name,
-        target(call.path, answer) or (project.project_id if project else endpoint.path),
+        target(endpoint.subject, call.path, answer) or (project.project_id if project else endpoint.path),
         org_id=project.org_id if project else org_id,
         project_id=project.project_id if project else "",
         details=call.details,
@@ -38,22 +42,25 @@ async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Proj
     )
 
 
-def target(path: Path, answer: object) -> str:
-    """Ids from the path, outermost first, then the id of what was made. The project has a field of its own."""
-    ids = [getattr(path, name) for name in path.__struct_fields__ if name != "project_id"]
-    made = _made(answer)
-    project_id = path.project_id if isinstance(path, ProjectPath) else None
-    return "/".join(ids if made in ids or made == project_id or not made else [*ids, made])
+def target(subject: str, path: Path, answer: object) -> str:
+    """The ids in the path, outermost first, then the subject of the change. The project has a field of its own."""
+    in_path = {name: _id_of(name, getattr(path, name), answer) for name in path.__struct_fields__}
+    project_id = in_path.pop("project_id", "")
+    ids, changed = list(in_path.values()), _field(answer, subject)
+    return "/".join(ids if changed in ("", project_id, *ids) else [*ids, changed])
 
 
-def _made(answer: object) -> str:
-    """An answer names what it is about in its first field, or in that of the struct it begins with."""
-    if not isinstance(answer, msgspec.Struct) or not answer.__struct_fields__:
-        return ""
-    first = answer.__struct_fields__[0]
-    value = getattr(answer, first)
-    if isinstance(value, msgspec.Struct):
-        return _made(value)
-    if first.endswith("_id"):
-        return str(value)
-    return str(getattr(answer, "app_slug", "") or getattr(answer, "name", ""))
+def _id_of(name: str, value: str, answer: object) -> str:
+    """The id of what the path may name in another way: the answer, or the resource it starts with, contains it."""
+    if _ID.fullmatch(value):
+        return value
+    first = answer.__struct_fields__[0] if isinstance(answer, msgspec.Struct) else ""
+    return _field(answer, name) or _field(answer, f"{first}.{name}") or value
+
+
+def _field(answer: object, path: str) -> str:
+    """The field `name` or `resource.name` of the answer; empty if it has none."""
+    value = answer
+    for name in path.split("."):
+        value = getattr(value, name, "") if isinstance(value, msgspec.Struct) else ""
+    return value if isinstance(value, str) else ""

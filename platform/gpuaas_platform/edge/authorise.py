@@ -61,7 +61,7 @@ class Authoriser:
         if not endpoint.permission:
             return "allowed"
         if isinstance(path, ProjectPath):
-            _check_project_header(exchange, path.project_id)
+            _check_project_header(exchange, path.project_id, admission.project.name if admission.project else "")
         return admission.decide(endpoint.permission)
 
     async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
@@ -81,9 +81,9 @@ class Authoriser:
             raise errors.RateLimited(details={"retry_after_s": round(wait_s, 3)})
 
 
-def _check_project_header(exchange: Exchange, project_id: str) -> None:
+def _check_project_header(exchange: Exchange, project_id: str, name: str) -> None:
     named = exchange.header(b"x-project-id")
-    if named and named != project_id:
+    if named and named not in (project_id, name):
         raise errors.InvalidRequest(
             "X-Project-ID names another project than the path.", details={"field": "X-Project-ID"}
         )

@@ -6,7 +6,8 @@ from gpuaas_contract import errors
 
 
 class _Revised(Protocol):
-    revision: int
+    @property
+    def revision(self) -> int | str: ...
 
 
 def of(answer: object) -> str:

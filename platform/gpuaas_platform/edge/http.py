@@ -13,13 +13,25 @@ import msgspec
 import structlog
 from gpuaas_contract import errors, registry
 from gpuaas_contract.endpoint import AnyEndpoint
-from gpuaas_contract.paths import Path
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
 from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decode, health, idempotency, problem, router, run, streams, telemetry, uploads
+from gpuaas_platform.edge import (
+    decode,
+    document,
+    health,
+    idempotency,
+    problem,
+    router,
+    run,
+    streams,
+    telemetry,
+    uploads,
+)
 from gpuaas_platform.edge.authorise import Authoriser
 from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send
+from gpuaas_platform.identity.admission import Admission
 from gpuaas_platform.kit import clock, db, logs, tables
 
 log = structlog.get_logger()
@@ -59,7 +71,7 @@ class Application:
         """Load balancers probe every second; only failures are logged."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
         self._routes: router.Tree[_Route] = router.Tree()
-        handlers = run.handlers(endpoints, domains)
+        handlers = run.handlers(endpoints, [*domains, document.routes])
         for handler in handlers.values():
             endpoint = handler.endpoint
             self._routes.add(endpoint.method, endpoint.path, self._route(handler, handlers), endpoint.params)
@@ -141,6 +153,7 @@ class Application:
     async def _serve(self, route: _Route, path: Path, exchange: Exchange) -> Response:
         endpoint = route.endpoint
         admission = await self._authoriser.authenticate(endpoint, exchange, path)
+        path = _with_ids(path, admission)
         caller, project = admission.caller, admission.project
         origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         exchange.caller = caller
@@ -203,7 +216,7 @@ class Application:
             return
         admission = await self._authoriser.identify(endpoint, exchange, match.path)
         origin = Origin(admission.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        verdict = self._authoriser.decide(endpoint, exchange, match.path, admission)
+        verdict = self._authoriser.decide(endpoint, exchange, _with_ids(match.path, admission), admission)
         if verdict != "allowed":
             await self._authoriser.refuse(endpoint, origin, admission, verdict)
 
@@ -228,3 +241,15 @@ class Application:
             logs.info(line)
         if self._spans is not None:
             self._spans.export(line, exchange.trace)
+
+
+def _with_ids(path: Path, admission: Admission) -> Path:
+    """The path with ids in place of the names of the project or the organisation."""
+    if isinstance(path, ProjectPath):
+        project = admission.project
+        if project is None or path.project_id == project.project_id:
+            return path
+        return msgspec.structs.replace(path, project_id=project.project_id)
+    if isinstance(path, OrgPath) and admission.org_id not in ("", path.org_id):
+        return msgspec.structs.replace(path, org_id=admission.org_id)
+    return path

@@ -8,10 +8,13 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.paths import ProjectPath
 
 from gpuaas_platform.call import Call, Handler, Routes, Source, Step
 from gpuaas_platform.edge import audit, decode, etag, idempotency, streams, telemetry
+from gpuaas_platform.edge.document import Document
 from gpuaas_platform.edge.exchange import Response
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
 
 Result = TypeVar("Result")
@@ -99,6 +102,8 @@ def _stream(handler: Handler) -> Run:
 def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_flight: idempotency.InFlight) -> Run:
     endpoint, by_key = handler.endpoint, handler.endpoint.repeat == "key"
     read_body = decode.body_reader(endpoint)
+    # Reports of controllers, which are not audited, are about an operation, and a project with one is not deleted.
+    checks_project = endpoint.audited and issubclass(endpoint.params, ProjectPath)
 
     async def run(call: Call, asked: Asked) -> Response:
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
@@ -132,6 +137,8 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
             replay = await kept_answer(tx, repeat)
             if replay is not None:
                 return replay
+            if checks_project:
+                await orgs.check_exists(tx, call.in_project().project_id)
             if guard is not None:
                 await _check_guard(guard, call, tx)
             answer = await handler.run(tx, call, body)
@@ -188,10 +195,13 @@ def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
 
 
 def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
-    status, encode = endpoint.status, msgspec.json.encode
+    status = endpoint.status
+
+    def encode(answer: object) -> bytes:
+        return answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
 
     def plain(answer: object, _: Call) -> Response:
-        return Response(status, encode(answer))
+        return Response(status, msgspec.json.encode(answer))
 
     def with_tag(answer: object, call: Call) -> Response:
         tag = etag.of(answer)

@@ -14,7 +14,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import authority, rules
+from gpuaas_platform.identity import authority, orgs, rules
 from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.kit import clock, db, ids
 
@@ -99,6 +99,9 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     if first[3] <= clock.micros(now):
         raise errors.TokenExpired
     caller = _caller(rows)
+    named = await _by_name(reader, caller, key, now) if _is_unknown(key, first) else key
+    if named != key:
+        return await _read(reader, named, now)
     project = _PROJECT.decode(first[7]) if first[7] is not None else None
     return Admission(
         caller,
@@ -107,6 +110,21 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
         target_exists=project is not None if project_id else first[8] is not None or not org_id,
         ends_at=min([clock.moment(first[3]), *(end for binding in caller.bindings if (end := binding.expires_at))]),
     )
+
+
+def _is_unknown(key: tuple[str, str, str], row: db.Row) -> bool:
+    """No project or organisation has this id."""
+    return bool((key[1] and row[7] is None) or (key[2] and row[8] is None))
+
+
+async def _by_name(
+    reader: db.Reader, caller: Caller, key: tuple[str, str, str], now: datetime.datetime
+) -> tuple[str, str, str]:
+    """The same key with ids in place of names of a project or an organisation that the caller can see."""
+    token, project_name, org_name = key
+    project = await orgs.project_named(reader, caller, now, project_name) if project_name else None
+    org = await orgs.org_named(reader, caller, now, org_name) if org_name else None
+    return token, project.project_id if project else project_name, org.org_id if org else org_name
 
 
 def _caller(rows: Sequence[db.Row]) -> Caller:

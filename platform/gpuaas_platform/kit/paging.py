@@ -1,5 +1,5 @@
-"""Pages of lists, in one form for every list: the page size is bounded, and an opaque token names where the next page
-starts. The cost of a page does not grow with what precedes it."""
+"""Pages of lists, in one form for every list: an opaque token names where the next page starts. The cost of a page does
+not grow with what precedes it."""
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,8 +44,8 @@ async def page(
 
     `read` gets the key of the last item of the previous page (`start` for the first page) and how many items to
     return. It is asked for one more than fits, which shows whether there is a next page."""
-    size = _size(query)
-    items = list(await read(_after(name, query, start), size + 1))
+    size = query.page_size
+    items = list(await read(position(name, query) or start, size + 1))
     if len(items) <= size:
         return Page(items=items)
     return Page(items=items[:size], next_page_token=tables.write_token(name, key(items[size - 1])))
@@ -68,20 +68,17 @@ async def encoded(
     reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
 ) -> EncodedPage[Document]:
     """The same page, for lists that are passed on without looking at the items."""
-    size, sql = _size(query), _where(table.key, where, len(values))
-    texts = await table.find_encoded(reader, sql, *values, _after(table.name, query, ""), size + 1)
+    size, sql = query.page_size, _where(table.key, where, len(values))
+    texts = await table.find_encoded(reader, sql, *values, position(table.name, query), size + 1)
     following = None
     if len(texts) > size:
         following = tables.write_token(table.name, str(getattr(table.decode(texts[size - 1]), table.key)))
     return EncodedPage(msgspec.Raw(f"[{','.join(texts[:size])}]"), following)
 
 
-def _size(query: PageRequest) -> int:
-    return max(1, min(query.page_size, tables.PAGE_MAX))
-
-
-def _after(name: str, query: PageRequest, start: str) -> str:
-    return tables.read_token(name, query.page_token) if query.page_token else start
+def position(name: str, query: PageRequest) -> str:
+    """The key that the previous page ended with; empty for the first page."""
+    return tables.read_token(name, query.page_token) if query.page_token else ""
 
 
 @functools.lru_cache(maxsize=256)

@@ -48,6 +48,14 @@ class Table(Generic[Document]):
         sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
         return [row[0] for row in await reader.all(sql, *values)]
 
+    async def keys(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+        """The keys only; `where` as for `find`."""
+        rows = await reader.all(f"SELECT {self.key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
+        return [str(row[0]) for row in rows]
+
+    async def delete(self, tx: db.Tx, key: str) -> None:
+        await tx.run(f"DELETE FROM {self.name} WHERE {self.key} = $1", key)  # noqa: S608
+
     def decode(self, text: str) -> Document:
         return self._decoder.decode(text)
 
@@ -57,7 +65,6 @@ class Table(Generic[Document]):
         return [getattr(document, self.key), *copies, msgspec.json.encode(document).decode()]
 
 
-PAGE_MAX = 500
 _CHECK_BYTES = 4
 
 

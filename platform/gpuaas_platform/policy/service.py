@@ -25,7 +25,7 @@ from gpuaas_contract.policy import (
 )
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import authority
+from gpuaas_platform.identity import authority, orgs
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import db
 from gpuaas_platform.policy import ineffective, rules, store
@@ -53,7 +53,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     """Only people may do this. No service account holds the permission, but this check does not rely on that."""
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person can change a policy.")
+        raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
     stack = await _stack(tx, _chain_of(call))
     before = stack[-1]
@@ -74,6 +74,11 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     return _with_ineffective([*stack[:-1], after])
 
 
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the overlay of a project that is deleted."""
+    await store.OVERLAYS.delete(tx, project_id)
+
+
 async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> PolicyExplanation:
     layers = await of_project(call.site.database.reader, call.in_project())
     limits = [rules.limit(layers, name) for name in LIMITS]
@@ -89,7 +94,7 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     """`holders` are the roles that hold the permission at the target."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
-    chain = await _asked_chain(reader, asked)
+    chain = await _asked_chain(reader, call, asked)
     scopes = tuple(scope for _, scope in chain or ())
     caller = await authority.with_all_roles(reader, call.caller, call.now)
     verdict = authority.can(caller, asked.permission, scopes, holders=holders)
@@ -116,12 +121,16 @@ def _no(explanation: str) -> CanIAnswer:
     return CanIAnswer(allowed=False, decided_by=DecidedByNone(), explanation=explanation)
 
 
-async def _asked_chain(reader: db.Reader, asked: CanI) -> Chain | None:
+async def _asked_chain(reader: db.Reader, call: Call, asked: CanI) -> Chain | None:
     if asked.project_id:
         project = await identity_store.PROJECTS.get(reader, asked.project_id)
+        if project is None:
+            project = await orgs.project_named(reader, call.caller, call.now, asked.project_id)
         return _project_chain(project) if project is not None else None
     if asked.org_id:
         org = await identity_store.ORGS.get(reader, asked.org_id)
+        if org is None:
+            org = await orgs.org_named(reader, call.caller, call.now, asked.org_id)
         return [_PLATFORM, ("org", org.org_id)] if org is not None else None
     return [_PLATFORM]
 

@@ -20,7 +20,6 @@ from gpuaas_platform.record import rules, store
 
 TOPIC = "events"
 PLATFORM = "platform"
-_LIMIT_MAX = 500
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,10 @@ EVERYTHING = Filters()
 
 async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
     """Wait for events behind the caller's position."""
-    query, scope = call.query, scope_of(call.path)
-    limit, filters = max(1, min(query.limit, _LIMIT_MAX)), filters_of(query)
+    query, scope, filters = call.query, scope_of(call.path), filters_of(call.query)
 
     async def look() -> Events:
-        events, cursor = await after(call.site.database.reader, scope, query.after, limit, filters)
+        events, cursor = await after(call.site.database.reader, scope, query.after, query.limit, filters)
         return Events(items=list(events), cursor=cursor)
 
     return await call.site.hub.poll(topic(scope), query.wait_s, look, lambda page: bool(page.items))

@@ -15,9 +15,8 @@ from gpuaas_contract.usage import (
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import store as instances_store
+from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, paging, tables
-from gpuaas_platform.operations import service as instances
 from gpuaas_platform.usage import rules, store
 
 _GROUP_PARTS = 4
@@ -25,7 +24,7 @@ _GROUP_PARTS = 4
 
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> UsageReceipt:
     """Writers run one after another, so the totals read here have not changed when the new ones are written."""
-    instance = await instances.in_project(tx, call, call.path.instance_id)
+    instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     rules.check(body.records, await _members(tx, instance, body.records), call.now)
     record_ids = {record.record_id for record in body.records}
@@ -84,11 +83,7 @@ def _group(key: str) -> list[str]:
 async def _members(tx: db.Tx, instance: Instance, records: list[ReportedUsage]) -> set[str]:
     """The named members that belong, or belonged, to this instance."""
     named = {record.member_id for record in records if record.member_id}
-    if not named:
-        return set()
-    where = f"instance_id = $1 AND member_id IN ({db.marks(len(named), 2)})"
-    members = await instances_store.MEMBERS.find(tx, where, instance.instance_id, *named)
-    return {member.member_id for member in members}
+    return await instances.members_among(tx, instance, named)
 
 
 def _kept(call: Call, instance: Instance, record: ReportedUsage) -> UsageRecord:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from gpuaas_contract import audit, catalog, errors, events, instances, permissions
 from gpuaas_platform import server
-from gpuaas_platform.catalog import service
+from gpuaas_platform.catalog import service, store
 from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit.settings import Settings
 from old_store import first_schema, schema_before

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import oidc_provider
 import pytest
 from gpuaas_contract import errors, identity, sessions, users
+from gpuaas_platform import server
 from gpuaas_platform.kit import ids, openid
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World

@@ -13,9 +13,10 @@ from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.credentials import rules, store
 from gpuaas_platform.access.credentials import seal as sealing
 from gpuaas_platform.access.deliveries import Delivery, FindHeld
-from gpuaas_platform.access.secrets.rules import HeldOperation
 from gpuaas_platform.call import Call
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
@@ -41,6 +42,7 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
         return present
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
+        await orgs.check_exists(tx, call.in_project().project_id)
         await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
@@ -51,6 +53,10 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
 
     with keeping.translated():
         return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.CREDENTIALS.keys(reader, "project_id = $1 AND state = 'active'", project_id)
 
 
 async def rotate(call: Call, credential_id: str, body: credentials.RotateCredential) -> Credential:
@@ -67,8 +73,8 @@ async def rotate(call: Call, credential_id: str, body: credentials.RotateCredent
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         present = await in_project(tx, call, credential_id)
         await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
-        await keeping.destroy(tx, await store.secret_id(tx, credential_id), call.now)
-        await store.set_secret_id(tx, credential_id, secret_id)
+        await keeping.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
+        await store.set_secret_id(tx, present.credential_id, secret_id)
         rotated = _with_key(replace(present, version=present.version + 1, rotated_at=call.now), half)
         await store.CREDENTIALS.save(tx, rotated)
         await _tell(tx, call, "rotated", rotated)
@@ -83,8 +89,8 @@ async def revoke(tx: db.Tx, call: Call, credential_id: str, reason: str) -> Cred
     present = await in_project(tx, call, credential_id)
     if present.state == "revoked":
         return present
-    await keeping.destroy(tx, await store.secret_id(tx, credential_id), call.now)
-    await store.forget_secret_id(tx, credential_id)
+    await keeping.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
+    await store.forget_secret_id(tx, present.credential_id)
     revoked = replace(present, state="revoked", ended_at=call.now)
     await store.CREDENTIALS.save(tx, revoked)
     await _tell(tx, call, "revoked", revoked, reason=reason)
@@ -96,7 +102,7 @@ async def deliver(
 ) -> CredentialDelivery:
     """`held` says what the instance was given."""
     credential = await in_project(tx, call, body.credential_id)
-    rules.check_given(body.credential_id, *held.inputs)
+    rules.check_given(credential.credential_id, *held.inputs)
     rules.check_active(credential)
     sealing.check_recipient(body.recipient_key)
     expires_at = call.now + DELIVERY_TTL
@@ -123,7 +129,10 @@ async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> Op
 
 
 async def in_project(reader: db.Reader, call: Call, credential_id: str) -> Credential:
+    """By id or name. A name means the credential that is not revoked, if there is one."""
     found = await store.CREDENTIALS.get(reader, credential_id)
+    if found is None:
+        found = await store.named(reader, call.in_project().project_id, credential_id)
     if found is None or found.project_id != call.in_project().project_id:
         raise errors.NotFound(f"There is no credential {credential_id} in this project.")
     return found

@@ -2,7 +2,7 @@
 
 from gpuaas_contract.credentials import Credential
 
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, names
 from gpuaas_platform.kit.tables import Table
 
 CREDENTIALS = Table(
@@ -18,6 +18,12 @@ CREDENTIALS = Table(
 async def active_named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
     found = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 AND state = 'active'", project_id, name)
     return found[0] if found else None
+
+
+async def named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
+    found = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 ORDER BY credential_id", project_id, name)
+    active = [credential for credential in found if credential.state == "active"]
+    return names.only(active or found, name, lambda credential: credential.credential_id)
 
 
 async def secret_id(reader: db.Reader, credential_id: str) -> str:

@@ -13,9 +13,9 @@ from gpuaas_platform.access import deliveries
 from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.deliveries import Delivery, FindHeld
 from gpuaas_platform.access.secrets import rules, store
-from gpuaas_platform.access.secrets.rules import HeldOperation
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, names
+from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 
@@ -41,14 +41,18 @@ async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> Op
 
 
 async def revoke(tx: db.Tx, call: Call, instance_id: str, secret_id: str) -> RuntimeSecret:
+    """By id, or by the name of one that is issued."""
     secret = await store.SECRETS.get(tx, secret_id)
+    if secret is None:
+        issued = [found for found in await store.all_issued(tx, instance_id) if found.name == secret_id]
+        secret = names.only(issued, secret_id, lambda found: found.secret_id)
     if secret is None or secret.instance_id != instance_id:
         raise errors.NotFound(f"There is no runtime secret {secret_id} of this instance.")
     return await end(tx, call.origin, secret, "revoked") if secret.state == "issued" else secret
 
 
 async def end_all(tx: db.Tx, origin: Origin, instance_id: str, reason: str) -> None:
-    """An instance that is gone needs no secrets."""
+    """Revoke every issued secret of an instance."""
     for secret in await store.all_issued(tx, instance_id):
         await end(tx, origin, secret, "revoked", reason)
 

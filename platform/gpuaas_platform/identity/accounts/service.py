@@ -5,7 +5,6 @@ import datetime
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import (
-    KEY_GRACE_MAX_S,
     Binding,
     CreateServiceAccount,
     RotateServiceAccountKey,
@@ -52,16 +51,21 @@ async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -
 
 
 async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccount:
-    """The account that the path names, if it belongs to the path's project."""
-    account = await store.SERVICE_ACCOUNTS.get(reader, call.path.service_account_id)
-    if account is None or account.project_id != call.in_project().project_id:
+    """The account that the path names by id or name, if it belongs to the path's project."""
+    account = await _named(reader, call.path.project_id, call.path.service_account_id)
+    if account is None:
         raise errors.NotFound
     return account
 
 
-async def is_active(reader: db.Reader, project_id: str, service_account_id: str) -> bool:
-    account = await store.SERVICE_ACCOUNTS.get(reader, service_account_id)
-    return account is not None and account.project_id == project_id and account.state == "active"
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.SERVICE_ACCOUNTS.keys(reader, "project_id = $1 AND state <> 'deleted'", project_id)
+
+
+async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
+    """The id of an active account of the project, by id or name."""
+    account = await _named(reader, project_id, named)
+    return account.service_account_id if account is not None and account.state == "active" else None
 
 
 async def disable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
@@ -95,8 +99,6 @@ async def list_keys(reader: db.Reader, call: Call[ServiceAccountPath, PageQuery]
 
 
 async def rotate_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], body: RotateServiceAccountKey) -> ServiceAccountKey:
-    if not 0 <= body.grace_s <= KEY_GRACE_MAX_S:
-        raise errors.ValidationFailed(f"grace_s is 0 to {KEY_GRACE_MAX_S}.", details={"field": "grace_s"})
     old = await _key(tx, call)
     new = await _new_key(tx, call)
     ends_at = call.now + datetime.timedelta(seconds=body.grace_s)
@@ -128,6 +130,15 @@ async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKe
     if key is None:
         raise errors.NotFound("The service account has no such key.")
     return key
+
+
+async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
+    """A deleted account is found by its id only."""
+    account = await store.SERVICE_ACCOUNTS.get(reader, named)
+    if account is None:
+        where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
+        account = next(iter(await store.SERVICE_ACCOUNTS.find(reader, where, project_id, named)), None)
+    return account if account is not None and account.project_id == project_id else None
 
 
 async def _not_deleted(tx: db.Tx, call: Call[ServiceAccountPath]) -> ServiceAccount:

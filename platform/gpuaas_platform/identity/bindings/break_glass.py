@@ -11,7 +11,7 @@ from gpuaas_contract.permissions import BREAK_GLASS
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import store
+from gpuaas_platform.identity import orgs, store
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
@@ -19,6 +19,8 @@ from gpuaas_platform.record import service as record
 async def take(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
     """The route's audit row is on the platform's chain; a second row on the organisation's chain informs the tenant."""
     project = await store.PROJECTS.get(tx, body.project_id)
+    if project is None:
+        project = await orgs.project_named(tx, call.caller, call.now, body.project_id)
     if project is None:
         raise errors.NotFound("There is no such project.")
     if len(body.reason.strip()) < REASON_LENGTH_MIN:

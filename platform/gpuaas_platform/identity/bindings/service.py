@@ -11,6 +11,7 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import rules, store
 from gpuaas_platform.identity.bindings import break_glass
+from gpuaas_platform.identity.users import service as users
 from gpuaas_platform.kit import db, paging
 
 
@@ -36,20 +37,21 @@ def place_of(call: Call) -> Place:
 
 async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
     place, caller = place_of(call), call.caller
-    user = await store.user(tx, body.user_id)
-    if user is None:
+    user_id = await users.id_of(tx, call, body.user_id)
+    if user_id is None:
         raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
     refusal = rules.why_not_grant(
-        caller.bindings, body.role, place.level, place.scopes, to_self=body.user_id == caller.actor_id
+        caller.bindings, body.role, place.level, place.scopes, to_self=user_id == caller.actor_id
     )
     if refusal and body.role not in GRANTABLE[place.level]:
         raise errors.ValidationFailed(refusal, details={"field": "role"})
     if refusal:
         raise errors.PermissionDenied(refusal, details={"role": body.role})
-    if await store.holds(tx, body.user_id, body.role, place.scope):
-        raise errors.Conflict(f"{user['name']} already has the role {body.role} here.")
-    binding_id = await store.bind(tx, body.user_id, body.role, place.scope, created_by=caller.actor_id, now=call.now)
-    call.details.update(user_id=body.user_id, role=body.role)
+    if await store.holds(tx, user_id, body.role, place.scope):
+        name = (await users.named(tx, user_id)).name
+        raise errors.Conflict(f"{name} already has the role {body.role} here.")
+    binding_id = await store.bind(tx, user_id, body.role, place.scope, created_by=caller.actor_id, now=call.now)
+    call.details.update(user_id=user_id, role=body.role)
     return await _get(tx, call, binding_id, place.scope)
 
 

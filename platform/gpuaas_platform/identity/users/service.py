@@ -39,7 +39,7 @@ async def create(tx: db.Tx, call: Call, wanted: Prepared) -> User:
     user_id = await store.add_user(
         tx, wanted.name, password_hash=wanted.password_hash, created_by=call.caller.actor_id, now=call.now
     )
-    return await _user(tx, user_id)
+    return await named(tx, user_id)
 
 
 async def list_users(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[User]:
@@ -50,12 +50,26 @@ async def list_users(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Use
 
 
 async def get(reader: db.Reader, call: Call[UserPath]) -> User:
-    return await _user(reader, call.path.user_id)
+    return await named(reader, call.path.user_id)
+
+
+async def named(reader: db.Reader, id_or_name: str) -> User:
+    row = await store.user(reader, id_or_name) or await store.user_by_name(reader, id_or_name)
+    if row is None:
+        raise errors.NotFound
+    return store.shown_user(row)
+
+
+async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str | None:
+    """The id of a person that a request names by id or, where the caller may list people, by name."""
+    row = await store.user(reader, id_or_name)
+    if row is None and rules.sees_everything(call.caller.bindings, "identity.user.read"):
+        row = await store.user_by_name(reader, id_or_name)
+    return str(row["user_id"]) if row is not None else None
 
 
 async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
-    user_id = call.path.user_id
-    await _user(tx, user_id)
+    user_id = (await get(tx, call)).user_id
     if await _is_last_admin(tx, user_id):
         raise errors.Conflict(
             "This is the last platform admin who can sign in.",
@@ -63,13 +77,13 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
         )
     await store.set_user_state(tx, user_id, "disabled")
     await token_store.end_tokens_of(tx, user_id)
-    return await _user(tx, user_id)
+    return await named(tx, user_id)
 
 
 async def enable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
-    await _user(tx, call.path.user_id)
-    await store.set_user_state(tx, call.path.user_id, "active")
-    return await _user(tx, call.path.user_id)
+    user_id = (await get(tx, call)).user_id
+    await store.set_user_state(tx, user_id, "active")
+    return await named(tx, user_id)
 
 
 async def prepare_password(_: Call, body: SetPassword) -> Prepared:
@@ -77,11 +91,10 @@ async def prepare_password(_: Call, body: SetPassword) -> Prepared:
 
 
 async def set_password(tx: db.Tx, call: Call[UserPath], wanted: Prepared) -> User:
-    user_id = call.path.user_id
-    await _user(tx, user_id)
+    user_id = (await get(tx, call)).user_id
     await store.set_password_hash(tx, user_id, wanted.password_hash)
     await token_store.end_tokens_of(tx, user_id)
-    return await _user(tx, user_id)
+    return await named(tx, user_id)
 
 
 async def prepare_own_password(call: Call, body: ChangePassword) -> Prepared:
@@ -104,14 +117,7 @@ async def change_own_password(tx: db.Tx, call: Call, wanted: Prepared) -> User:
         raise errors.Conflict("The password was changed by another request.")
     await store.set_password_hash(tx, user_id, wanted.password_hash)
     await token_store.end_tokens_of(tx, user_id, apart_from=call.caller.session_id)
-    return await _user(tx, user_id)
-
-
-async def _user(reader: db.Reader, user_id: str) -> User:
-    row = await store.user(reader, user_id)
-    if row is None:
-        raise errors.NotFound
-    return store.shown_user(row)
+    return await named(tx, user_id)
 
 
 async def _is_last_admin(tx: db.Tx, user_id: str) -> bool:

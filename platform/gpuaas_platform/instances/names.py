@@ -1,0 +1,73 @@
+"""Pure: which members and allocations a request names. People name a member by its node, or by `node/role`."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuaas_contract import lifecycles
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.instances import Member, MemberOperationRequest
+
+from gpuaas_platform.catalog import schemas
+from gpuaas_platform.kit import names
+
+
+def split(named: str) -> tuple[str, str]:
+    """The node and the role in `node/role`; without a role, any."""
+    node_name, _, role = named.partition("/")
+    return node_name, role
+
+
+def pick(members: Iterable[Member], named: str, roles: Collection[str] = ()) -> Member | None:
+    """The live member on a node. Where a node carries several, `roles` are the ones that can be meant."""
+    node_name, role = split(named)
+    on_node = [one for one in members if one.node_name == node_name and one.status not in lifecycles.GONE_MEMBER]
+    found = [one for one in on_node if role in ("", one.component_key)]
+    if len(found) > 1 and roles:
+        found = [one for one in found if one.component_key in roles]
+    return names.only(found, named, lambda member: f"{member.node_name}/{member.component_key}")
+
+
+def member_ids(members: Sequence[Member], named: Sequence[str], roles: Collection[str] = ()) -> list[str]:
+    """An unknown name stays as it is, for the check that refuses unknown members."""
+    known = {member.member_id for member in members}
+    picked = {name: None if name in known else pick(members, name, roles) for name in named}
+    return [member.member_id if (member := picked[name]) else name for name in named]
+
+
+def roles_meant(manifest: Manifest, body: MemberOperationRequest) -> set[str]:
+    """The role that the request names, else those that know the operation."""
+    if body.component_key:
+        return {body.component_key}
+    return {role.component_key for role in manifest.roles if body.kind in role.operations}
+
+
+def allocations_in(form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any]) -> set[str]:
+    """Words in the inputs that stand for allocations. `fields` are those that the chosen topology names."""
+    values = [inputs[field] for field in _allocation_fields(form, fields) if field in inputs]
+    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    return {word for word in words if isinstance(word, str)}
+
+
+def with_allocations(
+    form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any], ids: Mapping[str, str]
+) -> dict[str, Any]:
+    """The inputs with each allocation by its id."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, list):
+            return [put(one) for one in value]
+        return ids.get(value, value) if isinstance(value, str) else value
+
+    chosen = _allocation_fields(form, fields)
+    return {field: put(value) if field in chosen else value for field, value in inputs.items()}
+
+
+def _allocation_fields(form: Mapping[str, Any], fields: Iterable[str]) -> set[str]:
+    properties: Mapping[str, Any] = form.get("properties", {})
+    return {*fields, *(name for name, field in properties.items() if _picks_allocation(field))}
+
+
+def _picks_allocation(field: Any) -> bool:
+    if not isinstance(field, Mapping):
+        return False
+    return field.get(schemas.PICKER) == "allocation" or _picks_allocation(field.get("items"))
