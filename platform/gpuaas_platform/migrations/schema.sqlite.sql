@@ -55,6 +55,7 @@ CREATE TABLE allocations (
 CREATE INDEX allocations_by_node ON allocations (node_id, allocation_id);
 CREATE INDEX allocations_by_project ON allocations (project_id, allocation_id);
 CREATE INDEX allocations_free ON allocations (project_id, allocation_id) WHERE status = 'active' AND is_used = 0;
+CREATE INDEX allocations_held ON allocations (project_id) WHERE status <> 'released';
 CREATE UNIQUE INDEX allocations_one_per_node ON allocations (node_id) WHERE status <> 'released';
 CREATE INDEX allocations_requested ON allocations (allocation_id) WHERE status = 'requested';
 CREATE INDEX allocations_to_provision ON allocations (provision_retry_at) WHERE provision_retry_at > 0;
@@ -404,6 +405,7 @@ CREATE TABLE node_tasks (
 CREATE INDEX node_tasks_by_expiry ON node_tasks (state, expires_at);
 CREATE INDEX node_tasks_by_node ON node_tasks (node_id, state, task_id);
 CREATE INDEX node_tasks_history ON node_tasks (node_id, task_id);
+CREATE INDEX node_tasks_queued ON node_tasks (node_id, expires_at, subject_id) WHERE state = 'queued';
 
 -- A machine that enrolled. Written by: nodes.
 CREATE TABLE nodes (
@@ -422,7 +424,7 @@ CREATE TABLE nodes (
     PRIMARY KEY (node_id)
 );
 CREATE UNIQUE INDEX nodes_by_name ON nodes (name) WHERE admin_state <> 'retired';
-CREATE INDEX nodes_by_silence ON nodes (status, last_seen_at);
+CREATE INDEX nodes_by_silence ON nodes (last_seen_at) WHERE status = 'ready' AND admin_state <> 'retired';
 CREATE INDEX nodes_free ON nodes (region, sku, gpus, cpus, memory_mb, name) WHERE admin_state = 'active' AND status = 'ready' AND allocation_id = '';
 
 -- A sign-in through an identity provider that is in progress. Written by: identity.
