@@ -1,8 +1,8 @@
 """Durable POST, GET and list of 100 through the full edge against the bare floor, interleaved, each with its own store.
 
 The POST creates a service account, which needs a token, a permission in a project, an idempotency key and an audit row
-in the organisation's chain. Ours and the floor leave equal rows: the account, the audit row, the kept answer. Beside
-the rate stands the processor time each request cost the server, which other work on the machine disturbs less.
+in the organisation's chain. The platform and the floor leave equal rows: the account, the audit row, the stored answer.
+Next to the rate is the processor time of each request on the server, which other work on the machine disturbs less.
 """
 
 import os
@@ -102,16 +102,16 @@ def _compare(case: Case, connections: int, token: str, ours: "process", floor: "
 
 
 def _median(measured: list[Measured]) -> Measured:
-    return Measured(statistics.median(one.rate for one in measured), statistics.median(one.cpu_us for one in measured))
+    return Measured(statistics.median(run.rate for run in measured), statistics.median(run.cpu_us for run in measured))
 
 
 def _measure(server: "process", url: str, connections: int, token: str, *, post: bool) -> Measured:
     cpu_s_before = server.cpu_s()
-    said = _wrk(url, connections, token, post=post)
+    printed = _wrk(url, connections, token, post=post)
     cpu_s = server.cpu_s() - cpu_s_before
-    rate, count = re.search(r"Requests/sec:\s+([\d.]+)", said), re.search(r"(\d+) requests in", said)
+    rate, count = re.search(r"Requests/sec:\s+([\d.]+)", printed), re.search(r"(\d+) requests in", printed)
     if not rate or not count:
-        raise SystemExit(f"bench: wrk said nothing to read:\n{said}")
+        raise SystemExit(f"bench: wrk printed no rate:\n{printed}")
     return Measured(float(rate[1]), cpu_s / int(count[1]) * 1_000_000)
 
 
@@ -122,11 +122,11 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
         command += ["-s", str(_LUA)]
     else:
         command += ["-H", f"Authorization: Bearer {token}"]
-    said = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
-    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    printed = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
+    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", printed)
     if failed:
         raise SystemExit(f"bench: {failed[1]} requests to {url} were refused; the numbers would mean nothing")
-    return said
+    return printed
 
 
 class process:

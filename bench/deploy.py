@@ -62,10 +62,10 @@ def _by_hand(folder: Path) -> float:
     addresses = [_lab("address", machine).strip() for machine in MACHINES]
     script = Path(__file__).with_name("by_hand.sh")
     started = time.monotonic()
-    said = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
+    printed = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
     took_s = time.monotonic() - started
-    if sorted(said.stdout.split()) != MACHINES[1:]:
-        raise SystemExit(f"bench: the shell script did not bring the cluster up:\n{said.stdout}{said.stderr}")
+    if sorted(printed.stdout.split()) != MACHINES[1:]:
+        raise SystemExit(f"bench: the shell script did not bring the cluster up:\n{printed.stdout}{printed.stderr}")
     return took_s
 
 

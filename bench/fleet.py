@@ -75,7 +75,7 @@ def _measured(count: int) -> Fleet:
         print(
             f"{count} agents: {len(fleet.beats_ms)} heartbeats, p50 {statistics.median(fleet.beats_ms):.1f} ms,"
             f" p99 {fleet.beats_ms[len(fleet.beats_ms) * 99 // 100]:.1f} ms, worst {fleet.beats_ms[-1]:.1f} ms;"
-            f" {fleet.failures} failed, {_taken_for_lost(Path(folder))} taken for lost;"
+            f" {fleet.failures} failed, {_marked_lost(Path(folder))} marked as lost;"
             f" server {fleet.server_mb:.0f} MB,"
             f" {fleet.cpu_ms_per_agent:.2f} ms of CPU per agent and {INTERVAL_S:.0f} s",
             flush=True,
@@ -84,7 +84,7 @@ def _measured(count: int) -> Fleet:
 
 
 async def _beaten(count: int, wire: "Wire", server_pid: int) -> Fleet:
-    # uvloop takes it for an error when both sides close a TLS connection at once, as agents and server do here.
+    # uvloop reports an error when both sides close a TLS connection at the same time, as agents and server do here.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     idle_share = await _busy_share(server_pid, IDLE_S)
     fleet, turns, enrolled = Fleet(), asyncio.Semaphore(ENROL_AT_ONCE), asyncio.Barrier(count + 1)
@@ -95,8 +95,8 @@ async def _beaten(count: int, wire: "Wire", server_pid: int) -> Fleet:
     busy_share = await _busy_share(server_pid, MEASURED_S) - idle_share
     fleet.cpu_ms_per_agent = busy_share * INTERVAL_S * 1000 / count
     fleet.server_mb = watchers.resident_kb(server_pid) / 1024
-    for one in living:
-        one.cancel()
+    for agent in living:
+        agent.cancel()
     await asyncio.gather(*living, return_exceptions=True)
     return fleet
 
@@ -146,8 +146,8 @@ async def _enrolled(number: int, wire: "Wire") -> Agent:
 def _proof(key: Ed25519PrivateKey, node_id: str) -> dict[str, Any]:
     timestamp_s, nonce = int(time.time()), secrets.token_hex(16)
     signature = key.sign(f"gpuaas-node-token\n{node_id}\n{timestamp_s}\n{nonce}".encode())
-    said = {"node_id": node_id, "timestamp_s": timestamp_s, "nonce": nonce}
-    return {**said, "signature": base64.b64encode(signature).decode()}
+    proof = {"node_id": node_id, "timestamp_s": timestamp_s, "nonce": nonce}
+    return {**proof, "signature": base64.b64encode(signature).decode()}
 
 
 def _facts(number: int) -> dict[str, Any]:
@@ -267,9 +267,9 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS_PER_S
 
 
-def _taken_for_lost(data: Path) -> int:
-    """Whether a node was lost and found again between two looks, only the events say."""
+def _marked_lost(data: Path) -> int:
+    """Count the nodes that were marked as lost at any time; only the events show it after they are ready again."""
     with contextlib.closing(sqlite3.connect(data / "gpuaas.sqlite")) as store:
         lost = "document ->> 'type' = 'capacity.node.changed' AND document ->> '$.payload.status' = 'lost'"
-        found: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]
-        return found
+        count: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]
+        return count

@@ -1,7 +1,7 @@
 """The floor: a bare ASGI application on the same store that leaves the same rows, and does nothing else.
 
 A create writes the service account, its audit row and the answer kept for repeats, with documents of the contract's
-own structs: byte for byte as long as ours, in the same tables with the same indexes. It asks nobody who calls, keeps no
+own structs: byte for byte as long as ours, in the same tables with the same indexes. It does not authenticate, has no
 chain, compares no digest, writes no log line.
 """
 
@@ -49,16 +49,16 @@ def application(site: Site) -> Application:
             name = msgspec.json.decode((await receive())["body"])["name"]
             await _answer(send, 201, await site.database.write(lambda tx: rows.insert(tx, name)))
         elif scope["path"].startswith("/one/"):
-            row = await reader.one(_ONE, scope["path"][5:])
+            row = await reader.one(_ACCOUNT_BY_ID, scope["path"][5:])
             await _answer(send, 200, row[0].encode() if row else b"{}")
         else:
-            found = await reader.all(_HUNDRED)
-            await _answer(send, 200, b'{"items":[' + b",".join([row[0].encode() for row in found]) + b"]}")
+            rows_read = await reader.all(_HUNDRED)
+            await _answer(send, 200, b'{"items":[' + b",".join([row[0].encode() for row in rows_read]) + b"]}")
 
     return answer
 
 
-_ONE = "SELECT document FROM service_accounts WHERE service_account_id = $1"
+_ACCOUNT_BY_ID = "SELECT document FROM service_accounts WHERE service_account_id = $1"
 _HUNDRED = "SELECT document FROM orgs WHERE org_id > '' ORDER BY org_id LIMIT 100"
 _ACCOUNT = """INSERT INTO service_accounts (service_account_id, project_id, name, state, document)
     VALUES ($1, $2, $3, $4, $5)"""

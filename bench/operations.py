@@ -1,9 +1,9 @@
-"""Does working on an operation cost more when a million of them lie behind it?
+"""Does working on an operation cost more when a million older operations exist?
 
 The same requests of controllers and people against a small and a large record, on both stores, in turns: 100 instances,
 1,000 members and 10,000 operations against a hundred times as many, all in one project, one in ten instances with an
-operation that somebody holds. Documents are made with the structs of the contract and go into the tables in bulk: what
-is measured is finding them, not how they came to be. Then 500 controllers wait for work, and nothing comes.
+operation that a controller has claimed. Documents are made with the structs of the contract and written to the tables
+in bulk: the benchmark measures reading them, not creating them. Then 500 controllers wait for work, and get none.
 
 Takes two to five minutes and 3 GB of disk: python -m bench operations
 """
@@ -158,7 +158,7 @@ def _insert(path: Path, table: tables.Table[Any], rows: Iterable[list[Any]]) -> 
 
 
 async def _copy(url: str, table: tables.Table[Any], rows: Iterable[list[Any]]) -> None:
-    """With the statistics that autovacuum would gather by and by."""
+    """Write the rows and gather the statistics that autovacuum would gather later."""
     connection = await asyncpg.connect(url)
     await connection.copy_records_to_table(table.name, columns=table.names, records=rows)
     await connection.execute(f"VACUUM ANALYZE {table.name}")
@@ -166,7 +166,7 @@ async def _copy(url: str, table: tables.Table[Any], rows: Iterable[list[Any]]) -
 
 
 def _compare(ask: "Ask", small: Side, large: Side) -> list[tuple[float, float]]:
-    """In turns, so that whatever else the machine does hits both alike: quarter and median of each, in ms.
+    """In turns, so that other work of the machine affects both equally: quarter and median of each, in ms.
 
     On a busy machine the median falls now among the disturbed requests, now among the others; the quarter does not."""
     taken_s: dict[int, list[float]] = {SMALL: [], LARGE: []}
@@ -240,9 +240,9 @@ async def _idle(side: Side) -> None:
     warm = [await _wait_for_work(side, f"warm-{number}") for number in range(20)]
     before_kb = resident_kb(side.server_pid)
     waiting = [await _wait_for_work(side, f"idle-{number}") for number in range(IDLE_CONTROLLERS)]
-    await asyncio.sleep(5)  # all have been heard and looked for work by now
+    await asyncio.sleep(5)  # all have sent a request and wait for work by now
     if len(side.send("GET", "/controllers", page_size=500)["items"]) != 500:
-        raise SystemExit("bench: not all controllers were heard; the numbers would mean nothing")
+        raise SystemExit("bench: not all controllers were listed; the numbers would mean nothing")
     before_s = _busy_s(side.server_pid)
     await asyncio.sleep(IDLE_S)
     busy = (_busy_s(side.server_pid) - before_s) / IDLE_S

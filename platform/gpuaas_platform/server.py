@@ -54,9 +54,12 @@ from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
-from gpuaas_platform.operations import reconcile as instances_reconcile
-from gpuaas_platform.operations.correlation_routes import routes as correlation_routes
+from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations.controller_routes import routes as controller_routes
+from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
+from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
@@ -78,13 +81,15 @@ DOMAINS: tuple[Routes, ...] = (
     agent_routes,
     allocation_keys_routes,
     instances_routes,
+    operations_routes,
+    controller_routes,
     grant_routes,
     placement_routes,
     secret_routes,
     credential_routes,
     custody_routes,
-    correlation_routes,
     usage_routes,
+    project_routes,
 )
 REACTIONS = Reactions.merged((allocation_reactions, artifact_reactions, grant_reactions))
 
@@ -184,7 +189,8 @@ async def loops(site: Site) -> AsyncIterator[None]:
         nodes_reconcile.TOPIC: nodes_reconcile.sweep,
         authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
-        instances_reconcile.TOPIC: instances_reconcile.sweep,
+        operations_reconcile.TOPIC: operations_reconcile.sweep,
+        controllers.TOPIC: controllers.sweep,
         instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         edge_reconcile.TOPIC: edge_reconcile.sweep,
@@ -198,8 +204,12 @@ async def loops(site: Site) -> AsyncIterator[None]:
     ]
     signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
     allocations_sweep = allocations_reconcile.Sweep(site)
-    stateful = {
+    stateful: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
         allocations_reconcile.TOPIC: (site.settings.sweep_interval_s, allocations_sweep.sweep),
+        secrets_reconcile.DELETED_TOPIC: (
+            secrets_reconcile.DELETED_SWEEP_S,
+            functools.partial(secrets_reconcile.end_secrets_of_deleted, site),
+        ),
         record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
         artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
     }

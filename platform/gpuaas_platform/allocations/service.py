@@ -59,6 +59,11 @@ async def in_project(reader: db.Reader, project_id: str, id_or_node: str) -> All
     return allocation
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's allocations that are not released."""
+    return await store.ALLOCATIONS.keys(reader, "project_id = $1 AND status <> 'released'", project_id)
+
+
 async def ids_of(reader: db.Reader, project_id: str, names: Iterable[str]) -> dict[str, str]:
     """Return the ids of allocations by the names in a request. An unknown name is kept; a later check refuses it."""
     resolved: dict[str, str] = {}

@@ -17,10 +17,14 @@ from gpuaas_platform.kit import postgres, sqlite
 _WORDS = {
     "sqlite": {
         "cursor": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "item": "item.value",
+        "position": "item.key + 1",
         "random": "lower(hex(randomblob(16)))",
     },
     "postgres": {
         "cursor": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "item": "item.value::text",
+        "position": "item.place",
         "random": "replace(gen_random_uuid()::text, '-', '')",
     },
 }
@@ -40,7 +44,22 @@ _FIELDS = {
 }
 """A field of a row's JSON document: `{{document PATH}}` is text, `{{document PATH as bigint}}` a number, `as moment`
 microseconds since 1970 of a timestamp, `as length` the number of items of a list."""
-_MARK = re.compile(r"\{\{\s*(?:(?P<word>\w+)|document (?P<path>[\w.]+)(?: as (?P<form>\w+))?)\s*\}\}")
+_LISTS = {
+    "sqlite": {
+        "each": "json_each(document, '$.{name}') AS item",
+        "item": "json_extract(item.value, '$.{name}')",
+    },
+    "postgres": {
+        "each": "json_array_elements(document::json -> '{name}') WITH ORDINALITY AS item(value, place)",
+        "item": "(item.value ->> '{name}')",
+    },
+}
+"""Items of a list in a row's document: `{{each NAME}}` stands in FROM, `{{item}}` is an item as text, `{{item NAME}}` a
+field of it, `{{position}}` its number from 1."""
+_MARK = re.compile(
+    r"\{\{\s*(?:(?P<word>\w+)|(?P<list>each|item) (?P<name>\w+)|without (?P<without>[\w ]+)"
+    r"|document (?P<path>[\w.]+)(?: as (?P<form>\w+))?)\s*\}\}"
+)
 _COMMENT = re.compile(r"--[^\n]*")
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
 _APPLIED = "SELECT number FROM migrations"
@@ -157,7 +176,21 @@ def _translated(text: str, engine: str) -> str:
     def translate(mark: re.Match[str]) -> str:
         if mark["word"]:
             return _WORDS[engine][mark["word"]]
+        if mark["list"]:
+            return _LISTS[engine][mark["list"]].format(name=mark["name"])
+        if mark["without"]:
+            return _without(mark["without"].split(), engine)
         form = _FIELDS[engine][mark["form"] or "text"]
         return form.format(path=mark["path"], keys=mark["path"].replace(".", ","))
 
     return _MARK.sub(translate, text)
+
+
+def _without(names: list[str], engine: str) -> str:
+    """`{{without NAME NAME}}`: the document without these fields."""
+    if engine == "sqlite":
+        paths = ", ".join(f"'$.{name}'" for name in names)
+        return f"json_remove(document, {paths})"
+    left_out = ", ".join(f"'{name}'" for name in names)
+    fields = f"json_each(document::json) AS field WHERE field.key NOT IN ({left_out})"
+    return f"(SELECT json_object_agg(field.key, field.value)::text FROM {fields})"  # noqa: S608 - names are ours

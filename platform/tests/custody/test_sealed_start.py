@@ -169,7 +169,7 @@ async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Cal
     await again.call(access.GRANT_REVOKE, {"reason": "stolen"}, grant_id=granted.grant_id)
     assert await _told(again, node) == (
         await ssh_trust.public_keys(again.site.database.reader, again.site),
-        [granted.serial],
+        [int(granted.serial)],
     )
     await again.finish_task(node)
     await grants_reconcile.sweep(again.site)

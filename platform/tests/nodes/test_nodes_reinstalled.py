@@ -74,7 +74,7 @@ async def test_whoever_holds_it_is_told_and_the_enrolment_on_record_names_it(wor
         if event.type == "capacity.allocation.changed"
     ]
     assert moves[-2:] == [("active", "provisioning"), ("provisioning", "active")]
-    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"limit": 100})).items
+    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"page_size": 100})).items
     named = [row.details.get("allocation_id") for row in rows if row.action == "node.enrol"]
     assert sorted(named, key=str) == sorted([None, allocation.allocation_id], key=str)
 
@@ -189,7 +189,7 @@ async def test_certificates_that_were_revoked_stay_refused_on_the_new_installati
     await grants_reconcile.sweep(world.site)
     task = await world.next_task(found)
     assert task is not None
-    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [granted.serial])
+    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [int(granted.serial)])
     await world.finish_task(found)
     await grants_reconcile.sweep(world.site)
     assert await asked(world, found) == "", "once it has heard, it is not told again"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineGrant
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import OperationHead
 
 from gpuaas_platform.access.machines import reactions
 from gpuaas_platform.access.machines import revoke as revoking
@@ -17,9 +17,9 @@ from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Origin, Site, system_origin
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.instances import store
 from gpuaas_platform.kit import db
 from gpuaas_platform.nodes import presence
+from gpuaas_platform.operations import read as operations
 from gpuaas_platform.record import service as record
 
 TOPIC = reactions.TOPIC
@@ -74,7 +74,7 @@ class _Look:
     site: Site
     reader: db.Reader
     leases_count: bool
-    operations: dict[str, Operation | None] = field(default_factory=dict)
+    operations: dict[str, OperationHead | None] = field(default_factory=dict)
     actors: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
 
     async def why_over(self, grant: MachineGrant) -> str:
@@ -90,9 +90,10 @@ class _Look:
         )
         return grant_rules.why_over(grant, standing, self.site.clock())
 
-    async def _operation(self, operation_id: str) -> Operation | None:
+    async def _operation(self, operation_id: str) -> OperationHead | None:
         if operation_id not in self.operations:
-            self.operations[operation_id] = await store.OPERATIONS.get(self.reader, operation_id)
+            found = await operations.heads_by_id(self.reader, [operation_id])
+            self.operations[operation_id] = found.get(operation_id)
         return self.operations[operation_id]
 
     async def _actor(self, grant: MachineGrant) -> tuple[str, bool]:

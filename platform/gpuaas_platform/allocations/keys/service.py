@@ -27,7 +27,10 @@ _LIVE = ("requested", "provisioning", "active")
 
 async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only people have SSH keys; a service account gets a certificate.")
+        raise errors.PermissionDenied(
+            "Only people have SSH keys; a service account gets a certificate.",
+            fix="Use machine access, which gives a certificate.",
+        )
     user_id, parsed = call.caller.actor_id, rules.read_public_key(body.public_key, body.comment)
     present = await store.SSH_KEYS.find(tx, "user_id = $1", user_id)
     if any(key.fingerprint == parsed.fingerprint for key in present):

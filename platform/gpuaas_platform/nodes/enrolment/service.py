@@ -21,7 +21,7 @@ _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:
     secret = ids.new_secret("enrol")
-    expires_at = call.now + datetime.timedelta(seconds=max(60, min(body.ttl_s, 86_400)))
+    expires_at = call.now + datetime.timedelta(seconds=body.ttl_s)
     await store.add_token(tx, ids.digest(secret), body.name, body.sku, body.region, clock.micros(expires_at))
     return EnrolmentToken(token=secret, name=body.name, ca_sha256=call.site.ca_sha256, expires_at=expires_at)
 

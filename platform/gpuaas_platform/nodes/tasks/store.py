@@ -123,7 +123,6 @@ async def shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask | Non
 
 async def page(reader: db.Reader, node_id: str, *, size: int, token: str) -> tuple[list[NodeTask], str | None]:
     """One page of the node's tasks, newest first."""
-    size = min(size, tables.PAGE_MAX)
     before = tables.read_token(_TABLE, token) if token else "~"
     rows = await reader.all(
         f"SELECT {_COLUMNS} FROM node_tasks WHERE node_id = $1 AND task_id < $2 ORDER BY task_id DESC LIMIT $3",  # noqa: S608
