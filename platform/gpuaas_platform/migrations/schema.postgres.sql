@@ -177,7 +177,7 @@ CREATE TABLE bindings (
 CREATE INDEX bindings_by_scope ON bindings (scope, binding_id);
 CREATE INDEX bindings_by_user ON bindings (user_id, scope);
 
--- A controller of an app, as it last reported. Written by: instances.
+-- A controller of an app, as it last reported. Written by: operations.
 CREATE TABLE controllers (
     controller_id TEXT NOT NULL,
     project_id    TEXT NOT NULL,
@@ -439,7 +439,34 @@ CREATE TABLE oidc_sign_ins (
 );
 CREATE INDEX oidc_sign_ins_by_expiry ON oidc_sign_ins (expires_at);
 
--- A change of an instance that a controller carries out. Written by: instances.
+-- A step that a controller reported for an operation. Written by: operations.
+CREATE TABLE operation_steps (
+    operation_id     TEXT NOT NULL,
+    position         INTEGER NOT NULL,
+    name             TEXT NOT NULL,
+    member_id        TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    changed_revision BIGINT NOT NULL,
+    document         TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (operation_id, "position")
+);
+CREATE INDEX operation_steps_by_change ON operation_steps (operation_id, changed_revision);
+CREATE UNIQUE INDEX operation_steps_by_name ON operation_steps (operation_id, name, member_id);
+
+-- A member that an operation changes, and its outcome. Written by: operations.
+CREATE TABLE operation_targets (
+    operation_id  TEXT NOT NULL,
+    position      INTEGER NOT NULL,
+    member_id     TEXT NOT NULL,
+    outcome       TEXT NOT NULL,
+    allocation_id TEXT NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (operation_id, member_id)
+);
+CREATE INDEX operation_targets_in_order ON operation_targets (operation_id, "position");
+CREATE INDEX operation_targets_moving ON operation_targets (allocation_id) WHERE ((outcome = 'pending') AND (allocation_id <> ''));
+
+-- A change of an instance that a controller carries out. Written by: operations.
 CREATE TABLE operations (
     operation_id     TEXT NOT NULL,
     project_id       TEXT NOT NULL,
@@ -452,6 +479,13 @@ CREATE TABLE operations (
     claim_id         TEXT NOT NULL DEFAULT '',
     operator_id      TEXT NOT NULL DEFAULT '',
     correlation_id   TEXT NOT NULL DEFAULT '',
+    kind             TEXT NOT NULL DEFAULT '',
+    revision         BIGINT NOT NULL DEFAULT 0,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    attempts         BIGINT NOT NULL DEFAULT 0,
+    steps_total      BIGINT NOT NULL DEFAULT 0,
+    holder           TEXT NOT NULL DEFAULT '',
+    lease_actor_id   TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (operation_id)
 );
 CREATE INDEX operations_active ON operations (instance_id, operation_id) WHERE (status = ANY (ARRAY['accepted', 'running', 'cancelling']));
