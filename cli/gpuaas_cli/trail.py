@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRow, AuditRows
+from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRow
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody
+from gpuaas_contract.wire import PAGE_SIZE_MAX, NoBody, Page
 
 from gpuaas_cli.scopes import Level, Scope
 from gpuaas_cli.session import Session
@@ -13,21 +13,23 @@ from gpuaas_cli.session import Session
 LIMIT = 500
 PROJECT = Scope("project", {})
 
-_LISTS: dict[Level, Endpoint[NoBody, AuditRows]] = {
+_LISTS: dict[Level, Endpoint[NoBody, Page[AuditRow]]] = {
     "project": AUDIT_LIST,
     "org": ORG_AUDIT_LIST,
     "platform": PLATFORM_AUDIT_LIST,
 }
 
 
-async def read(session: Session, scope: Scope, query: Mapping[str, Any], limit: int = LIMIT) -> AuditRows:
-    """The first `limit` rows that fit. A page may be empty and still go on: the server looks at a bounded number."""
+async def read(
+    session: Session, scope: Scope, query: Mapping[str, Any], limit: int = LIMIT
+) -> tuple[list[AuditRow], bool]:
+    """Return the first `limit` matching rows, and whether there may be more. A page can be empty and not the last."""
     found: list[AuditRow] = []
-    cursor, more = int(query.get("after", 0)), True
+    token: str | None = ""
     path: dict[str, Any] = scope.path
-    while more and len(found) < limit:
-        asked = {**query, "after": cursor, "limit": limit - len(found)}
+    while token is not None and len(found) < limit:
+        asked = {**query, "page_size": min(limit - len(found), PAGE_SIZE_MAX), "page_token": token}
         page = await session.call(_LISTS[scope.level], query=asked, **path)
         found += page.items
-        cursor, more = page.cursor, page.more
-    return AuditRows(items=found, cursor=cursor, more=more)
+        token = page.next_page_token
+    return found, token is not None

@@ -83,6 +83,4 @@ def test_every_endpoint_and_form_can_be_told() -> None:
 
 def test_what_the_contract_says_under_a_field_is_in_the_schema() -> None:
     found = schema.json_schema(forms.find("node")[0])
-    assert (
-        found["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why operators put it into this state."
-    )
+    assert found["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why an operator set this state."

@@ -9,29 +9,32 @@ from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
 class InvokeAction(Request):
-    """Asks a running app for something it offers."""
+    """Runs one of the actions that an app offers."""
 
     inputs: dict[str, Any] = {}
     """Checked against the action's schema in the app's manifest."""
     reason: OptionalReason = ""
-    """Why; kept with the operation."""
+    """Reason; stored with the operation."""
 
 
 class ActionQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the end of the action."""
+    """How long to wait for the action to end."""
 
 
 ACTION_INVOKE = Endpoint(
     "apps.action.invoke",
     "POST",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/actions/{action}",
-    "Have the app do something it declared; needs the permission the app named for it",
+    "Run an action of the app",
     permission="apps.instance.read",
     request=InvokeAction,
     query=ActionQuery,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress,),
+    description="The app's controller runs the action as an operation. It also needs the permission that the app's "
+    "manifest names for the action. `wait_s` waits for the end.",
 )
 ENDPOINTS = (ACTION_INVOKE,)

@@ -1,28 +1,32 @@
-"""Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
-`bindings`."""
+"""Organisations, projects, service accounts and sign-in. `users` has people, `sessions` sessions, `bindings` roles."""
 
-import datetime
+from typing import Annotated
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Org(Wire):
-    """A customer of the platform; it owns projects and narrows them."""
+    """A tenant of the platform; it owns projects and restricts them."""
 
     org_id: str
     name: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Project(Wire):
-    """Where machines, apps and people of an organisation meet."""
+    """Owns machines, apps and accounts; people have roles in it."""
 
     project_id: str
     org_id: str
     name: str
-    created_at: datetime.datetime
+    """Unique in the organisation."""
+    created_at: Timestamp
+    revision: int = 1
+    """Grows with every change."""
 
 
 class ServiceAccount(Wire):
@@ -35,23 +39,23 @@ class ServiceAccount(Wire):
     state: str
     """`active`, `disabled` or `deleted`."""
     created_by: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Binding(Wire):
-    """A role you hold, and where it holds."""
+    """A role you have, and where."""
 
     role: str
     scope: str
     """`platform`, an org id or a project id."""
-    expires_at: datetime.datetime | None = None
-    """None: until it is taken away."""
+    expires_at: Timestamp | None = None
+    """None: it does not expire."""
     reason: str = ""
-    """Why, for access that is taken in an emergency."""
+    """Reason, for temporary access in an emergency."""
 
 
 class Me(Wire):
-    """Who you are to the platform and what you may do."""
+    """Your identity and your roles."""
 
     actor_type: str
     """`user` or `service_account`."""
@@ -59,8 +63,8 @@ class Me(Wire):
     name: str
     bindings: list[Binding]
     session_id: str = ""
-    """The session this call is made with."""
-    session_expires_at: datetime.datetime | None = None
+    """The session of this request."""
+    session_expires_at: Timestamp | None = None
 
 
 class Login(Request):
@@ -71,10 +75,10 @@ class Login(Request):
 
 
 class Token(Wire):
-    """What to send as `Authorization: Bearer …` until it expires."""
+    """A token to send as `Authorization: Bearer …` until it expires."""
 
     access_token: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
     expires_in_s: int
 
 
@@ -86,15 +90,22 @@ class ServiceAccountLogin(Request):
 
 
 class CreateOrg(Request):
-    """Makes an organisation; its creator becomes its `tenant_admin`."""
+    """Creates an organisation; its creator becomes its `tenant_admin`."""
 
     name: Name
 
 
 class CreateProject(Request):
-    """Makes a project in the organisation the path names."""
+    """Creates a project in the organisation of the path."""
 
     name: Name
+
+
+class RenameProject(Request):
+    """Renames a project; its id stays."""
+
+    name: Name
+    """Unique in the organisation."""
 
 
 class ProjectQuery(PageQuery):
@@ -103,42 +114,45 @@ class ProjectQuery(PageQuery):
 
 
 class CreateServiceAccount(Request):
-    """Makes an identity for a program of the project."""
+    """Creates an identity for a program."""
 
     name: Name
     """Unique among the project's accounts that are not deleted."""
 
 
 class ServiceAccountKey(Wire):
-    """What a program signs in with as its service account."""
+    """A key with which a program signs in as its service account."""
 
     key_id: str
     service_account_id: str
     client_secret: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
 
 
 class ServiceAccountKeyInfo(Wire):
-    """What can be seen of a key later."""
+    """A service-account key, without its secret."""
 
     key_id: str
     service_account_id: str
-    created_at: datetime.datetime
+    created_at: Timestamp
     created_by: str
-    last_used_at: datetime.datetime | None = None
+    last_used_at: Timestamp | None = None
     """When a token was last made with it."""
-    expires_at: datetime.datetime | None = None
-    """Set when the key was rotated with a time of grace."""
+    expires_at: Timestamp | None = None
+    """Set when the key was rotated with a grace period."""
 
 
 KEY_GRACE_MAX_S = 24 * 3600
+GraceSeconds = Annotated[
+    int, msgspec.Meta(ge=0, le=KEY_GRACE_MAX_S, description=f"From 0 to {KEY_GRACE_MAX_S} seconds.")
+]
 
 
 class RotateServiceAccountKey(Request):
-    """Makes a new key and ends the present one."""
+    """Creates a new key and ends the present one."""
 
-    grace_s: int = 0
-    """How long the old key still works beside the new one, in seconds; a day at the most."""
+    grace_s: GraceSeconds = 0
+    """How long the old key still works beside the new one."""
 
 
 LOGIN = Endpoint(
@@ -157,15 +171,16 @@ SERVICE_ACCOUNT_TOKEN = Endpoint(
     "auth.service_account_token",
     "POST",
     "/api/v1/auth/service-account/token",
-    "Trade a service-account key for a short token",
+    "Sign in with a service-account key",
     audience="public",
     repeat="natural",
     request=ServiceAccountLogin,
     response=Token,
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
+    description="Returns a short-lived token.",
 )
-ME = Endpoint("auth.me", "GET", "/api/v1/me", "Who am I", request=NoBody, response=Me)
+ME = Endpoint("auth.me", "GET", "/api/v1/me", "Get your identity and roles", request=NoBody, response=Me)
 ORG_CREATE = Endpoint(
     "identity.org.create",
     "POST",
@@ -174,6 +189,7 @@ ORG_CREATE = Endpoint(
     permission="identity.org.create",
     request=CreateOrg,
     response=Org,
+    subject="org_id",
     status=201,
     example={"name": "acme"},
 )
@@ -181,7 +197,7 @@ ORG_LIST = Endpoint(
     "identity.org.list",
     "GET",
     "/api/v1/orgs",
-    "Organisations you can see",
+    "List the organisations you can see",
     request=NoBody,
     query=PageQuery,
     response=Page[Org],
@@ -194,6 +210,7 @@ PROJECT_CREATE = Endpoint(
     permission="identity.project.create",
     request=CreateProject,
     response=Project,
+    subject="project_id",
     status=201,
     example={"name": "research"},
 )
@@ -201,10 +218,48 @@ PROJECT_LIST = Endpoint(
     "identity.project.list",
     "GET",
     "/api/v1/projects",
-    "Projects you can see",
+    "List the projects you can see",
     request=NoBody,
     query=ProjectQuery,
     response=Page[Project],
+)
+PROJECT_GET = Endpoint(
+    "identity.project.get",
+    "GET",
+    "/api/v1/projects/{project_id}",
+    "Get one project",
+    permission="identity.project.read",
+    request=NoBody,
+    response=Project,
+)
+PROJECT_RENAME = Endpoint(
+    "identity.project.rename",
+    "PUT",
+    "/api/v1/projects/{project_id}",
+    "Rename a project",
+    permission="identity.project.rename",
+    request=RenameProject,
+    response=Project,
+    subject="project_id",
+    repeat="natural",
+    guarded=True,
+    example={"name": "research-2"},
+    description="The id stays, and so does everything that refers to it.",
+)
+PROJECT_DELETE = Endpoint(
+    "identity.project.delete",
+    "DELETE",
+    "/api/v1/projects/{project_id}",
+    "Delete an empty project",
+    permission="identity.project.delete",
+    request=NoBody,
+    response=Project,
+    subject="project_id",
+    repeat="natural",
+    errors=(errors.ProjectNotEmpty,),
+    description="Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
+    "or trust keys; `details.owns` lists them. Its roles, entitlements and policy overlay are deleted. "
+    "Audit rows, events and usage stay.",
 )
 SERVICE_ACCOUNT_CREATE = Endpoint(
     "identity.service_account.create",
@@ -214,6 +269,7 @@ SERVICE_ACCOUNT_CREATE = Endpoint(
     permission="identity.service_account.create",
     request=CreateServiceAccount,
     response=ServiceAccount,
+    subject="service_account_id",
     status=201,
     example={"name": "app-controller"},
 )
@@ -221,7 +277,7 @@ SERVICE_ACCOUNT_LIST = Endpoint(
     "identity.service_account.list",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts",
-    "Service accounts of a project",
+    "List the service accounts of a project",
     permission="identity.service_account.read",
     request=NoBody,
     query=PageQuery,
@@ -231,10 +287,11 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     "identity.service_account_key.create",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "Make a key for a service account; its secret is shown once",
+    "Create a key for a service account",
     permission="identity.service_account_key.create",
     request=NoBody,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -243,7 +300,7 @@ SERVICE_ACCOUNT_GET = Endpoint(
     "identity.service_account.get",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
-    "One service account; a deleted one is still shown, so that old records can be read",
+    "Get one service account, also a deleted one",
     permission="identity.service_account.read",
     request=NoBody,
     response=ServiceAccount,
@@ -252,34 +309,40 @@ SERVICE_ACCOUNT_DISABLE = Endpoint(
     "identity.service_account.disable",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/disable",
-    "End a service account's tokens at once and give it no new ones",
+    "Disable a service account",
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
+    description="Its tokens end at once, and it gets no new ones. Its keys stay.",
 )
 SERVICE_ACCOUNT_ENABLE = Endpoint(
     "identity.service_account.enable",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/enable",
-    "Let a disabled service account work again, with the keys it has",
+    "Enable a disabled service account",
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
+    description="It can sign in again with the keys it has.",
 )
 SERVICE_ACCOUNT_DELETE = Endpoint(
     "identity.service_account.delete",
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
-    "Delete a service account with its keys and tokens; its name becomes free",
+    "Delete a service account with its keys and tokens",
     permission="identity.service_account.delete",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
+    description="Its name can be used again. The account itself can still be read, because old records refer to it.",
 )
 SERVICE_ACCOUNT_KEY_LIST = Endpoint(
     "identity.service_account_key.list",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "Keys of a service account, without their secrets",
+    "List the keys of a service account, without their secrets",
     permission="identity.service_account_key.read",
     request=NoBody,
     query=PageQuery,
@@ -289,23 +352,26 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     "identity.service_account_key.rotate",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}/rotate",
-    "Replace a key; the new secret is shown once",
+    "Replace a key of a service account",
     permission="identity.service_account_key.rotate",
     request=RotateServiceAccountKey,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"grace_s": 3600},
+    description="The old key ends after `grace_s`.",
 )
 SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
     "identity.service_account_key.revoke",
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}",
-    "End a key and every token made with it, at once",
+    "Revoke a key and every token made with it",
     permission="identity.service_account_key.revoke",
     request=NoBody,
     response=ServiceAccountKeyInfo,
+    subject="key_id",
 )
 ENDPOINTS = (
     LOGIN,
@@ -315,6 +381,9 @@ ENDPOINTS = (
     ORG_LIST,
     PROJECT_CREATE,
     PROJECT_LIST,
+    PROJECT_GET,
+    PROJECT_RENAME,
+    PROJECT_DELETE,
     SERVICE_ACCOUNT_CREATE,
     SERVICE_ACCOUNT_LIST,
     SERVICE_ACCOUNT_GET,

@@ -6,13 +6,12 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
 ATTRIBUTES_MAX = 16
 SUMMARY_DAYS_MAX = 93
 
-Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
 Quantity = Annotated[
     str,
     msgspec.Meta(
@@ -33,28 +32,28 @@ Text = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 char
 
 
 class ReportedUsage(Request):
-    """What somebody used of an instance in a stretch of time, as its app measured it."""
+    """Usage of an instance in a period, as its app measured it."""
 
     record_id: RecordId
-    """The reporter's own: the same id again is the same record."""
+    """Chosen by the reporter: the same id means the same record."""
     meter: Label
-    """A word of the app's own, such as `gpu-time`."""
+    """What is measured, named by the app, such as `gpu-time`."""
     quantity: Quantity
     unit: Label
-    """Of the quantity, a word of the app's own such as `s`."""
-    started_at: Moment
-    """Decides the day (UTC) the record counts for."""
-    ended_at: Moment
+    """Unit of the quantity, named by the app, such as `s`."""
+    started_at: Timestamp
+    """Its day (UTC) is the day the record counts for."""
+    ended_at: Timestamp
     member_id: str = ""
-    """Where it was used; empty when that is not one member."""
+    """The member it was used on; empty if not one member."""
     subject: Text = ""
-    """Who used it, in the app's words."""
+    """Who used it, as the app reports."""
     attributes: Annotated[dict[Label, Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)] = {}
-    """Whatever else the app wants to keep with it."""
+    """Other data of the app."""
 
 
 class ReportUsage(Request):
-    """Usage of one instance; what was reported before may be among it."""
+    """Reports usage of one instance; records reported before may be included."""
 
     records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
 
@@ -64,54 +63,54 @@ class UsageReceipt(Wire):
 
     accepted: int
     repeated: int
-    """Were there already, just so."""
+    """Number of records that were stored before with the same content."""
     conflicting: list[str]
-    """Ids of records that are there with other content; what is there stays."""
+    """Ids of records that are stored with other content; the stored ones stay."""
 
 
 class UsageRecord(Wire):
-    """What somebody used of an instance in a stretch of time."""
+    """Usage of an instance in a period."""
 
     usage_id: str
     record_id: str
-    """The reporter's own name for it."""
+    """Id chosen by the reporter."""
     meter: str
-    """What was measured, a word of the app's own."""
+    """What was measured, named by the app."""
     quantity: str
-    """A decimal number in a string, so that nothing is rounded."""
+    """A decimal number as text, so that it is not rounded."""
     unit: str
-    started_at: datetime.datetime
-    ended_at: datetime.datetime
+    started_at: Timestamp
+    ended_at: Timestamp
     member_id: str
     subject: str
-    """Who used it, in the app's words."""
+    """Who used it, as the app reports."""
     attributes: dict[str, str]
     org_id: str
     project_id: str
     instance_id: str
     app_slug: str
     app_version: str
-    """Of the instance when the record came."""
+    """App version of the instance when the record was received."""
     reported_by: str
     """The service account of the app's controller."""
-    reported_at: datetime.datetime
+    reported_at: Timestamp
     correlation_id: str
 
 
 class UsageQuery(Query):
-    since: Moment | None = None
-    """Records that started at this moment or later."""
-    until: Moment | None = None
-    """Records that started before this moment."""
+    since: Timestamp | None = None
+    """Only records that started at this time or later."""
+    until: Timestamp | None = None
+    """Only records that started before this time."""
     instance_id: str = ""
     meter: str = ""
 
 
 class UsagePageQuery(UsageQuery):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 class UsageDay(Wire):
@@ -131,9 +130,9 @@ class UsageDay(Wire):
 
 class SummaryQuery(PageQuery):
     since: datetime.date | None = None
-    """The first day; 30 days back if none is given."""
+    """The first day; by default 30 days ago."""
     until: datetime.date | None = None
-    """The day after the last one; tomorrow if none is given."""
+    """The day after the last one; by default tomorrow."""
     instance_id: str = ""
     meter: str = ""
 
@@ -148,13 +147,15 @@ USAGE_REPORT = Endpoint(
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
+    subject="instance_id",
     repeat="natural",
+    description="A record with the same id again is counted once.",
 )
 USAGE_LIST = Endpoint(
     "usage.record.list",
     "GET",
     f"{_PROJECT}/usage",
-    "Usage records by the time they started",
+    "List usage records by start time",
     permission="usage.record.read",
     request=NoBody,
     query=UsagePageQuery,
@@ -164,7 +165,7 @@ USAGE_SUMMARY = Endpoint(
     "usage.summary",
     "GET",
     f"{_PROJECT}/usage/summary",
-    "Exact sums per day, instance, meter and unit, over 93 days at the most",
+    "List exact sums per day, instance, meter and unit, over at most 93 days",
     permission="usage.record.read",
     request=NoBody,
     query=SummaryQuery,
@@ -174,7 +175,7 @@ USAGE_EXPORT = Endpoint(
     "usage.export",
     "GET",
     f"{_PROJECT}/usage.csv",
-    "The records as a CSV file",
+    "Export usage records as a CSV file",
     permission="usage.record.read",
     request=NoBody,
     query=UsageQuery,

@@ -1,5 +1,6 @@
-"""Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
+"""Base types of everything that is sent or received. All other modules of the contract use them."""
 
+import datetime
 from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class WireMeta(msgspec.StructMeta):
-    """Every struct of the contract is frozen and takes keywords only, so fields may be added anywhere."""
+    """Make every struct of the contract frozen and keyword-only, so that fields can be added anywhere."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "WireMeta":
         options = {"kw_only": True, "frozen": True, **options}
@@ -19,7 +20,7 @@ class Wire(msgspec.Struct, metaclass=WireMeta):
 
 
 class Request(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
-    """A value that enters the platform. Unknown fields are refused, so a typo never passes silently."""
+    """A value that enters the platform. Unknown fields are refused, so that a typo is noticed."""
 
 
 class NoBody(Request):
@@ -62,24 +63,37 @@ OptionalLabel = Annotated[
     ),
 ]
 
-PageSize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
-"""How long a long poll may wait; more than 30 is read as 30."""
+Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+"""A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""
+
+Serial = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,20}(?!\n)$",
+        description="A decimal number of up to 64 bits, as text: JSON readers round large numbers.",
+    ),
+]
+
+PAGE_SIZE_MAX = 500
+WAIT_S_MAX = 30
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZE_MAX, description=f"A number from 1 to {PAGE_SIZE_MAX}.")]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=WAIT_S_MAX, description=f"From 0 to {WAIT_S_MAX} seconds.")]
+"""How long a long poll may wait for an answer."""
 
 
 class PageQuery(Query):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 Item = TypeVar("Item")
 
 
 class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
-    """A part of a list, and where to go on."""
+    """One page of a list."""
 
     items: list[Item]
     next_page_token: str | None = None
-    """Give it as `page_token` for what follows; none on the last page."""
+    """Send it as `page_token` to get the next page; none on the last page."""

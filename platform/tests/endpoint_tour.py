@@ -76,7 +76,9 @@ async def tour(world: World) -> None:
     org_id = await org_id_of(world)
     await _people(world, org_id)
     await _service_accounts(world)
-    await world.call(identity.PROJECT_CREATE, {"name": "second"}, org_id=org_id)
+    second = await world.call(identity.PROJECT_CREATE, {"name": "second"}, org_id=org_id)
+    await world.call(identity.PROJECT_RENAME, {"name": "third"}, project_id=second.project_id)
+    await world.call(identity.PROJECT_DELETE, project_id=second.project_id)
     await world.call(identity.ORG_CREATE, {"name": "second"})
     for overlay in (policy.GLOBAL_SET, policy.ORG_SET, policy.PROJECT_SET):
         await world.call(overlay, {"reason": "none needed"}, org_id=org_id)

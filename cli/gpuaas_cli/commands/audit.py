@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import typer
-from gpuaas_contract.audit import AuditRows
+from gpuaas_contract.audit import AuditRow
 
 from gpuaas_cli import failures, kinds, output, running, scopes, session, times, trail
 
@@ -39,16 +39,17 @@ def list_rows(
     Example: gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
     query = {"correlation_id": correlation, "actor_id": actor, "action": action, "target": target, "result": result}
+    query = {name: text for name, text in query.items() if text}
     for name, text in (("since", since), ("until", until)):
         query |= {name: times.moment(text, f"--{name}").isoformat()} if text else {}
 
-    async def work(opened: session.Session) -> AuditRows:
+    async def work(opened: session.Session) -> tuple[list[AuditRow], bool]:
         scope = await scopes.find(opened, platform=platform, org=org)
         return await trail.read(opened, scope, {**query, "after": after}, limit)
 
     flags = running.flags_of(context)
-    found = session.run(flags, work)
-    kinds.show_list(flags, "audit", found.items)
-    if found.more:
-        output.talk(f"There may be more: the same with --after {found.cursor}")
+    rows, more = session.run(flags, work)
+    kinds.show_list(flags, "audit", rows)
+    if more:
+        output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
     return failures.OK

@@ -4,7 +4,15 @@ import os
 from typing import Annotated
 
 import typer
-from gpuaas_contract.identity import PROJECT_CREATE, CreateProject, Project
+from gpuaas_contract.identity import (
+    PROJECT_CREATE,
+    PROJECT_DELETE,
+    PROJECT_GET,
+    PROJECT_RENAME,
+    CreateProject,
+    Project,
+    RenameProject,
+)
 
 from gpuaas_cli import failures, home, kinds, lookup, output, running, session
 
@@ -36,6 +44,50 @@ def create(
 
 
 @running.command(app)
+def get(context: typer.Context, name: Name) -> int:
+    """Show one project.
+
+    Example: gpuaas project get research
+    """
+    flags = running.flags_of(context)
+    kinds.show_one(flags, "projects", session.run(flags, lambda opened: _get(opened, name)))
+    return failures.OK
+
+
+@running.command(app)
+def rename(
+    context: typer.Context,
+    name: Name,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")],
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+) -> int:
+    """Rename a project; its id stays.
+
+    Example: gpuaas project rename research research-2
+    """
+    flags = running.flags_of(context)
+    kinds.show_one(
+        flags, "projects", session.run(flags, lambda opened: _rename(opened, name, new_name, dry_run=dry_run))
+    )
+    return failures.OK
+
+
+@running.command(app)
+def delete(
+    context: typer.Context,
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+) -> int:
+    """Delete a project that owns nothing; what it still owns is listed.
+
+    Example: gpuaas project delete research
+    """
+    flags = running.flags_of(context)
+    kinds.show_one(flags, "projects", session.run(flags, lambda opened: _delete(opened, name, dry_run=dry_run)))
+    return failures.OK
+
+
+@running.command(app)
 def use(context: typer.Context, name: Name) -> int:
     """Work in this project from now on.
 
@@ -58,3 +110,18 @@ async def _use(opened: session.Session, name: str) -> Project:
     found = await lookup.project(opened, name)
     home.use_project(home.folder(os.environ), opened.target, found.project_id)
     return found
+
+
+async def _get(opened: session.Session, name: str) -> Project:
+    return await opened.call(PROJECT_GET, project_id=await lookup.project_id(opened, name))
+
+
+async def _rename(opened: session.Session, name: str, new_name: str, *, dry_run: bool) -> Project:
+    project_id = await lookup.project_id(opened, name)
+    read = await opened.client.read(PROJECT_GET, project_id=project_id)
+    body = RenameProject(name=new_name)
+    return await opened.call(PROJECT_RENAME, body, if_match=read.etag, dry_run=dry_run, project_id=project_id)
+
+
+async def _delete(opened: session.Session, name: str, *, dry_run: bool) -> Project:
+    return await opened.call(PROJECT_DELETE, dry_run=dry_run, project_id=await lookup.project_id(opened, name))

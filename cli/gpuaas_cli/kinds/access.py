@@ -34,7 +34,7 @@ KINDS: tuple[Kind, ...] = (
             Column("WHO", lambda one: one.actor_name or one.actor_id),
             Column("FROM", lambda one: one.source),
             Column("UNTIL", lambda one: clock_time(one.expires_at)),
-            Column("SERIAL", lambda one: str(one.serial), wide=True),
+            Column("SERIAL", lambda one: one.serial, wide=True),
             Column("ALLOCATION", lambda one: one.allocation_id, wide=True),
             Column("ENDED_BY", lambda one: one.ended_by, wide=True),
             Column("OPERATION", lambda one: one.operation_id),

@@ -28,7 +28,9 @@ async def _events(session: Session, filters: Filters) -> Sequence[Any]:
 
 
 async def _audit(session: Session, filters: Filters) -> Sequence[Any]:
-    return (await trail.read(session, trail.PROJECT, {"correlation_id": filters.correlation})).items
+    query = {"correlation_id": filters.correlation} if filters.correlation else {}
+    rows, _ = await trail.read(session, trail.PROJECT, query)
+    return rows
 
 
 async def _usage(session: Session, filters: Filters) -> Sequence[Any]:

@@ -10,6 +10,8 @@ from gpuaas_contract.operations import (
     GOALS,
     Evidence,
     Operation,
+    OperationHead,
+    Outcome,
     Target,
 )
 from gpuaas_contract.protocol.evidence import evidence_gap
@@ -18,16 +20,17 @@ from gpuaas_contract.protocol.evidence import evidence_gap
 def check_member_report(
     operation: Operation, member: Member, status: MemberStatus, evidence: Evidence | None, now: datetime.datetime
 ) -> None:
-    target = next((found for found in operation.targets if found.member_id == member.member_id), None)
+    target = next((target for target in operation.targets if target.member_id == member.member_id), None)
     if target is None:
         raise errors.Conflict(f"{operation.operation_id} is not about member {member.member_id}.")
     if target.outcome == "skipped":
         raise errors.Conflict(f"Member {member.member_id} was skipped: {target.error}")
     if not lifecycles.may_move(lifecycles.MEMBER, member.status, status):
-        raise errors.Conflict(f"A member cannot go from {member.status} to {status}.")
+        raise _illegal_move(member, status, lifecycles.allowed(lifecycles.MEMBER, member.status))
     moves_on = operation.kind == "replace" and not operation.compensating
     if member.status == "removing" and status == "provisioning" and not moves_on:
-        raise errors.Conflict("Only a replace that is not being undone moves a member on.")
+        moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != status]
+        raise _illegal_move(member, status, moves, "Only a replace that is not being undone moves a member on.")
     if takes_away(member, status) and not operation.force:
         missing = evidence_gap(evidence, now)
         if missing is not None:
@@ -37,12 +40,12 @@ def check_member_report(
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
-    """The step before work or what it left is destroyed."""
+    """Return whether this report precedes the removal of a member that may have run work."""
     return member.was_ready and _begins_to_go(member, status)
 
 
-def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> bool:
-    """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
+def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
+    """Return whether a hold forbids this report: back to work, or removal. Holds placed after the request count."""
     if operation.force:
         return False
     if operation.kind == "resume":
@@ -50,14 +53,14 @@ def meets_holds(operation: Operation, member: Member, status: MemberStatus) -> b
     return _begins_to_go(member, status)
 
 
-def at_goal(operation: Operation, target: Target, member: Member) -> bool:
-    """A member that is replaced is where it should be only on its new machine."""
+def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
+    """Return whether a member is at the operation's goal; a replaced member only on its new machine."""
     moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
     return moved and member.status in GOALS[operation.kind]
 
 
-def outcome(operation: Operation, target: Target, member: Member) -> tuple[str, str]:
-    """What a member's new status means for its target in the operation: outcome and error."""
+def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
+    """Return outcome and error of a target after its member's new status."""
     if at_goal(operation, target, member):
         return "succeeded", ""
     if member.status == "failed":
@@ -66,7 +69,7 @@ def outcome(operation: Operation, target: Target, member: Member) -> tuple[str, 
 
 
 def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
-    """Members the stop rule leaves out: enough targets failed, and nobody has begun with these."""
+    """Return the members that the stop rule skips: enough targets failed, and no work on these has started."""
     failed = sum(target.outcome == "failed" for target in operation.targets)
     if not operation.stop_after_failures or failed < operation.stop_after_failures:
         return set()
@@ -80,6 +83,13 @@ def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
     }
 
 
+def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why: str = "") -> errors.IllegalMove:
+    return errors.IllegalMove(
+        why or f"A member cannot go from {member.status} to {status}.",
+        details={"member_id": member.member_id, "from": member.status, "to": status, "allowed": allowed},
+    )
+
+
 def _begins_to_go(member: Member, status: MemberStatus) -> bool:
-    """Once a member is `removing`, somebody has answered for it."""
+    """A member that is `removing` already passed the checks."""
     return status in ("removing", "removed") and member.status not in ("removing", status)

@@ -1,76 +1,76 @@
-"""Give nodes back: asked for, against the users' use, given up, and tried again until the node has been cleaned."""
+"""Release allocations: on request, with override, given up, and again until the node has been cleaned."""
+
+import datetime
 
 from gpuaas_contract import errors
-from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.capacity import Allocation, OverrideRelease
+from gpuaas_contract.wire import NoBody
 
-from gpuaas_platform.allocations import changes as allocation_changes
-from gpuaas_platform.allocations import rules, service, store
-from gpuaas_platform.artifacts import placements
+from gpuaas_platform.allocations import changes, rules, service, store
+from gpuaas_platform.allocations.facts import ReleaseStarted
 from gpuaas_platform.call import Call, Origin, Site, system_origin
 from gpuaas_platform.kit import clock, db
-from gpuaas_platform.nodes import admin as node_admin
 from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.tasks import service as tasks
 
-_TASK = "allocation.release"
+TASK = "allocation.release"
 
 
-async def release(tx: db.Tx, call: Call, allocation_id: str) -> Allocation:
-    """Asked again after a failure, it does not wait for its time."""
-    allocation = await service.in_project(tx, call.in_project().project_id, allocation_id)
+async def release(tx: db.Tx, call: Call, _: NoBody) -> Allocation:
+    """Release the allocation that the route names. A repeat after a failure starts the next attempt at once."""
+    allocation = await service.get(tx, call)
     if allocation.status in ("releasing", "released"):
         return allocation
     rules.check_unused(allocation)
-    return await _begin(tx, call.site, call.origin, allocation)
+    return await _start(tx, call.site, call.origin, allocation)
 
 
-async def release_used(tx: db.Tx, call: Call, allocation_id: str, reason: str) -> Allocation:
-    """The instances that use it find their members' machine gone; the reason is theirs to read."""
-    allocation = await service.in_project(tx, call.in_project().project_id, allocation_id)
-    call.details.update(reason=reason, instance_ids=allocation.used_by_instance_ids)
+async def release_used(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+    """Release an allocation that instances use. Their members lose the machine; the reason is shown to their owners."""
+    allocation = await service.get(tx, call)
+    call.details.update(reason=body.reason, instance_ids=allocation.used_by_instance_ids)
     if allocation.status in ("releasing", "released"):
         return allocation
-    return await _begin(tx, call.site, call.origin, allocation, reason)
+    return await _start(tx, call.site, call.origin, allocation, body.reason)
 
 
-async def force_release(tx: db.Tx, call: Call, allocation_id: str, reason: str) -> Allocation:
-    """The project is rid of it, and nobody else gets the node before an operator has looked at it.
+async def force_release(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+    """Free the project of an allocation whose release failed, and cordon the node until an operator checked it.
 
-    The node is told to clean up all the same, again and again: what its agent then says is kept as evidence.
+    The node is still asked to clean up, again and again; its report is kept as evidence.
     """
-    allocation = await service.in_project(tx, call.in_project().project_id, allocation_id)
-    call.details["reason"] = reason
-    given_up = await allocation_changes.save(tx, call.origin, allocation, rules.given_up(allocation, reason))
-    await let_go(tx, given_up)
-    await _cordon(tx, call.origin, given_up, reason)
-    return await _begin(tx, call.site, call.origin, given_up)
+    allocation = await service.get(tx, call)
+    call.details["reason"] = body.reason
+    given_up = await changes.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
+    await nodes.unassign(tx, given_up.node_id, given_up.allocation_id)
+    await _cordon(tx, call.origin, given_up, body.reason)
+    return await _start(tx, call.site, call.origin, given_up)
+
+
+async def is_retry_due(reader: db.Reader, now: datetime.datetime) -> bool:
+    """Whether `retry_due` has to write."""
+    return bool(await store.releases_due(reader, clock.micros(now)))
 
 
 async def retry_due(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """A node that is heard again is cleaned without anybody asking."""
+    """Start the next attempt to clean each node that is ready and whose pause is over."""
     for allocation in await store.releases_due(tx, clock.micros(origin.now)):
         retrying = system_origin(origin.now, allocation.correlation_id)
-        await _begin(tx, site, retrying, allocation)
+        await _start(tx, site, retrying, allocation)
 
 
-async def let_go(tx: db.Tx, allocation: Allocation) -> None:
-    node = await store.NODES.get(tx, allocation.node_id)
-    if node is not None:
-        await store.NODES.save(tx, rules.without_allocation(node, allocation.allocation_id))
-
-
-async def _begin(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
+async def _start(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
     params: dict[str, object] = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
-    for placement in await placements.call_off(tx, origin, allocation.allocation_id):
-        await store.withdraw_task(tx, allocation.node_id, placement.placement_id)
-    await nodes.queue_task(tx, site, origin, allocation.node_id, _TASK, allocation.allocation_id, params)
-    return await allocation_changes.save(tx, origin, allocation, rules.releasing(allocation, reason))
+    await site.reactions.react(tx, ReleaseStarted(origin, allocation))
+    await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
+    return await changes.save(tx, origin, allocation, rules.releasing(allocation, reason))
 
 
 async def _cordon(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
-    """One that operators empty or keep back already stays as they want it."""
-    node = await store.NODES.get(tx, allocation.node_id)
+    """Cordon an active node. One that operators drain or cordoned keeps its state."""
+    node = await nodes.by_id(tx, allocation.node_id)
     if node is None:
         raise errors.NotFound
     if node.admin_state == "active":
         why = f"{allocation.allocation_id} was given up before it was cleaned: {reason}"
-        await node_admin.set_admin_state(tx, origin, node.node_id, "cordoned", why)
+        await nodes.set_admin_state(tx, origin, node, "cordoned", why)

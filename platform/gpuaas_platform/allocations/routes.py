@@ -3,8 +3,7 @@
 from gpuaas_contract import capacity
 from gpuaas_contract.wire import NoBody, Page
 
-from gpuaas_platform.allocations import release as allocation_release
-from gpuaas_platform.allocations import service, store
+from gpuaas_platform.allocations import release, service
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
 
@@ -18,25 +17,24 @@ async def create_allocations(call: Call, tx: db.Tx, body: capacity.CreateAllocat
 
 @routes.read(capacity.ALLOCATION_LIST)
 async def list_allocations(call: Call, reader: db.Reader) -> Page[capacity.Allocation]:
-    where, values = store.allocation_filter(call.params["project_id"], call.query)
-    return await call.page(reader, store.ALLOCATIONS, where, *values)
+    return await service.list_allocations(reader, call)
 
 
 @routes.read(capacity.ALLOCATION_GET)
 async def get_allocation(call: Call, reader: db.Reader) -> capacity.Allocation:
-    return await service.in_project(reader, call.params["project_id"], call.params["allocation_id"])
+    return await service.get(reader, call)
 
 
 @routes.write(capacity.ALLOCATION_RELEASE)
-async def release_allocation(call: Call, tx: db.Tx, _: NoBody) -> capacity.Allocation:
-    return await allocation_release.release(tx, call, call.params["allocation_id"])
+async def release_allocation(call: Call, tx: db.Tx, body: NoBody) -> capacity.Allocation:
+    return await release.release(tx, call, body)
 
 
 @routes.write(capacity.ALLOCATION_RELEASE_USED)
 async def release_used_allocation(call: Call, tx: db.Tx, body: capacity.OverrideRelease) -> capacity.Allocation:
-    return await allocation_release.release_used(tx, call, call.params["allocation_id"], body.reason)
+    return await release.release_used(tx, call, body)
 
 
 @routes.write(capacity.ALLOCATION_FORCE_RELEASE)
 async def force_release_allocation(call: Call, tx: db.Tx, body: capacity.OverrideRelease) -> capacity.Allocation:
-    return await allocation_release.force_release(tx, call, call.params["allocation_id"], body.reason)
+    return await release.force_release(tx, call, body)

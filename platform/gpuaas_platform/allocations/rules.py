@@ -1,22 +1,22 @@
-"""Pure: what an allocation is made of, how it moves, what a node's answer means for it, when to try again."""
+"""Pure: how an allocation changes its status, what a task result means for it, and when to try again."""
 
 import datetime
 import hashlib
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, Node, ReleaseEvidence
+from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, ReleaseEvidence
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.node import TaskResult
 
 _RETRY_FIRST = datetime.timedelta(seconds=30)
 _RETRY_LAST = datetime.timedelta(hours=1)
 _PROVISION_AGAIN_AFTER = datetime.timedelta(minutes=1)
-_REINSTALLED = "its node was installed anew"
+_REINSTALLED = "its node was installed again"
 _NAMED_MAX = 5
 _NO_AUTHORITY = (
     "Waiting for the SSH authority, which is made once custody is open: gpuaas-platform unseal; "
-    "with Vault, the server's log says what is missing"
+    "with Vault, see the server's log for what is missing"
 )
 
 
@@ -26,13 +26,13 @@ def check_request(wanted: CreateAllocation) -> None:
     size = len(msgspec.json.encode(wanted.integration_metadata))
     if size > INTEGRATION_METADATA_BYTES_MAX:
         raise errors.ValidationFailed(
-            f"`integration_metadata` has {size} bytes as JSON; {INTEGRATION_METADATA_BYTES_MAX} is the most.",
+            f"`integration_metadata` has {size} bytes as JSON; the limit is {INTEGRATION_METADATA_BYTES_MAX}.",
             details={"field": "integration_metadata"},
         )
 
 
 def username(allocation_id: str) -> str:
-    """A Unix user of this allocation's own, within 32 characters."""
+    """Return the name of the Unix user of this allocation, at most 32 characters long."""
     return "gpu-" + hashlib.sha256(allocation_id.encode()).hexdigest()[:12]
 
 
@@ -43,25 +43,25 @@ def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> 
 
 
 def waiting(allocation: Allocation) -> Allocation:
-    """Its node has to be told whom to trust, and there is no SSH authority yet."""
+    """Return a new allocation that waits: its machine has to trust the SSH authority, which does not exist yet."""
     return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
 
 
 def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allocation:
-    """Its node was told. One that was installed anew is told again if nothing has come of it after a while."""
+    """Its provision task is queued. For a node that was installed again, the task is repeated if it has no effect."""
     if allocation.provision_retry_at is None:
         return move(allocation, "provisioning")
     return msgspec.structs.replace(allocation, provision_retry_at=answered_by + _PROVISION_AGAIN_AFTER)
 
 
-def installed_anew(allocation: Allocation, now: datetime.datetime) -> Allocation:
-    """An active one: nothing of it is on its node any more."""
+def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
+    """Return an active allocation whose machine was installed again and has to be prepared again."""
     moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
     return msgspec.structs.replace(moved, provision_retry_at=now)
 
 
 def check_unused(allocation: Allocation) -> None:
-    """Once somebody has overridden it, trying again needs no second override."""
+    """Refuse to release an allocation in use. A repeat after a failed release needs no second override."""
     if allocation.used_by_instance_ids and allocation.status != "release_failed":
         users = ", ".join(allocation.used_by_instance_ids)
         raise errors.Conflict(
@@ -72,7 +72,7 @@ def check_unused(allocation: Allocation) -> None:
 
 
 def releasing(allocation: Allocation, reason: str = "") -> Allocation:
-    """The next attempt begins; what the node said in the last one no longer counts."""
+    """Start the next attempt; the evidence of the last one no longer counts."""
     moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
     return msgspec.structs.replace(
         moved,
@@ -93,7 +93,8 @@ def given_up(allocation: Allocation, reason: str) -> Allocation:
 
 
 def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> Allocation:
-    """The first time it fails for good. Prepared again it is in use, so its node is told until it has done it."""
+    """Apply the end of a provision task. A failure is final the first time; a reinstalled machine is retried until it
+    is prepared, because the allocation is in use."""
     if allocation.status != "provisioning":
         return allocation
     if not error:
@@ -105,9 +106,9 @@ def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> A
 
 
 def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:
-    """A node that found something of the allocation after all is not clean, whatever else its agent says.
+    """Apply the end of a release task. A node that left something of the allocation behind is not clean.
 
-    One that was given up stays released; its node is told again until it has been cleaned.
+    An allocation that was given up stays released; its node is asked again until it has been cleaned.
     """
     noted = msgspec.structs.replace(allocation, release_evidence=evidence)
     why = error or _left_behind(evidence)
@@ -118,27 +119,23 @@ def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None
 
 
 def evidence(result: TaskResult, now: datetime.datetime) -> ReleaseEvidence | None:
-    """As the agent gives it; one that gives none, or none we can read, has shown nothing."""
+    """Return the evidence of the agent's result; None if there is none, or it is not valid."""
     try:
-        found = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
+        reported = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
     except msgspec.ValidationError:
         return None
-    return msgspec.structs.replace(found, reported_at=now)
+    return msgspec.structs.replace(reported, reported_at=now)
 
 
-def without_allocation(node: Node, allocation_id: str) -> Node:
-    return msgspec.structs.replace(node, allocation_id=None) if node.allocation_id == allocation_id else node
-
-
-def _left_behind(found: ReleaseEvidence | None) -> str:
-    if found is None or not found.left_behind:
+def _left_behind(reported: ReleaseEvidence | None) -> str:
+    if reported is None or not reported.left_behind:
         return ""
-    named = ", ".join(found.left_behind[:_NAMED_MAX])
-    more = len(found.left_behind) - _NAMED_MAX
+    named = ", ".join(reported.left_behind[:_NAMED_MAX])
+    more = len(reported.left_behind) - _NAMED_MAX
     return f"left_behind: {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _pause(attempts: int) -> datetime.timedelta:
-    """Longer from attempt to attempt; the node has usually failed for a reason that stays for a while."""
+    """Return the pause before the next attempt, which grows: the reason of a failure usually persists for a while."""
     doublings = min(max(attempts - 1, 0), 10)
     return min(_RETRY_FIRST * float(2**doublings), _RETRY_LAST)

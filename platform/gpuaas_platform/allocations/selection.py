@@ -1,8 +1,8 @@
-"""Pure: which nodes a request gets, and what to say when there are not enough.
+"""Pure: where a request for nodes is served, and how a request is refused that nothing can serve.
 
-One request is served from one region: its machines are meant to work together. Of the regions that can carry it, the
-one where the fewest nodes fit is taken, so that the largest group stays whole for whoever asks for many; in it the
-smallest nodes go first (GPUs, then CPUs, then memory), and equals by name. The same facts give the same answer.
+One request is served from one region, because its machines are meant to work together. Of the regions with enough free
+nodes, the one with the fewest is taken, so that the largest group stays whole for larger requests. In it the smallest
+nodes go first (GPUs, then CPUs, then memory), and equals by name. The same facts give the same answer.
 """
 
 from collections import Counter, defaultdict
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpuaas_contract import errors
-from gpuaas_contract.capacity import CreateAllocation, Node
+from gpuaas_contract.capacity import CreateAllocation
 
+from gpuaas_platform.nodes.rules import FreeNodes, NodeSummary
 from gpuaas_platform.policy import rules as policy_rules
 
 _LEFT_OUT = {
@@ -24,18 +25,25 @@ _LEFT_OUT = {
     "lost": "lost",
     "allocated": "allocated",
 }
-"""Why a node was left out -> how it is said of several."""
+"""Reason why a node was left out -> its text for several nodes."""
+
+
+class Place(NamedTuple):
+    """Where a request is served: a region, and the SKUs in it that policy allows."""
+
+    region: str
+    skus: list[str]
 
 
 class WhyNot(NamedTuple):
-    """The first thing that speaks against a node; `sentence` is for those who may see nodes."""
+    """The first reason against a node. `sentence` is for callers who may see nodes."""
 
     reason: str
     sentence: str
 
 
 def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present: int) -> None:
-    """What policy refuses whichever nodes are chosen: a region or SKU asked for by name, allocations too many."""
+    """Refuse what policy forbids whichever nodes are chosen: a named region or SKU, or too many allocations."""
     if wanted.region:
         policy_rules.check(layers, "region", wanted.region)
     if wanted.sku:
@@ -43,66 +51,61 @@ def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present:
     policy_rules.check_limit(layers, "allocations_max", present=present, asked=wanted.count)
 
 
-def choose(
-    nodes: Sequence[Node], wanted: CreateAllocation, layers: policy_rules.Layers = (), *, names_nodes: bool = False
-) -> list[Node]:
-    """As many nodes as are wanted; or `no_capacity`, which names nodes only to those who may see them."""
-    left_out = {node.name: why for node in nodes if (why := why_not(node, wanted, layers)) is not None}
-    regions: dict[str, list[Node]] = defaultdict(list)
-    for node in nodes:
-        if node.name not in left_out:
-            regions[node.region].append(node)
-    carrying = [found for found in regions.values() if len(found) >= wanted.count]
-    if not carrying:
-        fitting = {region: len(found) for region, found in sorted(regions.items())}
-        raise _no_capacity(wanted.count, fitting, left_out, names_nodes=names_nodes)
-    tightest = min(carrying, key=lambda found: (len(found), found[0].region))
-    return sorted(tightest, key=_size)[: wanted.count]
+def choose_place(free: Sequence[FreeNodes], count: int, layers: policy_rules.Layers = ()) -> Place | None:
+    """Return where as many nodes are free as are wanted; None if there is no such region."""
+    regions: dict[str, list[FreeNodes]] = defaultdict(list)
+    for group in free:
+        if not _refused(group.region, group.sku, layers):
+            regions[group.region].append(group)
+    sizes = {region: sum(group.nodes for group in groups) for region, groups in regions.items()}
+    enough = [region for region, size in sizes.items() if size >= count]
+    if not enough:
+        return None
+    tightest = min(enough, key=lambda region: (sizes[region], region))
+    return Place(tightest, sorted(group.sku for group in regions[tightest]))
 
 
-def why_not(node: Node, wanted: CreateAllocation, layers: policy_rules.Layers) -> WhyNot | None:
+def refusal(
+    nodes: Sequence[NodeSummary], wanted: CreateAllocation, layers: policy_rules.Layers = (), *, names_nodes: bool
+) -> errors.NoCapacity:
+    """Return the error for a request that no region can serve. Only callers who may see nodes get their names."""
+    reasons = {node.name: why_not(node, wanted, layers) for node in nodes}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    fitting = dict(sorted(Counter(node.region for node in nodes if reasons[node.name] is None).items()))
+    counted = dict(sorted(Counter(reason.reason for reason in left_out.values()).items()))
+    details: dict[str, object] = {"asked": wanted.count, "fitting": fitting, "reasons": counted}
+    if names_nodes:
+        details["why_not"] = {name: reason.sentence for name, reason in left_out.items()}
+    return errors.NoCapacity(f"{_fit(wanted.count, fitting)}. {_left_out(counted)}.", details=details)
+
+
+def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.Layers) -> WhyNot | None:
     if wanted.node_name and node.name != wanted.node_name:
         return WhyNot("name", "another node was asked for")
     if wanted.sku and node.sku != wanted.sku:
         return WhyNot("sku", f"its SKU is {node.sku}")
     if wanted.region and node.region != wanted.region:
-        return WhyNot("region", f"it stands in {node.region}")
-    refused = _refused(node, layers)
+        return WhyNot("region", f"it is in {node.region}")
+    refused = _refused(node.region, node.sku, layers)
     if refused:
         return WhyNot("policy", refused)
     if node.admin_state != "active":
         return WhyNot(node.admin_state, f"it is {node.admin_state}")
     if node.status != "ready":
         return WhyNot(node.status, f"it is {node.status}")
-    if node.allocation_id is not None:
-        return WhyNot("allocated", "it is allocated")
-    return None
+    return WhyNot("allocated", "it is allocated") if node.is_allocated else None
 
 
-def _refused(node: Node, layers: policy_rules.Layers) -> str:
-    found = policy_rules.verdict(layers, "region", node.region), policy_rules.verdict(layers, "sku", node.sku)
-    return next((verdict.rule for verdict in found if not verdict.allowed), "")
-
-
-def _size(node: Node) -> tuple[int, int, int, str]:
-    return len(node.facts.gpus), node.facts.cpus, node.facts.memory_mb, node.name
-
-
-def _no_capacity(
-    asked: int, fitting: dict[str, int], left_out: dict[str, WhyNot], *, names_nodes: bool
-) -> errors.NoCapacity:
-    reasons = dict(sorted(Counter(found.reason for found in left_out.values()).items()))
-    details: dict[str, object] = {"asked": asked, "fitting": fitting, "reasons": reasons}
-    if names_nodes:
-        details["why_not"] = {name: found.sentence for name, found in left_out.items()}
-    return errors.NoCapacity(f"{_fit(asked, fitting)}. {_left_out(reasons)}.", details=details)
+def _refused(region: str, sku: str, layers: policy_rules.Layers) -> str:
+    verdicts = policy_rules.verdict(layers, "region", region), policy_rules.verdict(layers, "sku", sku)
+    return next((verdict.rule for verdict in verdicts if not verdict.allowed), "")
 
 
 def _fit(asked: int, fitting: dict[str, int]) -> str:
     if not fitting:
         return "No node fits"
-    found = ", ".join(f"{count} in {region}" for region, count in fitting.items())
-    return f"{asked} nodes in one region were asked for, and what fits is {found}"
+    counted = ", ".join(f"{count} in {region}" for region, count in fitting.items())
+    return f"{asked} nodes in one region were asked for, and what fits is {counted}"
 
 
 def _left_out(reasons: dict[str, int]) -> str:

@@ -134,9 +134,17 @@ def _parameter(name: str, text: str, reading: _Reading) -> Any:
     try:
         found = msgspec.convert(text, kind, strict=as_it_is)
     except msgspec.ValidationError as error:
-        raise errors.ValidationFailed(f"The query parameter `{name}`: {error}.", details={"field": name}) from error
+        raise _refused_parameter(name, text, kind, error) from error
     _check_number(found, name)
     return found
+
+
+def _refused_parameter(name: str, text: str, kind: Any, error: msgspec.ValidationError) -> errors.ValidationFailed:
+    what = f"The query parameter `{name}`"
+    if known := _words(msgspec.inspect.type_info(kind)):
+        return _not_among(what, text, known, name)
+    why = _rule(msgspec.inspect.type_info(kind)) if _is_out_of_range(str(error)) else ""
+    return errors.ValidationFailed(f"{what}: {why or f'{error}.'}", details={"field": name})
 
 
 def _flag(value: str, name: str) -> bool:
@@ -232,9 +240,10 @@ def _refusal(error: msgspec.ValidationError, kind: Any) -> errors.ValidationFail
         field = f"{path}.{quoted[0]}".strip(".")
         return errors.ValidationFailed(f"The field `{field}` is missing.", details={"field": field})
     if text.startswith("Invalid enum value"):
-        return _not_among(text, path, kind)
+        word = text.removeprefix("Invalid enum value").strip(" '")
+        return _not_among(f"The field `{path}`", word, _words(_kind_at(kind, path)), path or "$")
     where = f"The field `{path}`: " if path else ""
-    why = _rule_at(kind, path) if " matching regex" in text or "of length" in text else f"{text}."
+    why = _rule(_kind_at(kind, path)) if _is_out_of_range(text) else f"{text}."
     return errors.ValidationFailed(f"{where}{why or text}", details={"field": path or "$"})
 
 
@@ -245,14 +254,28 @@ def _unknown(name: str, known: list[str], field: str, what: str) -> errors.Valid
     return errors.ValidationFailed(f"unknown {what} `{field[:200]}`; {hint}", details=details)
 
 
-def _not_among(text: str, path: str, kind: Any) -> errors.ValidationFailed:
-    """A word that is not among those the field takes."""
-    word = text.removeprefix("Invalid enum value").strip(" '")
-    known = [str(value) for value in getattr(_unwrapped(_kind_at(kind, path)), "values", ())]
+def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
+    """Refuse a word that is not in the list of those allowed here."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}."
-    details: dict[str, Any] = {"field": path or "$", "known": known}
-    return errors.ValidationFailed(f"The field `{path}` does not take `{word[:100]}`; {hint}", details=details)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    return errors.ValidationFailed(
+        f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.",
+        details={"field": field, "known": known},
+    )
+
+
+def _is_out_of_range(text: str) -> bool:
+    """Whether msgspec's message is about a bound, which the contract states in better words."""
+    return any(sign in text for sign in (" matching regex", "of length", ">=", "<="))
+
+
+def _words(found: Any) -> list[str]:
+    """The words a value may be, if the contract lists them."""
+    if isinstance(found, msgspec.inspect.Metadata):
+        return _words(found.type)
+    if isinstance(found, msgspec.inspect.UnionType):
+        return [word for part in found.types for word in _words(part)]
+    return [str(value) for value in found.values] if isinstance(found, msgspec.inspect.LiteralType) else []
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:
@@ -260,9 +283,8 @@ def _fields_at(kind: Any, path: str) -> list[str]:
     return [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
 
 
-def _rule_at(kind: Any, path: str) -> str:
-    """What the contract says in words about the value at `path`."""
-    found = _kind_at(kind, path)
+def _rule(found: Any) -> str:
+    """What the contract says in words about a value."""
     extra = found.extra_json_schema if isinstance(found, msgspec.inspect.Metadata) else None
     return str((extra or {}).get("description", ""))
 

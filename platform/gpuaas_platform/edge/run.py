@@ -7,13 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from gpuaas_contract import errors
+from gpuaas_contract.documents import OPENAPI_GET
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_platform.call import Call, Flow, Read, Routes, Stream
 from gpuaas_platform.edge import audit as auditing
 from gpuaas_platform.edge import decode as decoding
-from gpuaas_platform.edge import etag, idempotency, streams, telemetry
+from gpuaas_platform.edge import document, etag, idempotency, streams, telemetry
 from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
 
 AnyEndpoint = Endpoint[Any, Any]
@@ -38,7 +40,7 @@ def runner(
     endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes], metrics: telemetry.Metrics
 ) -> Run:
     """The one way to run this endpoint. Without a handler, or with two, the server does not start."""
-    found: list[Run] = []
+    found: list[Run] = [document.run] if endpoint.name == OPENAPI_GET.name else []
     for domain in domains:
         if endpoint.name in domain.reads:
             found.append(_read(endpoint, domain.reads[endpoint.name]))
@@ -93,6 +95,8 @@ def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: t
     handler = domain.writes[endpoint.name]
     authorise, prepare = domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name)
     read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
+    # Reports of controllers, which are not audited, are about an operation, and a project with one is not deleted.
+    checks_project = endpoint.audited and "{project_id}" in endpoint.path
 
     async def run(call: Call, asked: Asked) -> Answer:
         key = _idempotency_key(call) if by_key else ""
@@ -117,6 +121,8 @@ def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: t
             replay = await kept_answer(tx)
             if replay is not None:
                 return replay
+            if checks_project:
+                await orgs.check_exists(tx, call.in_project().project_id)
             if guard is not None:
                 await _check_guard(guard, call, tx)
             found = await handler(call, tx, body)

@@ -87,6 +87,11 @@ async def issue_token(
     return Token(access_token=secret, expires_in_s=int((expires_at - origin.now).total_seconds()))
 
 
+async def end_tokens_of(tx: db.Tx, actor_id: str) -> None:
+    """End every token of this actor: its next call is refused."""
+    await token_store.end_tokens_of(tx, actor_id)
+
+
 async def sessions(reader: db.Reader, call: Call, *, after: str, limit: int) -> list[Session]:
     rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after=after, limit=limit)
     return [_shown_session(row, call) for row in rows]

@@ -1,13 +1,35 @@
-"""Pure: what an operator may do with a node, and what of a heartbeat is news."""
+"""Pure: what an operator may do with a node, and what a heartbeat changes."""
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import Allocation, Facts, Node, NodeAllocation, SetNode
+from gpuaas_contract.capacity import Facts, Node, SetNode
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.node import NodeStatusReport
+
+_LOOPBACK = ("127.0.0.1", "::1", "")
+
+
+class FreeNodes(NamedTuple):
+    """How many nodes of one SKU in one region can be allocated now."""
+
+    region: str
+    sku: str
+    nodes: int
+
+
+class NodeSummary(NamedTuple):
+    """The facts that decide whether a node can be allocated."""
+
+    name: str
+    region: str
+    sku: str
+    admin_state: str
+    status: str
+    is_allocated: bool
 
 
 def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
@@ -23,35 +45,14 @@ def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
 
 def classified(node: Node, wanted: SetNode) -> Node:
     if node.admin_state == "retired":
-        raise errors.Conflict(f"Node {node.name} is retired; nothing of it changes any more.")
+        raise errors.Conflict(f"Node {node.name} is retired and cannot be changed.")
     if (node.sku, node.region) == (wanted.sku, wanted.region):
         return node
     return msgspec.structs.replace(node, sku=wanted.sku, region=wanted.region, revision=node.revision + 1)
 
 
-def may_retire(node: Node, present: Sequence[Allocation]) -> None:
-    if present:
-        named = ", ".join(f"{found.allocation_id} ({found.status}) of {found.project_id}" for found in present)
-        raise errors.Conflict(
-            f"Node {node.name} still carries {named}.",
-            details={"allocation_ids": [found.allocation_id for found in present]},
-            fix=f"gpuaas node drain {node.name}, wait for its owner to release it, then retire it.",
-        )
-
-
-def shown(allocation: Allocation) -> NodeAllocation:
-    return NodeAllocation(
-        allocation_id=allocation.allocation_id,
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-        status=allocation.status,
-        requested_by=allocation.requested_by,
-        used_by_instance_ids=allocation.used_by_instance_ids,
-    )
-
-
-def heard(node: Node, report: NodeStatusReport, address: str) -> Node:
-    """The node as its heartbeat describes it. An agent on trial shows that the node lives, and no more."""
+def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
+    """Return the node as its heartbeat describes it. The heartbeat of an agent on trial proves only that it runs."""
     if report.trial:
         return msgspec.structs.replace(node, status="ready")
     return msgspec.structs.replace(
@@ -66,24 +67,31 @@ def heard(node: Node, report: NodeStatusReport, address: str) -> Node:
     )
 
 
+def address(peer: str, reported_addresses: Sequence[str], present: str) -> str:
+    """Return the address that the node calls from; for a node on the platform's own host, the first it reports."""
+    if peer not in _LOOPBACK:
+        return peer
+    return reported_addresses[0] if reported_addresses else present
+
+
 def gpus_by_type(facts: Facts) -> dict[str, int]:
     return dict(sorted(Counter(gpu.type for gpu in facts.gpus).items()))
 
 
-def news(before: Node, after: Node) -> str:
-    """What of a heartbeat others should hear of; empty for the steady rest."""
-    changes = []
+def changes(before: Node, after: Node) -> str:
+    """Return what a heartbeat changed that others have to know, as a sentence; empty if nothing."""
+    parts = []
     if before.status != after.status:
-        changes.append("it is heard again")
+        parts.append("heartbeats arrive again")
     if before.boot_id and before.boot_id != after.boot_id:
-        changes.append("it was booted anew")
+        parts.append("it was rebooted")
     if before.agent_version and before.agent_version != after.agent_version:
-        changes.append(f"its agent went from {before.agent_version} to {after.agent_version}")
+        parts.append(f"its agent changed from {before.agent_version} to {after.agent_version}")
     if before.address != after.address:
-        changes.append(f"its address went from {before.address} to {after.address}")
+        parts.append(f"its address changed from {before.address} to {after.address}")
     if before.gpus_by_type != after.gpus_by_type:
-        changes.append(f"its GPUs were {_counted(before.gpus_by_type)} and are {_counted(after.gpus_by_type)}")
-    return "; ".join(changes)
+        parts.append(f"its GPUs changed from {_counted(before.gpus_by_type)} to {_counted(after.gpus_by_type)}")
+    return "; ".join(parts)
 
 
 def _counted(gpus: dict[str, int]) -> str:

@@ -1,162 +1,124 @@
-"""Admit nodes, hear their heartbeats, hand them signed tasks. Serves the agent's routes; `service` queues the tasks."""
+"""Nodes as operators manage them: list, classify, cordon, retire. Heartbeats are in `presence`, tasks in `tasks`."""
 
-import base64
-import datetime
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from gpuaas_contract import errors, node
-from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.capacity import ChangeNode, Node, SetNode
 from gpuaas_contract.event_types import NodeChanged
+from gpuaas_contract.lifecycles import NodeAdminState
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.allocations import changes as allocation_changes
-from gpuaas_platform.allocations import rules, store
-from gpuaas_platform.allocations.keys import store as allocation_keys_store
-from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.identity import service as identity
-from gpuaas_platform.identity.tokens import store as token_store
-from gpuaas_platform.kit import clock, db, ids
-from gpuaas_platform.nodes import presence as node_hearing
-from gpuaas_platform.nodes import rules as node_rules
-from gpuaas_platform.nodes import store as node_store
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.kit import db
+from gpuaas_platform.nodes import rules, store
+from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
 from gpuaas_platform.record import service as record
 
-_LOGIN_SKEW_S = 300
-_FIRST_SKU, _FIRST_REGION = "standard", "local"
+
+async def list_nodes(reader: db.Reader, call: Call) -> Page[Node]:
+    where, values = store.list_filter(call.query)
+    return await call.page(reader, store.NODES, where, *values)
 
 
-async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:
-    secret = ids.new_secret("enrol")
-    expires_at = call.now + datetime.timedelta(seconds=max(60, min(body.ttl_s, 86_400)))
-    await store.add_enrolment_token(tx, ids.digest(secret), body.name, body.sku, body.region, clock.micros(expires_at))
-    return EnrolmentToken(token=secret, name=body.name, ca_sha256=call.site.ca_sha256, expires_at=expires_at)
+async def get(reader: db.Reader, call: Call) -> Node:
+    """The node that the route names."""
+    return await named(reader, call.params["node_id"])
 
 
-async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
-    """A token works once. The same node asking again with it (its answer was lost) gets its id again."""
-    token = await store.enrolment_token(tx, ids.digest(body.token))
-    if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
-        raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
-    if token["used_by"]:
-        if token["used_by"] != body.public_key_pem:
-            raise errors.CredentialsInvalid("This enrolment token was used.")
-        return node.Enrolled(node_id=token["node_id"])
-    _public_key(body.public_key_pem)
-    known = await store.NODES.find(tx, "name = $1 AND admin_state <> 'retired'", body.name)
-    enrolled = _enrolled_node(call, body, token, known[0] if known else None)
-    await (store.NODES.save if known else store.NODES.insert)(tx, enrolled)
-    if known:
-        await _move_allocation(tx, known[0], enrolled)
-        await _prepare_again(tx, call, enrolled)
-    await store.set_node_key(tx, enrolled.node_id, body.public_key_pem)
-    await token_store.end_tokens_of(tx, enrolled.node_id)
-    await store.use_enrolment_token(tx, ids.digest(body.token), body.public_key_pem, enrolled.node_id)
-    await tell(tx, call.origin, enrolled, "it enrolled anew" if known else "it enrolled")
-    return node.Enrolled(node_id=enrolled.node_id)
+async def named(reader: db.Reader, id_or_name: str) -> Node:
+    """Return the node with this id, or the node of this name that is not retired."""
+    node = await store.NODES.get(reader, id_or_name) or await store.by_name(reader, id_or_name)
+    if node is None:
+        raise errors.NotFound(f"There is no node {id_or_name}.")
+    return node
 
 
-async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
-    key = await store.node_key(tx, body.node_id)
-    said = f"gpuaas-node-token\n{body.node_id}\n{body.timestamp_s}\n{body.nonce}"
-    fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
-    if key is None or not fresh:
-        raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.")
-    try:
-        _public_key(key["public_key_pem"]).verify(base64.b64decode(body.signature), said.encode())
-    except (InvalidSignature, ValueError) as error:
-        raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
-    now, outdated_at = clock.micros(call.now), (body.timestamp_s + _LOGIN_SKEW_S) * 1_000_000
-    if not await node_store.use_proof(tx, body.node_id, body.nonce, now=now, expires_at=outdated_at):
-        raise errors.CredentialsInvalid("This proof was used.")
-    caller = Caller("node", body.node_id)
-    token = await identity.issue_token(tx, call.origin, caller, call.site.settings.node_token_ttl_s)
-    return node.NodeToken(access_token=token.access_token, expires_in_s=token.expires_in_s)
+async def by_id(reader: db.Reader, node_id: str) -> Node | None:
+    return await store.NODES.get(reader, node_id)
 
 
-async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.HeartbeatAnswer:
-    present = await store.NODES.get(tx, call.caller.actor_id)
-    if present is None:
-        raise errors.NotFound
-    seen = node_rules.heard(present, body, _address(call, body.facts.addresses, present.address))
-    await store.NODES.save(tx, msgspec.structs.replace(seen, last_seen_at=call.now))
-    await _move_allocation(tx, present, seen)
-    news = node_rules.news(present, seen)
-    if news:
-        await tell(tx, call.origin, seen, news)
-    return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
+async def by_name(reader: db.Reader, name: str) -> Node | None:
+    """Return the node of this name that is not retired."""
+    return await store.by_name(reader, name)
 
 
-async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, Any]) -> None:
-    """A machine may get its SSH host key only after it enrolled; the first task that knows it says so."""
-    host_key = result.get("ssh_host_public_key")
-    present = await store.NODES.get(tx, node_id)
-    if isinstance(host_key, str) and host_key and present is not None and present.ssh_host_public_key != host_key:
-        await store.NODES.save(tx, msgspec.structs.replace(present, ssh_host_public_key=host_key))
+async def ready_ids(reader: db.Reader, node_ids: Sequence[str]) -> set[str]:
+    """Return those of these nodes that send heartbeats and are not retired."""
+    return await store.ready_ids(reader, node_ids)
 
 
-async def mark_lost(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Age is measured from our receipt: a node's own clock can be wrong. Nobody is lost before the platform could have
-    heard them for long enough."""
-    settings = site.settings
-    if await node_hearing.note(tx, site, origin.now) < settings.node_lost_after_s:
-        return
-    silent_since = clock.micros(origin.now - datetime.timedelta(seconds=settings.node_lost_after_s))
-    silent = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
-    for found in await store.NODES.find(tx, silent, silent_since):
-        lost = msgspec.structs.replace(found, status="lost")
-        await store.NODES.save(tx, lost)
-        await tell(tx, origin, lost, f"no heartbeat for {settings.node_lost_after_s:g} s")
+async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[rules.FreeNodes]:
+    """Return how many nodes can be allocated, by region and SKU. An empty filter matches all."""
+    return await store.free(reader, region=region, sku=sku, name=name)
 
 
-async def queue_task(
-    tx: db.Tx,
-    site: Site,
-    origin: Origin,
-    node_id: str,
-    kind: str,
-    subject_id: str,
-    params: dict[str, object],
-    *,
-    ttl_s: int | None = None,
-) -> str:
-    """The new task's id."""
-    task_id = ids.new("task")
-    expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s if ttl_s is None else ttl_s)
-    payload = msgspec.json.encode(
-        {
-            "task_id": task_id,
-            "node_id": node_id,
-            "type": kind,
-            "params": params,
-            "issued_at_s": int(origin.now.timestamp()),
-            "expires_at_s": int(expires_at.timestamp()),
-            "correlation_id": origin.correlation_id,
-        }
-    )
-    signature = base64.b64encode(site.keys.tasks.sign(payload)).decode()
-    await store.add_task(
-        tx,
-        task_id,
-        node_id=node_id,
-        kind=kind,
-        subject_id=subject_id,
-        expires_at=clock.micros(expires_at),
-        payload=payload.decode(),
-        signature=signature,
-    )
-    tx.wake(tasks_topic(node_id))
-    return task_id
+async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
+    """Return the smallest nodes of these SKUs that can be allocated in the region."""
+    return await store.smallest_free(reader, region, skus, name=name, limit=limit)
 
 
-async def forget_tasks(tx: db.Tx, site: Site, origin: Origin) -> None:
-    kept_from = origin.now - datetime.timedelta(seconds=site.settings.node_tasks_kept_s)
-    await node_store.forget_tasks(tx, clock.micros(kept_from))
+async def summaries(reader: db.Reader) -> list[rules.NodeSummary]:
+    """Return what decides whether each node can be allocated, for every node that is not retired."""
+    return await store.summaries(reader)
 
 
-async def tell(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
+async def classify(tx: db.Tx, call: Call, body: SetNode) -> Node:
+    before = await get(tx, call)
+    call.details["reason"] = body.reason
+    return await _save(tx, call.origin, before, rules.classified(before, body), body.reason)
+
+
+async def cordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+    return await change_admin_state(tx, call, body, "cordoned")
+
+
+async def uncordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+    return await change_admin_state(tx, call, body, "active")
+
+
+async def change_admin_state(tx: db.Tx, call: Call, body: ChangeNode, admin_state: NodeAdminState) -> Node:
+    call.details["reason"] = body.reason
+    return await set_admin_state(tx, call.origin, await get(tx, call), admin_state, body.reason)
+
+
+async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
+    """For operators, and for the platform itself: it cordons a node that could not be cleaned."""
+    return await _save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+
+
+async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:
+    """Record a node that enrolled. One that was known has an empty disk, and may have another address."""
+    if known is None:
+        await store.NODES.insert(tx, enrolled)
+    else:
+        await store.NODES.save(tx, enrolled)
+        if enrolled.allocation_id is not None:
+            call.details["allocation_id"] = enrolled.allocation_id
+        await react_to_move(tx, call, known, enrolled)
+        await call.site.reactions.react(tx, NodeReinstalled(call.origin, enrolled))
+    await announce(tx, call.origin, enrolled, "the node enrolled again" if known else "the node enrolled")
+
+
+async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> None:
+    if after.address != before.address:
+        await call.site.reactions.react(tx, NodeMoved(call.origin, after))
+
+
+async def assign(tx: db.Tx, node: Node, allocation_id: str) -> None:
+    """Record that the allocation holds the node."""
+    await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation_id))
+
+
+async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
+    """Make the node free, unless another allocation holds it by now."""
+    node = await store.NODES.get(tx, node_id)
+    if node is not None and node.allocation_id == allocation_id:
+        await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=None))
+
+
+async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
+    """Emit the event of a changed node."""
     payload = NodeChanged(
         node_id=changed.node_id,
         name=changed.name,
@@ -169,64 +131,9 @@ async def tell(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
     await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")
 
 
-def tasks_topic(node_id: str) -> str:
-    return f"tasks:{node_id}"
-
-
-def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None) -> Node:
-    return Node(
-        node_id=known.node_id if known else ids.new("node"),
-        name=body.name,
-        region=token["region"] or (known.region if known else _FIRST_REGION),
-        sku=token["sku"] or (known.sku if known else _FIRST_SKU),
-        status="ready",
-        admin_state=known.admin_state if known else "active",
-        admin_reason=known.admin_reason if known else "",
-        address=_address(call, body.facts.addresses, ""),
-        ssh_host_public_key=body.ssh_host_public_key,
-        facts=body.facts,
-        gpus_by_type=node_rules.gpus_by_type(body.facts),
-        agent_version="",
-        boot_id="",
-        enrolled_at=call.now,
-        last_seen_at=call.now,
-        allocation_id=known.allocation_id if known else None,
-        revision=known.revision + 1 if known else 1,
-    )
-
-
-async def _move_allocation(tx: db.Tx, before: Node, after: Node) -> None:
-    """Whoever holds the node finds it at its new address."""
-    if after.allocation_id is None or after.address == before.address:
-        return
-    held = await store.ALLOCATIONS.get(tx, after.allocation_id)
-    if held is not None:
-        await store.ALLOCATIONS.save(tx, msgspec.structs.replace(held, address=after.address))
-
-
-async def _prepare_again(tx: db.Tx, call: Call, enrolled: Node) -> None:
-    """Whoever enrols anew comes with an empty disk: the user, trust and keys of the allocation it carries are gone."""
-    held = await store.ALLOCATIONS.get(tx, enrolled.allocation_id) if enrolled.allocation_id else None
-    if held is None or held.status != "active":
-        return
-    call.details["allocation_id"] = held.allocation_id
-    await allocation_changes.save(tx, call.origin, held, rules.installed_anew(held, call.now))
-    await allocation_keys_store.start_anew(tx, held.allocation_id)
-    tx.wake(store.LOOP)
-
-
-def _address(call: Call, said: list[str], present: str) -> str:
-    """The address the node calls from, unless it sits on our own host; then the first it names."""
-    if call.peer not in ("127.0.0.1", "::1", ""):
-        return call.peer
-    return said[0] if said else present
-
-
-def _public_key(pem: str) -> Ed25519PublicKey:
-    try:
-        key = load_pem_public_key(pem.encode())
-    except ValueError as error:
-        raise errors.ValidationFailed("public_key_pem is not a public key.") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise errors.ValidationFailed("public_key_pem is not an Ed25519 key.")
-    return key
+async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:
+    lifecycles.check_move(before.name, lifecycles.NODE_ADMIN, before.admin_state, after.admin_state)
+    if after != before:
+        await store.NODES.save(tx, after)
+        await announce(tx, origin, after, reason)
+    return after

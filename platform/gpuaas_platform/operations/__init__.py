@@ -1,1 +1,1 @@
-"""Operations: requests, claims, leases, reports, endings and exits."""
+"""Operations: how anything long changes. Requests, claims, leases, reports, ends and exits."""

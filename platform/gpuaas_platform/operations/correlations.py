@@ -8,16 +8,16 @@ from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import store
+from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import service
+from gpuaas_platform.operations import read, service, store
 from gpuaas_platform.record import correlations as record
 
 _AUDIT = "record.audit.read"
 
 
-async def gather(reader: db.Reader, call: Call, correlation_id: str) -> Correlation:
-    project_id = call.in_project().project_id
+async def gather(reader: db.Reader, call: Call) -> Correlation:
+    project_id, correlation_id = call.in_project().project_id, call.params["correlation_id"]
     sees_audit = service.may(call, _AUDIT)
     recorded = await record.under(reader, project_id, correlation_id, with_audit=sees_audit)
     operations = await _operations(reader, project_id, correlation_id)
@@ -37,12 +37,13 @@ async def gather(reader: db.Reader, call: Call, correlation_id: str) -> Correlat
 
 
 async def _operations(reader: db.Reader, project_id: str, correlation_id: str) -> list[Operation]:
-    """One more than is shown, to know whether there are more; so with members."""
+    """Return one more than is shown, so that the caller sees whether there are more."""
     where = "correlation_id = $1 AND project_id = $2 ORDER BY operation_id LIMIT $3"
-    return await store.OPERATIONS.find(reader, where, correlation_id, project_id, PART_MAX + 1)
+    heads = await store.heads(reader, where, correlation_id, project_id, PART_MAX + 1)
+    return [await read.shown(reader, head) for head in heads]
 
 
 async def _members(reader: db.Reader, operations: Sequence[Operation]) -> list[Member]:
     touched = dict.fromkeys(target.member_id for operation in operations for target in operation.targets)
     member_ids = list(touched)[: PART_MAX + 1]
-    return await store.members_named(reader, member_ids)
+    return await instances.members_named(reader, member_ids)

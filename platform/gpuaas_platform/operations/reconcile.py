@@ -7,9 +7,8 @@ import structlog
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 
 from gpuaas_platform import call
-from gpuaas_platform.instances import store
 from gpuaas_platform.kit import clock, db
-from gpuaas_platform.operations import end as ending
+from gpuaas_platform.operations import end, read, store
 
 log = structlog.get_logger()
 
@@ -17,19 +16,20 @@ TOPIC = "operations"
 
 
 async def sweep(site: call.Site) -> None:
-    """Each by itself: one that cannot be ended keeps no other from it."""
+    """End each overdue operation in a transaction of its own: one that cannot be ended does not block the others."""
     now = site.clock()
-    for operation in await store.overdue(site.database.reader, clock.micros(now)):
-        expire = functools.partial(_expire, operation_id=operation.operation_id, now=now)
+    for operation_id in await store.overdue(site.database.reader, clock.micros(now)):
+        expire = functools.partial(_expire, operation_id=operation_id, now=now)
         try:
             await site.database.write(expire)
         except db.Unavailable:
             raise
         except Exception:
-            log.exception("an overdue operation cannot be ended", operation_id=operation.operation_id)
+            log.exception("operation.expire_failed", operation_id=operation_id)
 
 
 async def _expire(tx: db.Tx, *, operation_id: str, now: datetime.datetime) -> None:
-    operation = await store.OPERATIONS.get(tx, operation_id)
+    operation = await store.get(tx, operation_id)
     if operation is not None and operation.status not in ENDED_OPERATION and operation.deadline_at <= now:
-        await ending.expire(tx, call.system_origin(now, operation.correlation_id), operation)
+        origin = call.system_origin(now, operation.correlation_id)
+        await end.expire(tx, origin, await read.shown(tx, operation))

@@ -1,10 +1,29 @@
-"""Pure checks of a request against the platform's policy and the project's entitlement."""
+"""Pure: checks of a request against policy and entitlement, and what the holder of an operation is checked against."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from gpuaas_contract import errors
+from gpuaas_contract.catalog import SecretPurpose
 
 from gpuaas_platform.policy import rules as policy_rules
+
+
+@dataclass(frozen=True)
+class HeldOperation:
+    """An operation that the caller holds with its newest epoch, with what its app declares and what people gave it."""
+
+    operation_id: str
+    instance_id: str
+    org_id: str
+    project_id: str
+    app_slug: str
+    correlation_id: str
+    purposes: tuple[SecretPurpose, ...]
+    """What the app's manifest declares."""
+    inputs: tuple[dict[str, Any], ...] = ()
+    """What people gave the instance, and the operation."""
 
 
 def check_policy(layers: policy_rules.Layers, instances: int, placement: Mapping[str, Sequence[str]]) -> None:

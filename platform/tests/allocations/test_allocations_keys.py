@@ -8,7 +8,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import audit, bindings, capacity, errors, events, node, ssh_keys, users
-from gpuaas_platform.allocations import reconcile
 from gpuaas_platform.allocations.keys import rules as allocation_keys_rules
 from platform_world import Node, Person, World, ssh_public_key
 
@@ -60,7 +59,7 @@ async def told(world: World, found: Node) -> list[str]:
 
 async def later(world: World, seconds: float = 11) -> None:
     world.clock.forward(seconds)
-    await reconcile.sweep(world.site)
+    await world.sweep()
 
 
 async def test_a_person_registers_lists_and_deletes_keys_of_their_own(world: World) -> None:
@@ -184,7 +183,7 @@ async def test_who_leaves_the_project_is_off_the_machine_with_the_next_set(world
     await later(world)
     assert await told(world, found) == []
     (gone,) = (await shown(world, allocation_id)).people
-    assert (gone.fingerprints, gone.why_not) == ([], "no role of theirs in the project lets them log in to machines")
+    assert (gone.fingerprints, gone.why_not) == ([], "none of their roles in the project lets them log in to machines")
 
 
 async def test_a_role_that_lets_nobody_in_and_a_disabled_person_put_no_key_on(world: World) -> None:
@@ -238,7 +237,7 @@ async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: Wor
     await told(world, found)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation_id)
     await world.finish_task(found)
-    with pytest.raises(errors.Conflict, match="nobody gets into it"):
+    with pytest.raises(errors.Conflict, match="nobody can log in"):
         await choose(world, allocation_id, ada)
     await later(world)
     assert (await shown(world, allocation_id)).people == []

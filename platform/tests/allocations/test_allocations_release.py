@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from gpuaas_contract import audit, capacity, errors, node
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.allocations import reconcile
 from platform_world import Node, World
 
 REASON = {"reason": "the rack burnt down"}
@@ -62,14 +61,14 @@ async def silence(world: World, found: Node) -> None:
     """The node is cut off until it is lost and its task has expired."""
     for _ in range(world.site.settings.task_ttl_s + 1):
         world.clock.forward(1)
-        await reconcile.sweep(world.site)
+        await world.sweep()
     assert (await node_of(world, found)).status == "lost"
 
 
 async def come_back(world: World, found: Node) -> None:
     found.token = await world.node_login(found)
     await beat(world, found)
-    await reconcile.sweep(world.site)
+    await world.sweep()
 
 
 async def test_a_release_ends_with_the_evidence_of_the_nodes_agent(world: World) -> None:
@@ -116,10 +115,10 @@ async def test_a_failed_release_is_tried_again_with_longer_and_longer_pauses(wor
         assert stuck.status_reason == "processes_remain: 1 does not end"
         world.clock.forward(pause_s - 1)
         await beat(world, found)
-        await reconcile.sweep(world.site)
+        await world.sweep()
         assert await world.next_task(found) is None
         world.clock.forward(1)
-        await reconcile.sweep(world.site)
+        await world.sweep()
         assert (await get(world, allocation_id)).status == "releasing"
     await answer(world, found, result={"evidence": CLEAN})
     healed = await get(world, allocation_id)
@@ -143,7 +142,7 @@ async def test_a_release_with_the_node_cut_off_fails_and_heals_when_the_node_com
     stuck = await get(world, allocation_id)
     assert (stuck.status, "did not answer" in stuck.status_reason) == ("release_failed", True)
     world.clock.forward(600)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     assert (await get(world, allocation_id)).release_attempts == 1, "nobody is told who cannot hear"
     await come_back(world, found)
     await answer(world, found, result={"evidence": CLEAN})
@@ -209,7 +208,7 @@ async def test_an_allocation_in_use_is_released_by_override_only(world: World) -
     trail = await world.call(audit.AUDIT_LIST, query={"action": "capacity.allocation.release_used"})
     assert trail.items[-1].details == {**REASON, "instance_ids": [deployed.instance.instance_id]}
     world.clock.forward(world.site.settings.task_ttl_s + 1)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     assert (await get(world, allocation_id)).status == "release_failed"
     assert (await release(world, allocation_id)).status == "releasing", "it was overridden once"
 

@@ -7,7 +7,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from gpuaas_contract import capacity, errors, node
-from gpuaas_platform.allocations import reconcile
 from platform_world import World, enrol_body, login_body
 
 
@@ -94,7 +93,7 @@ async def test_a_release_that_failed_can_be_asked_for_again(world: World) -> Non
     await world.finish_task(found)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)
     world.clock.forward(world.site.settings.task_ttl_s + 1)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     stuck = await world.call(capacity.ALLOCATION_GET, allocation_id=created.allocation_id)
     assert (stuck.status, "did not answer" in stuck.status_reason) == ("release_failed", True)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)

@@ -21,7 +21,6 @@ from gpuaas_contract.node import TASK_NEXT
 from gpuaas_platform import main, server
 from gpuaas_platform.access.machines import authority, authority_reconcile
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.allocations import reconcile as capacity_reconcile
 from gpuaas_platform.call import Site
 from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import key_files
@@ -170,7 +169,7 @@ async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Cal
     await again.call(access.GRANT_REVOKE, {"reason": "stolen"}, grant_id=granted.grant_id)
     assert await _told(again, node) == (
         await ssh_trust.public_keys(again.site.database.reader, again.site),
-        [granted.serial],
+        [int(granted.serial)],
     )
     await again.finish_task(node)
     await grants_reconcile.sweep(again.site)
@@ -193,7 +192,7 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
     assert "gpuaas-platform unseal" in claimed.status_reason
     with pytest.raises(loop.Later, match="custody is not open"):
         await authority_reconcile.sweep(world.site)
-    await capacity_reconcile.sweep(world.site)
+    await world.sweep()
     assert await world.next_task(node) is None
     with pytest.raises(errors.Sealed, match="nobody has given the passphrase"):
         await world.machine_access(world.token, claimed.allocation_id)
@@ -211,8 +210,8 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
 
 
 async def _sweep(world: World) -> None:
-    for sweep in (authority_reconcile.sweep, capacity_reconcile.sweep):
-        await sweep(world.site)
+    await authority_reconcile.sweep(world.site)
+    await world.sweep()
 
 
 async def test_keys_chosen_for_a_claim_that_waits_are_installed_after_its_user_is_made(world: World) -> None:

@@ -13,7 +13,6 @@ from gpuaas_contract.operations import Operation
 from gpuaas_platform import main
 from gpuaas_platform.access.machines import authority, authority_reconcile
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
-from gpuaas_platform.allocations import reconcile as capacity_reconcile
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.vault import VaultCustody
 from gpuaas_platform.kit import loop
@@ -238,8 +237,8 @@ class TestFirstStartWithoutVault:
         assert (claimed.status, vault.kept) == ("requested", {})
         assert await _noted(world) == noted, "a long outage leaves nothing to clean up"
         vault.sealed = False
-        for sweep in (authority_reconcile.sweep, capacity_reconcile.sweep):
-            await sweep(world.site)
+        await authority_reconcile.sweep(world.site)
+        await world.sweep()
         await world.finish_task(node)
         assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-from gpuaas_contract import catalog, errors, events, identity, instances, operations
+from gpuaas_contract import access, capacity, catalog, errors, events, identity, instances, operations, runtime
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.edge import decode as decoding
 from gpuaas_platform.edge import exchange
 from platform_world import MANIFEST, World
@@ -140,9 +142,14 @@ async def test_a_body_on_a_get_is_ignored(world: World) -> None:
     assert answer.status_code == 200
 
 
+def _claim(**more: object) -> dict[str, Any]:
+    return {"app_slug": "toy", "holder": "test", "claim_id": "c1", **more}
+
+
 QUERIES: dict[str, tuple[str, str, str]] = {
     "a page of no items": ("page_size=0", "validation_error", "page_size"),
     "a page of fewer than none": ("page_size=-1", "validation_error", "page_size"),
+    "a page larger than the largest": ("page_size=501", "validation_error", "A number from 1 to 500."),
     "a page of words": ("page_size=many", "validation_error", "page_size"),
     "a page beyond 64 bits": ("page_size=99999999999999999999999", "validation_error", "page_size"),
     "a token that is none": ("page_token=garbage", "validation_error", "page_token"),
@@ -156,15 +163,79 @@ QUERIES: dict[str, tuple[str, str, str]] = {
 }
 
 
-async def test_a_query_that_cannot_be_read_names_the_parameter(world: World) -> None:
-    for case, (query, code, words) in QUERIES.items():
-        answer = await _get(world, f"{ORGS}?{query}")
-        assert (case, answer.status_code, answer.json()["code"]) == (case, 400, code)
-        assert words in answer.json()["message"], case
+@pytest.mark.parametrize("case", QUERIES)
+async def test_a_query_that_cannot_be_read_names_the_parameter(world: World, case: str) -> None:
+    query, code, words = QUERIES[case]
+    answer = await _get(world, f"{ORGS}?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert words in answer.json()["message"]
 
 
-async def test_a_page_larger_than_the_largest_is_read_as_the_largest(world: World) -> None:
-    assert (await _get(world, f"{ORGS}?page_size=100000")).status_code == 200
+@pytest.mark.parametrize("size", [1, 500])
+async def test_the_smallest_and_the_largest_page_are_answered(world: World, size: int) -> None:
+    assert (await _get(world, f"{ORGS}?page_size={size}")).status_code == 200
+
+
+FILTERS: dict[str, tuple[str, str]] = {
+    "a result of the audit trail": ("/api/v1/admin/audit?result=denied", "Allowed: failure, success."),
+    "a node's status": ("/api/v1/admin/nodes?status=red", "did you mean `ready`? Allowed: lost, ready."),
+    "a node's state": ("/api/v1/admin/nodes?admin_state=on", "Allowed: active, cordoned, draining, retired."),
+}
+
+
+@pytest.mark.parametrize("case", FILTERS)
+async def test_a_filter_refuses_a_word_it_does_not_take_and_lists_the_allowed_ones(world: World, case: str) -> None:
+    path, words = FILTERS[case]
+    answer = await _get(world, path)
+    assert (answer.status_code, answer.json()["code"]) == (400, "validation_error")
+    assert answer.json()["message"].endswith(words)
+    assert words.endswith(f"{', '.join(answer.json()['details']['known'])}.")
+
+
+BOUNDS: dict[str, tuple[Endpoint[Any, Any], dict[str, Any], str, str]] = {
+    "a lease of ten minutes": (runtime.CLAIM, _claim(lease_s=600), "lease_s", "From 1 to 60 seconds."),
+    "no lease": (runtime.CLAIM, _claim(lease_s=0), "lease_s", "From 1 to 60 seconds."),
+    "a renewal of ten minutes": (runtime.HEARTBEAT, {"epoch": 1, "lease_s": 600}, "lease_s", "From 1 to 60 seconds."),
+    "a claim that waits an hour": (runtime.CLAIM, _claim(wait_s=3600), "wait_s", "From 0 to 30 seconds."),
+    "an hour of machine access": (
+        access.MACHINE_ACCESS,
+        {"public_key": "ssh-ed25519 AAAA", "ttl_s": 3600},
+        "ttl_s",
+        "From 1 to 600 seconds.",
+    ),
+    "a token for a week": (
+        capacity.ENROLMENT_CREATE,
+        {"name": "n1", "ttl_s": 604_800},
+        "ttl_s",
+        "From 60 to 86400 seconds.",
+    ),
+    "an old key for a week": (
+        identity.SERVICE_ACCOUNT_KEY_ROTATE,
+        {"grace_s": 604_800},
+        "grace_s",
+        "From 0 to 86400 seconds.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+async def test_a_number_out_of_range_is_refused_with_the_range_and_not_changed(world: World, case: str) -> None:
+    endpoint, body, field, words = BOUNDS[case]
+    ids = {name: "x_1" for name in re.findall(r"{(\w+)}", endpoint.path) if name != "project_id"}
+    answer = await world.send(endpoint, body, token=await _token_for(world, endpoint), **ids)
+    assert (answer.status_code, answer.json()["code"]) == (400, "validation_error")
+    assert (answer.json()["details"]["field"], words) == (field, answer.json()["message"].partition(": ")[2])
+
+
+@pytest.mark.parametrize("wait", ["30.1", "3600"])
+async def test_a_wait_longer_than_the_longest_is_refused(world: World, wait: str) -> None:
+    followed = events.EVENT_LIST.path.format(project_id=world.project_id)
+    answer = await _get(world, f"{followed}?wait_s={wait}")
+    assert answer.json()["message"] == "The query parameter `wait_s`: From 0 to 30 seconds."
+
+
+async def _token_for(world: World, endpoint: Endpoint[Any, Any]) -> str:
+    return await world.service_account() if endpoint.permission == "apps.operation.execute" else world.token
 
 
 async def test_numbers_in_a_query_are_finite_and_fit(world: World) -> None:

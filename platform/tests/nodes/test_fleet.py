@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from gpuaas_contract import capacity, node
-from gpuaas_platform.allocations import reconcile
+from gpuaas_platform.nodes import reconcile
 from platform_world import Node, World
 
 NODES = 60

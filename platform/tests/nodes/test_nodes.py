@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, errors, events, node
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform import server
-from gpuaas_platform.allocations import reconcile
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, Node, World, enrol_body, login_body
@@ -33,7 +32,7 @@ async def pass_time(world: World, seconds: float, *, speaking: tuple[Node, ...] 
         world.clock.forward(settings.sweep_interval_s)
         for found in speaking:
             await beat(world, found)
-        await reconcile.sweep(world.site)
+        await world.sweep()
 
 
 async def state(world: World, found: Node) -> capacity.Node:
@@ -115,9 +114,9 @@ async def test_only_what_changed_in_a_heartbeat_is_told(world: World) -> None:
     for changes in ({}, {}, {"boot_id": "b2"}, {"boot_id": "b2", "agent_version": "2", "facts": with_gpus}):
         await beat(world, found, **changes)
     assert [payload["reason"] for payload in await told(world)] == [
-        "it enrolled",
-        "it was booted anew",
-        "its agent went from 1 to 2; its GPUs were none and are 1 h100, 1 l40s",
+        "the node enrolled",
+        "it was rebooted",
+        "its agent changed from 1 to 2; its GPUs changed from none to 1 h100, 1 l40s",
     ]
 
 
@@ -128,7 +127,7 @@ async def test_an_allocation_is_reached_where_its_node_is_now(world: World) -> N
     shown = await world.call(capacity.ALLOCATION_GET, allocation_id=allocation.allocation_id)
     granted = await world.machine_access(world.token, allocation.allocation_id)
     assert (shown.address, granted.host) == ("127.0.0.7", "127.0.0.7")
-    assert "its address went from 127.0.0.1 to 127.0.0.7" in (await told(world))[-1]["reason"]
+    assert "its address changed from 127.0.0.1 to 127.0.0.7" in (await told(world))[-1]["reason"]
 
 
 async def test_a_silent_node_is_lost_after_the_missed_heartbeats_and_comes_back_by_itself(world: World) -> None:
@@ -141,9 +140,9 @@ async def test_a_silent_node_is_lost_after_the_missed_heartbeats_and_comes_back_
     assert (await state(world, silent)).status == "ready"
     changes = [payload for payload in await told(world) if payload["node_id"] == silent.node_id]
     assert [(found["status"], found["reason"]) for found in changes] == [
-        ("ready", "it enrolled"),
+        ("ready", "the node enrolled"),
         ("lost", "no heartbeat for 20 s"),
-        ("ready", "it is heard again"),
+        ("ready", "heartbeats arrive again"),
     ]
 
 
@@ -152,7 +151,7 @@ async def test_a_platform_that_was_away_gives_every_node_time_to_speak(world: Wo
     world.clock.forward(600)
     async with server.open_site(world.site.settings, world.clock) as restarted:
         away, world.site = world.site, restarted
-        await reconcile.sweep(restarted)
+        await world.sweep()
         assert {(await state(world, found)).status for found in nodes} == {"ready"}
         await pass_time(world, restarted.settings.node_lost_after_s - 1, speaking=(nodes[0],))
         assert {(await state(world, found)).status for found in nodes} == {"ready"}
@@ -165,7 +164,7 @@ async def test_a_platform_that_stood_still_takes_nobody_for_lost(world: World) -
     found = await world.node("n1")
     await pass_time(world, 30, speaking=(found,))
     world.clock.forward(300)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     assert (await state(world, found)).status == "ready"
 
 

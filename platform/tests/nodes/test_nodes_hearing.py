@@ -10,10 +10,10 @@ import pytest
 from gpuaas_contract import capacity, events, node
 from gpuaas_platform import server
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.allocations import reconcile
 from gpuaas_platform.call import Site
 from gpuaas_platform.kit import ids
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import reconcile
 from platform_world import FakeClock, Node, World
 
 AWAY_S = 300

@@ -6,7 +6,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import access, agents, audit, capacity, errors, events, node, ssh_keys
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.allocations import reconcile
 from platform_world import Node, World, enrol_body, ssh_public_key
 
 PROVISION, KEYS = "allocation.provision", "allocation.install_authorized_keys"
@@ -19,7 +18,7 @@ async def get(world: World, allocation_id: str) -> capacity.Allocation:
 async def reinstalled(world: World, name: str = "n1") -> Node:
     """The machine is back with an empty disk and a key of its own, and the loop has seen it."""
     found = await world.node(name)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     return found
 
 
@@ -29,7 +28,7 @@ async def later(world: World, seconds: float, found: Node) -> None:
     for _ in range(int(seconds)):
         world.clock.forward(1)
         await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=found.token)
-        await reconcile.sweep(world.site)
+        await world.sweep()
 
 
 async def asked(world: World, found: Node) -> str:
@@ -48,10 +47,10 @@ async def test_an_active_allocation_is_prepared_again_and_entered_only_after_tha
     first = await world.node("n1")
     waiting = await get(world, allocation.allocation_id)
     assert (waiting.status, waiting.node_id) == ("provisioning", first.node_id)
-    assert "installed anew" in waiting.status_reason
-    with pytest.raises(errors.Conflict, match="provisioning: its node was installed anew"):
+    assert "installed again" in waiting.status_reason
+    with pytest.raises(errors.Conflict, match="provisioning: its node was installed again"):
         await world.machine_access(world.token, allocation.allocation_id)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     task = await world.next_task(first)
     assert task is not None
     assert (task["type"], task["params"]["user"], task["params"]["principal"]) == (
@@ -75,7 +74,7 @@ async def test_whoever_holds_it_is_told_and_the_enrolment_on_record_names_it(wor
         if event.type == "capacity.allocation.changed"
     ]
     assert moves[-2:] == [("active", "provisioning"), ("provisioning", "active")]
-    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"limit": 100})).items
+    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"page_size": 100})).items
     named = [row.details.get("allocation_id") for row in rows if row.action == "node.enrol"]
     assert sorted(named, key=str) == sorted([None, allocation.allocation_id], key=str)
 
@@ -102,7 +101,7 @@ async def test_a_node_that_does_not_answer_is_told_again_when_its_task_is_over_a
     assert "no_answer" in (await get(world, allocation.allocation_id)).status_reason
     for _ in range(120):
         world.clock.forward(1)
-        await reconcile.sweep(world.site)
+        await world.sweep()
     assert (await world.call(capacity.NODE_GET, node_id=found.node_id)).status == "lost"
     assert await task_types(world, found) == [PROVISION, PROVISION], "the first installation's, and one of the second"
     await later(world, 1, found)
@@ -150,7 +149,7 @@ async def test_an_enrolment_whose_answer_was_lost_prepares_nothing_twice(world: 
     body = enrol_body(token.token, "n1", key)
     found = Node((await world.call(node.ENROL, body, token="")).node_id, "n1", key, "")
     found.token = await world.node_login(found)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     await world.finish_task(found)
     await world.call(node.ENROL, body, token="")
     assert (await get(world, allocation.allocation_id)).status == "active"
@@ -190,7 +189,7 @@ async def test_certificates_that_were_revoked_stay_refused_on_the_new_installati
     await grants_reconcile.sweep(world.site)
     task = await world.next_task(found)
     assert task is not None
-    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [granted.serial])
+    assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [int(granted.serial)])
     await world.finish_task(found)
     await grants_reconcile.sweep(world.site)
     assert await asked(world, found) == "", "once it has heard, it is not told again"

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from gpuaas_agent import handlers
 from gpuaas_contract import agents, capacity, errors, node
-from gpuaas_platform.allocations import reconcile
 from gpuaas_platform.call import system_origin
 from gpuaas_platform.kit import db
-from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.tasks import service as tasks
 from platform_world import Node, World
 from server_process import until
 
@@ -56,7 +55,7 @@ async def test_a_task_nobody_answered_is_shown_as_expired(world: World) -> None:
     found = await world.node("n1")
     queued = await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)
     world.clock.forward(world.site.settings.task_ttl_s + 1)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     assert await world.next_task(found) is None
     ended = await world.call(agents.NODE_TASK_GET, node_id=found.node_id, task_id=queued.task_id)
     assert (ended.state, ended.result) == ("expired", {})
@@ -75,10 +74,10 @@ async def test_tasks_are_listed_newest_first_and_forgotten_after_their_time(worl
     with pytest.raises(errors.NotFound):
         await world.call(agents.NODE_TASK_GET, node_id=other.node_id, task_id=made[0])
     world.clock.forward(world.site.settings.task_ttl_s + 1)
-    await reconcile.sweep(world.site)
+    await world.sweep()
     world.clock.forward(world.site.settings.node_tasks_kept_s)
     world.token = await world.sign_in("admin")
-    await reconcile.sweep(world.site)
+    await world.sweep()
     assert (await world.call(agents.NODE_TASK_LIST, node_id=found.node_id)).items == []
 
 
@@ -127,7 +126,7 @@ async def test_a_retired_node_takes_no_tasks(world: World) -> None:
 
 async def queued(world: World, node_id: str, kind: str, subject_id: str = "") -> str:
     async def use_case(tx: db.Tx) -> str:
-        return await nodes.queue_task(tx, world.site, system_origin(world.clock()), node_id, kind, subject_id, {})
+        return await tasks.queue(tx, world.site, system_origin(world.clock()), node_id, kind, subject_id, {})
 
     return await world.site.database.write(use_case)
 

@@ -9,10 +9,10 @@ import pytest
 from gpuaas_contract import actions, audit, errors, instances, operations
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
-from gpuaas_platform.instances.routes import routes
 from gpuaas_platform.kit import hub
 from gpuaas_platform.operations import actions as invoking
 from gpuaas_platform.operations import previews, reconcile
+from gpuaas_platform.operations.routes import routes
 from platform_world import World
 from scripted_controller import CHANGES, Cluster, exits, publish_version, take_exit
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from gpuaas_contract import audit, errors, operations
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import end as ending
-from gpuaas_platform.operations import reconcile
+from gpuaas_platform.operations import members, reconcile
 from platform_world import World
 from scripted_controller import DEADLINE_S, Cluster, evidence, exits, publish_version, take_exit, with_hands
 
@@ -245,10 +244,10 @@ async def test_what_an_operation_concerns_is_read_without_the_members_that_are_l
     await cluster.operate("remove", one, two)
     await cluster.controller.carry_out()
     reader = CountingReader(world.site.database.reader)
-    await ending.targets_of(reader, await cluster.operate("drain", three))
+    await members.of_targets(reader, await cluster.operate("drain", three))
     assert reader.rows == 1
     await cluster.controller.carry_out()
-    await ending.concerned(reader, await cluster.change("stop"))
+    await members.concerned(reader, await cluster.change("stop"))
     assert reader.rows == 1 + 2 + 2, "head and hand, as targets and as those who live"
 
 

@@ -82,7 +82,7 @@ async def test_a_silent_holder_nobody_replaced_goes_on_where_it_was(world: World
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take(lease_s=5)
     world.clock.forward(60)
-    assert (await held.heartbeat()).epoch == held.claim.epoch
+    assert (await held.heartbeat()).lease.epoch == held.claim.epoch
     assert await cluster.controller.finds_nothing()
     assert (await held.carry_out()).status == "succeeded"
 

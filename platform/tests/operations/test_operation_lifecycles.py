@@ -22,9 +22,9 @@ import structlog
 from gpuaas_contract import catalog, errors, identity, instances, operations, runtime
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
-from gpuaas_platform.instances import store
+from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.operations import reconcile
+from gpuaas_platform.operations import read, reconcile
 from hypothesis import stateful
 from hypothesis import strategies as st
 from operation_model import ENDED, GONE, INSTANCE_MOVES, MEMBER_MOVES, OPEN, OPERATION_MOVES, Member, Model
@@ -380,17 +380,17 @@ async def truth(
 ) -> tuple[instances.Instance, list[instances.Member], list[operations.Operation]]:
     """What lies in the store: the instance, its members, and of its operations the last few."""
     reader = world.site.database.reader
-    instance = await store.INSTANCES.get(reader, instance_id)
+    instance = await instances_store.INSTANCES.get(reader, instance_id)
     assert instance is not None
     latest = list(model.operations)[-4:]
-    found = [await store.OPERATIONS.get(reader, name) for name in latest]
-    members = await store.MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
-    return instance, members, [one for one in found if one is not None]
+    heads = await read.heads_by_id(reader, latest)
+    members = await instances_store.MEMBERS.find(reader, "instance_id = $1 ORDER BY member_id", instance_id)
+    return instance, members, await read.with_targets(reader, [heads[name] for name in latest if name in heads])
 
 
 async def walk_out(cluster: Cluster, left: dict[str, set[str]]) -> None:
     """From any state to `deleted`, by whoever may: every open operation is left, then the instance is torn down."""
-    world, query = cluster.world, {"instance_id": cluster.instance_id, "page_size": 1000}
+    world, query = cluster.world, {"instance_id": cluster.instance_id, "page_size": 500}
     listed = (await world.call(operations.OPERATION_LIST, query=query)).items
     left["instance"].add(await cluster.status())
     left["member"] |= {member.status for member in (await cluster.members()).values()}

@@ -192,11 +192,34 @@ def test_a_report_is_about_a_target_that_was_not_skipped_and_a_legal_move() -> N
         report_rules.check_member_report(skipped, member("a"), "draining", None, NOW)
     with pytest.raises(errors.Conflict, match="is not about member b"):
         report_rules.check_member_report(skipped, member("b"), "draining", None, NOW)
-    with pytest.raises(errors.Conflict, match="from removed to ready"):
-        report_rules.check_member_report(operation("add", "a"), member("a", "removed"), "ready", None, NOW)
-    for other in (operation("remove", "a"), operation("replace", "a", compensating=True)):
-        with pytest.raises(errors.Conflict, match="moves a member on"):
-            report_rules.check_member_report(other, member("a", "removing"), "provisioning", None, NOW)
+
+
+def test_an_illegal_move_has_a_code_of_its_own_and_names_the_moves_that_are_allowed() -> None:
+    with pytest.raises(errors.IllegalMove, match="from provisioning to ready") as refused:
+        report_rules.check_member_report(operation("add", "a"), member("a", "provisioning"), "ready", None, NOW)
+    assert refused.value.code == "illegal_move"
+    assert refused.value.details == {
+        "member_id": "a",
+        "from": "provisioning",
+        "to": "ready",
+        "allowed": sorted(lifecycles.MEMBER["provisioning"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "other", [operation("remove", "a"), operation("replace", "a", compensating=True)], ids=["remove", "undone replace"]
+)
+def test_only_a_replace_that_is_not_undone_moves_a_member_on(other: Operation) -> None:
+    with pytest.raises(errors.IllegalMove, match="moves a member on") as refused:
+        report_rules.check_member_report(other, member("a", "removing"), "provisioning", None, NOW)
+    assert refused.value.details["allowed"] == ["failed", "removed", "tombstoned"]
+
+
+def test_an_early_complete_has_a_code_of_its_own_and_names_the_open_members() -> None:
+    with pytest.raises(errors.OperationUnfinished, match="a is joining") as refused:
+        end_rules.ending(operation("add", "a", "b"), named(member("a", "joining"), member("b")))
+    assert refused.value.code == "operation_unfinished"
+    assert refused.value.details == {"members": {"a": "joining"}, "wanted": ["ready"]}
 
 
 def test_the_stop_rule_leaves_out_only_what_nobody_has_begun() -> None:
@@ -242,7 +265,7 @@ def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     add = operation("add", "a", "b", Target(member_id="c", outcome="skipped"))
     found = end_rules.ending(add, named(member("a"), member("b", "failed"), member("c", "removed")))
     assert found.error is not None
-    assert found.error.message == "1 of 3 done, 1 failed, 1 not begun because of the stop rule."
+    assert found.error.message == "1 of 3 done, 1 failed, 1 not started because of the stop rule."
     assert [target.outcome for target in found.targets] == ["succeeded", "failed", "skipped"]
 
 

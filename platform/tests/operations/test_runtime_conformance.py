@@ -48,6 +48,7 @@ class Side(Protocol):
     async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
     async def hold(self, member_id: str) -> None: ...
     async def instance(self) -> instances.Instance: ...
+    async def member(self, member_id: str) -> instances.Member: ...
     async def artifact(self) -> artifacts.Artifact: ...
     async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
 
@@ -91,6 +92,9 @@ class Real:
 
     async def instance(self) -> instances.Instance:
         return await self._cluster.instance()
+
+    async def member(self, member_id: str) -> instances.Member:
+        return await self._cluster.member(member_id)
 
     async def artifact(self) -> artifacts.Artifact:
         return await promoted(self._cluster.world, await trusted(self._cluster.world))
@@ -339,7 +343,8 @@ async def test_a_replaced_member_moves_to_its_new_allocation_and_keeps_its_id(si
         with pytest.raises(errors.Conflict, match="is ready"):
             await held.complete()
         await held.report(member_id, "removing", evidence=idle(held))
-        moved = await held.report(member_id, "provisioning")
+        await held.report(member_id, "provisioning")
+        moved = await side.member(member_id)
         assert (moved.allocation_id, moved.was_ready) == (asked.targets[0].allocation_id, False), side
         await held.report(member_id, "joining", "ready")
         ended = await held.complete()
@@ -480,7 +485,7 @@ async def test_whoever_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> No
         for word in words:
             with pytest.raises(errors.LeaseLost):
                 await word
-        assert (await held.heartbeat()).epoch == held.claim.epoch, side
+        assert (await held.heartbeat()).lease.epoch == held.claim.epoch, side
 
 
 async def test_a_delivery_of_a_secret_opens_once_and_the_value_stays_the_same(sides: tuple[Side, Side]) -> None:
@@ -522,3 +527,25 @@ async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: t
 
 async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:
     return await held.world.call(placements.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)
+
+
+async def test_a_claim_for_an_app_nobody_registered_is_refused_and_may_be_repeated(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        body = {"app_slug": "tooy", "holder": "test", "claim_id": "c1"}
+        with pytest.raises(errors.AppUnknown, match="No app is registered as tooy") as refused:
+            await side.controller.world.call(runtime.CLAIM, body, token=side.controller.token)
+        assert (refused.value.retryable, refused.value.details) == (True, {"field": "app_slug"}), side
+
+
+async def test_an_illegal_move_and_an_early_complete_are_told_apart(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        (member_id,) = held.member_ids
+        with pytest.raises(errors.IllegalMove) as refused:
+            await held.report(member_id, "ready")
+        assert (refused.value.details["from"], refused.value.details["to"]) == ("requested", "ready"), side
+        assert refused.value.details["allowed"] == sorted(lifecycles.MEMBER["requested"]), side
+        with pytest.raises(errors.OperationUnfinished) as early:
+            await held.complete()
+        assert early.value.details == {"members": {member_id: "requested"}, "wanted": ["ready"]}, side

@@ -8,8 +8,8 @@ import pytest
 from gpuaas_contract import errors, instances, operations, runtime
 from gpuaas_contract.instances import BULK_MAX
 from gpuaas_contract.runtime import STEPS_MAX
-from gpuaas_platform.instances import store
 from gpuaas_platform.kit import db
+from gpuaas_platform.operations import store
 from platform_world import World
 from scripted_controller import Cluster, Controller, evidence
 
@@ -97,7 +97,7 @@ async def test_conditions_are_kept_by_type_and_told_when_they_change(world: Worl
 async def test_a_controller_cannot_say_the_platforms_own_condition_nor_look_into_the_future(world: World) -> None:
     cluster = await Cluster.running(world)
     own = {"type": "LastOperationSucceeded", "status": "true"}
-    with pytest.raises(errors.ValidationFailed, match="said by the platform"):
+    with pytest.raises(errors.ValidationFailed, match="set by the platform itself"):
         await _report(cluster, conditions=[own])
     ahead = (await cluster.instance()).revision + 1
     with pytest.raises(errors.ValidationFailed) as refused:
@@ -132,7 +132,8 @@ async def test_texts_a_controller_says_are_bounded_wherever_they_are_kept(world:
     await cluster.operate("drain", one.member_id)
     held = await cluster.controller.take()
     seen = evidence(world.clock(), detail=long, work_digest=long) | {"source": long}
-    drained = await held.report(one.member_id, "draining", status_reason=long, evidence=seen)
+    await held.report(one.member_id, "draining", status_reason=long, evidence=seen)
+    drained = await cluster.member(one.member_id)
     noted = (await world.operation(held.operation_id)).targets[0].evidence
     assert noted is not None
     assert {len(text) for text in (drained.status_reason, noted.detail, noted.source, noted.work_digest)} == {2_000}
@@ -161,10 +162,11 @@ async def test_the_largest_operation_has_room_for_the_steps_of_every_member(worl
     held = await cluster.controller.take()
     three_each = [_step(f"step {at}") for at in range(3 * BULK_MAX)]
     await _with_steps(world, operation.operation_id, three_each)
-    assert len((await held.step("one more")).steps) == 3 * BULK_MAX + 1
-    await _with_steps(world, operation.operation_id, [_step(f"step {at}") for at in range(STEPS_MAX)])
+    await held.step("one more")
+    assert (await world.operation(operation.operation_id)).steps_total == 3 * BULK_MAX + 1
+    await _with_steps(world, operation.operation_id, [_step(f"step {at}") for at in range(3 * BULK_MAX, STEPS_MAX - 1)])
     with pytest.raises(errors.ValidationFailed, match=f"at most {STEPS_MAX} steps"):
-        await held.step("one more")
+        await held.step("one too many")
 
 
 def _step(name: str) -> operations.Step:
@@ -173,12 +175,15 @@ def _step(name: str) -> operations.Step:
 
 
 async def _with_steps(world: World, operation_id: str, steps: list[operations.Step]) -> None:
-    """As it would be after so many reports."""
+    """As it would be after so many more reports."""
 
     async def put(tx: db.Tx) -> None:
-        present = await store.OPERATIONS.get(tx, operation_id)
+        present = await store.get(tx, operation_id)
         assert present is not None
-        await store.OPERATIONS.save(tx, msgspec.structs.replace(present, steps=steps))
+        for step in steps:
+            present = msgspec.structs.replace(present, steps_total=present.steps_total + 1)
+            await store.add_step(tx, present, step)
+        await store.save(tx, present)
 
     await world.site.database.write(put)
 

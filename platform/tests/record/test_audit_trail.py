@@ -144,13 +144,13 @@ async def test_rows_are_found_by_what_is_asked_a_few_at_a_time_and_each_once(
     await _numbered(site, 12)
     moments = {name: _moment(value) for name, value in filters.items() if name in ("since", "until")}
     found: list[int] = []
-    after, more = 0, True
-    while more:
-        query = audit.AuditQuery(**{**filters, **moments, "after": after, "limit": 2})
+    token: str | None = ""
+    while token is not None:
+        query = audit.AuditQuery(**{**filters, **moments, "page_size": 2, "page_token": token})
         page = await trail.search(site.database.reader, {"project_id": "proj_a"}, query)
         found += [row.details["number"] for row in page.items]
-        assert page.cursor > after or not page.more
-        after, more = page.cursor, page.more
+        assert page.next_page_token != token
+        token = page.next_page_token
     assert (set(found), len(found)) == (expected, len(expected))
 
 

@@ -1,5 +1,5 @@
-"""The right to work on one operation. `runner` keeps it alive beside the handler; every report goes through it, so
-that nothing is said after it was lost."""
+"""The right to work on one operation. `runner` renews it while the handler works. Every report goes through it, so that
+nothing is reported after it was lost."""
 
 import asyncio
 import contextlib
@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 
 class Lease:
+    """The lease of one claimed operation, and the calls that depend on it."""
+
     def __init__(
         self,
         client: Client,
@@ -35,12 +37,12 @@ class Lease:
         self.record = record
         """The operation as it was claimed."""
         self.cancel_requested = asyncio.Event()
-        """Somebody asked to cancel: stop, undo, complete."""
+        """Set when a person asked to cancel: stop, undo, complete."""
         self._client = client
         self._lease_s = lease_s
         self._clock = clock
         self._renewed_at = clock()
-        self._lost_by = ""
+        self._lost_reason = ""
         self._lost = asyncio.Event()
 
     async def call(
@@ -51,9 +53,9 @@ class Lease:
         query: Mapping[str, Any] | None = None,
         **path_params: str,
     ) -> Answer:
-        """Call an endpoint of the operation's project that wants the epoch, as long as the lease holds."""
+        """Call an endpoint of the operation's project. Raises `LeaseLost` after the lease was lost."""
         if self._lost.is_set():
-            raise LeaseLost(self._lost_by)
+            raise LeaseLost(self._lost_reason)
         path: dict[str, Any] = {"project_id": self.record.project_id, **path_params}
         try:
             return await self._client.call(endpoint, body, query=query, correlation=self.record.correlation_id, **path)
@@ -64,11 +66,12 @@ class Lease:
     async def report(
         self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None, **path_params: str
     ) -> Answer:
+        """Call an endpoint of the operation itself."""
         path: dict[str, Any] = {"operation_id": self.record.operation_id, **path_params}
         return await self.call(endpoint, body, **path)
 
     def pages(self, endpoint: Endpoint[NoBody, Page[Item]], query: dict[str, Any]) -> AsyncIterator[Item]:
-        """Every item of a list in the operation's project."""
+        """Yield every item of a list in the operation's project."""
         return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
 
     def note(self, receipt: Receipt) -> None:
@@ -77,7 +80,9 @@ class Lease:
             self.cancel_requested.set()
 
     async def keep(self) -> str:
-        """Renew until the lease is lost; the answer says how. Starts at once: the claim's answer may have been slow."""
+        """Renew until the lease is lost, and return the reason.
+
+        The first renewal is immediate, because the answer to the claim may have been slow."""
         while not self._lost.is_set():
             if self.left_s() <= 0:
                 self.lose(f"no heartbeat was answered for {self._lease_s} s")
@@ -86,11 +91,11 @@ class Lease:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(self._lease_s / 3, self.left_s()))):
                     await self._lost.wait()
-        return self._lost_by
+        return self._lost_reason
 
     async def renew(self) -> None:
         """Send one heartbeat. A refusal ends the lease; a missing answer leaves it as it is."""
-        # The platform counts from when it handled the heartbeat; counting from when it was sent is never longer.
+        # The platform counts from when it received the heartbeat. Counting from when it was sent is never longer.
         sent_at = self._clock()
         try:
             receipt = await self._client.call(
@@ -106,7 +111,7 @@ class Lease:
         except LeaseLost as error:
             self.lose(error.message)
         except (ApiError, NoAnswer) as error:
-            log.warning("heartbeat failed", why=error.message, lease_left_s=round(self.left_s(), 1))
+            log.warning("lease.renew_failed", error=error.message, lease_left_s=round(self.left_s(), 1))
 
     def left_s(self) -> float:
         """Return how long the lease lasts without another renewal."""
@@ -114,7 +119,7 @@ class Lease:
 
     def lose(self, reason: str) -> None:
         """End the lease: `keep` returns, and every further call raises `LeaseLost`. The first reason stays."""
-        self._lost_by = self._lost_by or reason
+        self._lost_reason = self._lost_reason or reason
         self._lost.set()
 
     @property

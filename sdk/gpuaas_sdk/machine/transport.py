@@ -41,7 +41,7 @@ class Transport(Protocol):
         ...
 
     async def execute(self, command: Command) -> Completed:
-        """Run the command as root and return its end, whatever the exit status.
+        """Run the command as root and return its end with any exit status.
 
         Raises `MachineUnreachable` if the host does not answer, and `CommandTimedOut` if the command was stopped."""
         ...

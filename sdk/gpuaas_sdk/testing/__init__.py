@@ -1,4 +1,4 @@
-"""For an app's own tests: a platform in memory and machines in memory. Needs the extra `testing`."""
+"""For the tests of an app: a platform in memory and machines in memory. Needs the extra `testing`."""
 
 from gpuaas_sdk.testing.machines import FakeHost, FakeMachines
 from gpuaas_sdk.testing.platform import FakePlatform

@@ -9,7 +9,7 @@ from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.credentials import service, store
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import fence as held
+from gpuaas_platform.operations import fence
 
 routes = Routes()
 
@@ -50,11 +50,11 @@ async def _check_custody(call: Call, body: credentials.DeliverCredential) -> cre
 async def deliver_credential(
     call: Call, tx: db.Tx, body: credentials.DeliverCredential
 ) -> credentials.CredentialDelivery:
-    operation = await held.find(call, call.params["operation_id"], body.epoch, tx)
+    operation = await fence.held(tx, call, call.params["operation_id"], body.epoch)
     return await service.deliver(tx, call, operation, body)
 
 
 @routes.flow(credentials.CREDENTIAL_OPEN)
 async def open_credential(call: Call, body: credentials.OpenCredential) -> credentials.OpenedCredential:
-    find_held = functools.partial(held.find, call, body.operation_id, body.epoch)
+    find_held = functools.partial(fence.held, call=call, operation_id=body.operation_id, epoch=body.epoch)
     return await service.open_delivery(call, find_held, call.params["delivery_id"])

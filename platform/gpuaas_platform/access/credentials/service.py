@@ -13,9 +13,10 @@ from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.credentials import rules, store
 from gpuaas_platform.access.credentials import seal as sealing
 from gpuaas_platform.access.deliveries import Delivery, FindHeld
-from gpuaas_platform.access.secrets.rules import HeldOperation
 from gpuaas_platform.call import Call
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
@@ -41,6 +42,7 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
         return present
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
+        await orgs.check_exists(tx, call.in_project().project_id)
         await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
@@ -51,6 +53,10 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
 
     with keeping.translated():
         return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.CREDENTIALS.keys(reader, "project_id = $1 AND state = 'active'", project_id)
 
 
 async def rotate(call: Call, credential_id: str, body: credentials.RotateCredential) -> Credential:

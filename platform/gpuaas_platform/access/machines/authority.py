@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import errors
 
 from gpuaas_platform.access import values as keeping
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import db, keys
@@ -51,6 +52,7 @@ async def _make(site: Site) -> Authority:
         await keeping.keep_until(tx, site, secret_id, keeping.FOR_EVER)
         made = Authority(keys.openssh_public(key), secret_id)
         await ssh_trust.set_authority(tx, made)
+        tx.wake(allocations.LOOP)
         await record.audit(
             tx,
             system_origin(site.clock()),

@@ -35,7 +35,7 @@ async def grant(
         now=call.now,
     )
     granted = _new_grant(call, allocation, body, terms)
-    certificate = _sign(authority, body.public_key, granted.serial, terms)
+    certificate = _sign(authority, body.public_key, int(granted.serial), terms)
     await store.GRANTS.insert(tx, granted)
     await _tell(tx, call, granted)
     return MachineAccess(
@@ -67,7 +67,7 @@ def _new_grant(
         actor_type="user" if call.caller.actor_type == "user" else "service_account",
         actor_id=call.caller.actor_id,
         actor_name=call.caller.name,
-        serial=secrets.randbits(62),
+        serial=str(secrets.randbits(62)),
         source=terms.source,
         state="active",
         granted_at=call.now,

@@ -5,23 +5,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineGrant
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import OperationHead
 
+from gpuaas_platform.access.machines import reactions
 from gpuaas_platform.access.machines import revoke as revoking
 from gpuaas_platform.access.machines import service as grants
 from gpuaas_platform.access.machines import standing as grant_rules
 from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.machines.standing import Standing
-from gpuaas_platform.allocations import store as capacity_store
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Origin, Site, system_origin
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.instances import store
 from gpuaas_platform.kit import db
-from gpuaas_platform.nodes import presence as node_hearing
+from gpuaas_platform.nodes import presence
+from gpuaas_platform.operations import read as operations
 from gpuaas_platform.record import service as record
 
-TOPIC = "grants"
+TOPIC = reactions.TOPIC
 _LEASES_COUNT_AFTER_S = 60.0
 """The longest lease: a platform that has listened for less may have missed its heartbeat."""
 
@@ -62,7 +63,7 @@ async def _end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> N
 
 
 async def _look(site: Site, reader: db.Reader) -> "_Look":
-    heard_s = await node_hearing.so_far_s(reader, site, site.clock())
+    heard_s = await presence.received_for_s(reader, site, site.clock())
     return _Look(site, reader, heard_s >= _LEASES_COUNT_AFTER_S)
 
 
@@ -73,14 +74,14 @@ class _Look:
     site: Site
     reader: db.Reader
     leases_count: bool
-    operations: dict[str, Operation | None] = field(default_factory=dict)
+    operations: dict[str, OperationHead | None] = field(default_factory=dict)
     actors: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
 
     async def why_over(self, grant: MachineGrant) -> str:
         operation = await self._operation(grant.operation_id) if grant.operation_id else None
         state, is_permitted = await self._actor(grant)
         standing = Standing(
-            allocation=await capacity_store.ALLOCATIONS.get(self.reader, grant.allocation_id),
+            allocation=(await allocations.many(self.reader, [grant.allocation_id])).get(grant.allocation_id),
             operation=operation,
             actor_state=state,
             is_permitted=is_permitted,
@@ -89,9 +90,10 @@ class _Look:
         )
         return grant_rules.why_over(grant, standing, self.site.clock())
 
-    async def _operation(self, operation_id: str) -> Operation | None:
+    async def _operation(self, operation_id: str) -> OperationHead | None:
         if operation_id not in self.operations:
-            self.operations[operation_id] = await store.OPERATIONS.get(self.reader, operation_id)
+            found = await operations.heads_by_id(self.reader, [operation_id])
+            self.operations[operation_id] = found.get(operation_id)
         return self.operations[operation_id]
 
     async def _actor(self, grant: MachineGrant) -> tuple[str, bool]:

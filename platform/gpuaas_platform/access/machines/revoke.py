@@ -12,11 +12,11 @@ from gpuaas_contract.access import MachineGrant
 from gpuaas_contract.event_types import MachineAccessEnded
 
 from gpuaas_platform.access.machines import store
-from gpuaas_platform.allocations import store as capacity_store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes import ssh_trust
+from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
 _RETRY_AFTER = datetime.timedelta(seconds=15)
@@ -63,14 +63,15 @@ async def tell_node(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None
         "user_ca_public_keys": await ssh_trust.public_keys(tx, site),
         "revoked_serials": await store.refused_serials(tx, node_id, origin.now),
     }
-    await store.expect(tx, node_id, await nodes.queue_task(tx, site, origin, node_id, "ssh.trust", node_id, params))
+    await store.expect(tx, node_id, await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params))
 
 
 async def settle(site: Site) -> None:
     """See which nodes have heard, and tell those again that have not."""
-    for node_id, task_id, _ in await store.expected(site.database.reader):
-        task = await capacity_store.task(site.database.reader, task_id)
-        if task is None or task["state"] != "queued":
+    expected = await store.expected(site.database.reader)
+    states = await tasks.states(site.database.reader, [task_id for _, task_id, _ in expected])
+    for node_id, task_id, _ in expected:
+        if states.get(task_id) != "queued":
             await site.database.write(functools.partial(_settle_one, site, node_id))
 
 
@@ -78,8 +79,7 @@ async def _settle_one(site: Site, node_id: str, tx: db.Tx) -> None:
     origin = system_origin(site.clock())
     found = {node: (task_id, retry_at) for node, task_id, retry_at in await store.expected(tx)}
     task_id, retry_at = found.get(node_id, ("", 0))
-    task = await capacity_store.task(tx, task_id)
-    state = task["state"] if task is not None else "forgotten"
+    state = (await tasks.states(tx, [task_id])).get(task_id, "forgotten")
     if state == "succeeded" or await _is_gone(tx, node_id):
         await _note_enforced(tx, node_id, origin.now)
     elif state != "queued" and not retry_at:
@@ -95,5 +95,5 @@ async def _note_enforced(tx: db.Tx, node_id: str, now: datetime.datetime) -> Non
 
 
 async def _is_gone(reader: db.Reader, node_id: str) -> bool:
-    node = await capacity_store.NODES.get(reader, node_id)
+    node = await nodes.by_id(reader, node_id)
     return node is None or node.admin_state == "retired"

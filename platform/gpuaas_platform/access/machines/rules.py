@@ -31,8 +31,6 @@ def terms(
     now: datetime.datetime,
 ) -> CertificateTerms:
     check_open(allocation)
-    if ttl_s < 1:
-        raise errors.ValidationFailed("ttl_s must be at least 1.", details={"field": "ttl_s"})
     return CertificateTerms(
         principal=allocation.allocation_id,
         source=source,

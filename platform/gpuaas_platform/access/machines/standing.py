@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuaas_contract.access import MachineGrant
 from gpuaas_contract.capacity import Allocation
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import OperationHead
 
 NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
 """Kinds that bring something new in. Without the entitlement they end; what runs stays manageable."""
@@ -16,7 +16,7 @@ class Standing:
     """What a grant rests on, as it is now."""
 
     allocation: Allocation | None
-    operation: Operation | None
+    operation: OperationHead | None
     actor_state: str
     """Of the person or service account; empty when there is none any more."""
     is_permitted: bool

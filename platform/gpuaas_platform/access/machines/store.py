@@ -23,7 +23,7 @@ GRANTS = Table(
     allocation_id=lambda grant: grant.allocation_id,
     node_id=lambda grant: grant.node_id,
     operation_id=lambda grant: grant.operation_id,
-    serial=lambda grant: grant.serial,
+    serial=lambda grant: int(grant.serial),
     state=lambda grant: grant.state,
     is_enforced=lambda grant: int(grant.enforced_at is not None),
     refused_until=_refused_until,
@@ -64,6 +64,16 @@ async def expect(tx: db.Tx, node_id: str, task_id: str) -> None:
            ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = 0""",
         node_id,
         task_id,
+    )
+
+
+async def send_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
+    """Have the node get its complete set of revoked serials again."""
+    await tx.run(
+        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, '', $2)
+           ON CONFLICT (node_id) DO UPDATE SET task_id = '', retry_at = excluded.retry_at""",
+        node_id,
+        clock.micros(now),
     )
 
 

@@ -10,7 +10,7 @@ from gpuaas_platform.artifacts import placements
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db
-from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.tasks import service as tasks
 
 
 async def place(tx: db.Tx, call: Call, body: PlaceArtifact) -> ArtifactPlacement:
@@ -36,4 +36,4 @@ async def _queue(tx: db.Tx, call: Call, placement: ArtifactPlacement, user: str)
     }
     ttl_s = int((placement.expires_at - call.now).total_seconds())
     about = (placement.node_id, FETCH_TASK, placement.placement_id)
-    await nodes.queue_task(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)
+    await tasks.queue(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)

@@ -2,14 +2,23 @@
 
 import functools
 
+from gpuaas_contract.instances import Instance
+
 from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.secrets import service, store
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.custody import port as custody
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.instances import status as instance_status
 from gpuaas_platform.kit import db, loop
+from gpuaas_platform.operations import read as operations
 
 TOPIC = keeping.TOPIC
+DELETED_TOPIC = instance_status.DELETED_TOPIC
+DELETED_SWEEP_S = 60.0
+"""How often deleted instances are looked for without a wake-up. Bounds the cost of a lost one."""
 _BATCH = 100
+_INSTANCES_PER_STATEMENT = 10_000
 
 
 async def sweep(site: Site) -> None:
@@ -17,6 +26,24 @@ async def sweep(site: Site) -> None:
         for secret_id in found:
             await _destroy(site, secret_id)
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
+
+
+async def end_secrets_of_deleted(site: Site) -> None:
+    """Revoke the secrets that deleted instances still have. Woken by each deletion."""
+    reader = site.database.reader
+    instance_ids = await store.instances_with_issued(reader)
+    for first in range(0, len(instance_ids), _INSTANCES_PER_STATEMENT):
+        some = instance_ids[first : first + _INSTANCES_PER_STATEMENT]
+        for instance in await instances.deleted_among(reader, some):
+            await site.database.write(functools.partial(_end_of_deleted, site, instance))
+
+
+async def _end_of_deleted(site: Site, instance: Instance, tx: db.Tx) -> None:
+    """Under the correlation id of the operation that deleted the instance."""
+    deleted_by = await operations.heads_by_id(tx, [instance.last_operation_id])
+    correlation_id = next((operation.correlation_id for operation in deleted_by.values()), "")
+    origin = system_origin(site.clock(), correlation_id)
+    await service.end_all(tx, origin, instance.instance_id, "the instance was decommissioned")
 
 
 async def _destroy(site: Site, secret_id: str) -> None:

@@ -2,30 +2,14 @@
 
 import base64
 import datetime
-from dataclasses import dataclass
-from typing import Any
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.secrets import IssueSecret, RuntimeSecret
 
+from gpuaas_platform.operations.rules import HeldOperation
+
 MINTED_BYTES = 32
-
-
-@dataclass(frozen=True)
-class HeldOperation:
-    """An operation that the caller holds with its newest epoch, as far as secrets and credentials are concerned."""
-
-    operation_id: str
-    instance_id: str
-    org_id: str
-    project_id: str
-    app_slug: str
-    correlation_id: str
-    purposes: tuple[SecretPurpose, ...]
-    """What the app's manifest declares."""
-    inputs: tuple[dict[str, Any], ...] = ()
-    """What people gave the instance, and the operation."""
 
 
 def check_purpose(held: HeldOperation, purpose: SecretPurpose) -> None:

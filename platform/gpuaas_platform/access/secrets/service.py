@@ -13,9 +13,9 @@ from gpuaas_platform.access import deliveries
 from gpuaas_platform.access import values as keeping
 from gpuaas_platform.access.deliveries import Delivery, FindHeld
 from gpuaas_platform.access.secrets import rules, store
-from gpuaas_platform.access.secrets.rules import HeldOperation
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.kit import db, ids, names
+from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 
@@ -52,7 +52,7 @@ async def revoke(tx: db.Tx, call: Call, instance_id: str, secret_id: str) -> Run
 
 
 async def end_all(tx: db.Tx, origin: Origin, instance_id: str, reason: str) -> None:
-    """An instance that is gone needs no secrets."""
+    """Revoke every issued secret of an instance."""
     for secret in await store.all_issued(tx, instance_id):
         await end(tx, origin, secret, "revoked", reason)
 

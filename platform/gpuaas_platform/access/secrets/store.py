@@ -31,6 +31,12 @@ async def issued(reader: db.Reader, instance_id: str, purpose: str, name: str) -
     return found[0] if found else None
 
 
+async def instances_with_issued(reader: db.Reader) -> list[str]:
+    """Return the ids of instances that have an issued secret."""
+    sql = "SELECT DISTINCT instance_id FROM runtime_secrets WHERE state = 'issued' ORDER BY instance_id"
+    return [row[0] for row in await reader.all(sql)]
+
+
 async def all_issued(reader: db.Reader, instance_id: str) -> list[RuntimeSecret]:
     return await SECRETS.find(reader, "instance_id = $1 AND state = 'issued' ORDER BY secret_id", instance_id)
 

@@ -3,8 +3,7 @@
 from gpuaas_contract import ssh_keys
 from gpuaas_contract.wire import NoBody, Page
 
-from gpuaas_platform.allocations.keys import service as allocation_keys
-from gpuaas_platform.allocations.keys import store
+from gpuaas_platform.allocations.keys import service
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
 
@@ -13,26 +12,26 @@ routes = Routes()
 
 @routes.write(ssh_keys.SSH_KEY_CREATE)
 async def add_ssh_key(call: Call, tx: db.Tx, body: ssh_keys.AddSshKey) -> ssh_keys.SshKey:
-    return await allocation_keys.add(tx, call, body)
+    return await service.add(tx, call, body)
 
 
 @routes.read(ssh_keys.SSH_KEY_LIST)
 async def list_ssh_keys(call: Call, reader: db.Reader) -> Page[ssh_keys.SshKey]:
-    return await call.page(reader, store.SSH_KEYS, "user_id = $1", call.caller.actor_id)
+    return await service.list_keys(reader, call)
 
 
 @routes.write(ssh_keys.SSH_KEY_DELETE)
-async def delete_ssh_key(call: Call, tx: db.Tx, _: NoBody) -> ssh_keys.SshKey:
-    return await allocation_keys.delete(tx, call, call.params["ssh_key_id"])
+async def delete_ssh_key(call: Call, tx: db.Tx, body: NoBody) -> ssh_keys.SshKey:
+    return await service.delete(tx, call, body)
 
 
 @routes.read(ssh_keys.ALLOCATION_KEYS_GET)
 async def keys_of_allocation(call: Call, reader: db.Reader) -> ssh_keys.AllocationKeys:
-    return await allocation_keys.shown(reader, call, call.params["allocation_id"])
+    return await service.get(reader, call)
 
 
 @routes.write(ssh_keys.ALLOCATION_KEYS_SET)
 async def set_people_of_allocation(
     call: Call, tx: db.Tx, body: ssh_keys.SetAllocationPeople
 ) -> ssh_keys.AllocationKeys:
-    return await allocation_keys.choose(tx, call, call.params["allocation_id"], body.user_ids)
+    return await service.choose(tx, call, body)

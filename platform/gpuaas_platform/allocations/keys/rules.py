@@ -1,4 +1,4 @@
-"""Pure: which public keys are taken, whose are wanted on a machine, and what to do until it has them."""
+"""Pure: which public keys are accepted, which are wanted on a machine, and what to do until it has them."""
 
 import base64
 import binascii
@@ -6,7 +6,6 @@ import datetime
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -16,7 +15,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.ssh_keys import RSA_BITS_MIN, PersonOnAllocation
 
 RECHECK_AFTER = datetime.timedelta(seconds=10)
-"""How soon a role that was taken away is noticed."""
+"""How often the keys of all machines are compared with people's roles: a removed role takes effect within this time."""
 RETRY_AFTER = datetime.timedelta(seconds=15)
 _FIELD = {"field": "public_key"}
 _KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
@@ -40,7 +39,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class Chosen:
-    """One person on one allocation, with one of their keys or none."""
+    """A person chosen for an allocation, with one of their keys or none."""
 
     user_id: str
     name: str
@@ -51,15 +50,15 @@ class Chosen:
 
 
 class KeySet(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the keys on one allocation's machine."""
+    """The keys on one allocation's machine, as last reported, and the installation in progress."""
 
     allocation_id: str
     digest: str
-    """Of the lines the machine was last known to have."""
+    """Of the lines that the machine last reported as installed."""
     installed: list[str] = []
     installed_at: datetime.datetime | None = None
     asked: str = ""
-    """Digest of the lines it was last told to have; empty when the last telling has ended."""
+    """Digest of the lines that the task in progress installs; empty if there is no task."""
     asked_fingerprints: list[str] = []
     task_id: str = ""
     retry_at: datetime.datetime | None = None
@@ -67,7 +66,7 @@ class KeySet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_public_key(text: str, comment: str) -> PublicKey:
-    """One line without options; what OpenSSH would refuse, or what is too weak, is refused here already."""
+    """Parse one line without options. Refuse a key that OpenSSH refuses, or that is too weak."""
     words = text.strip().split(None, 2)
     if len(text.strip().splitlines()) != 1 or len(words) < 2:
         raise errors.ValidationFailed(
@@ -76,20 +75,20 @@ def read_public_key(text: str, comment: str) -> PublicKey:
             fix="Send what is in a .pub file: cat ~/.ssh/id_ed25519.pub",
         )
     _check_strength(f"{words[0]} {words[1]}")
-    said = (comment or " ".join(words[2:])).strip()[:100]
-    if not said.isprintable():
+    label = (comment or " ".join(words[2:])).strip()[:100]
+    if not label.isprintable():
         raise errors.ValidationFailed("The comment has characters that cannot be shown.", details={"field": "comment"})
-    return PublicKey(words[0], words[1], said)
+    return PublicKey(words[0], words[1], label)
 
 
 def wanted(chosen: Iterable[Chosen]) -> list[Chosen]:
-    """Exactly what the machine should have, in an order that does not depend on who was chosen first."""
-    found = [one for one in chosen if one.is_active and one.may_enter and one.public_key]
-    return sorted(found, key=lambda one: (one.user_id, one.fingerprint))
+    """Return the keys that the machine must have, in an order that depends on nothing else."""
+    keys = [person for person in chosen if person.is_active and person.may_enter and person.public_key]
+    return sorted(keys, key=lambda person: (person.user_id, person.fingerprint))
 
 
 def lines(keys: Iterable[Chosen]) -> list[str]:
-    return [f"{one.public_key} {one.name}" for one in keys]
+    return [f"{key.public_key} {key.name}" for key in keys]
 
 
 def digest(keys: Sequence[str]) -> str:
@@ -97,56 +96,57 @@ def digest(keys: Sequence[str]) -> str:
 
 
 def new_set(allocation_id: str) -> KeySet:
-    """A machine that was told nothing has no keys."""
+    """Return the set of a machine on which no keys were installed."""
     return KeySet(allocation_id=allocation_id, digest=digest([]))
 
 
-def next_step(present: KeySet, wanted_digest: str, now: datetime.datetime) -> Literal["nothing", "wait", "tell"]:
+def must_install(present: KeySet, chosen: Iterable[Chosen], now: datetime.datetime) -> bool:
+    """Whether a task has to be queued: the wanted keys are neither installed nor in progress, and no pause is on."""
+    wanted_digest = digest(lines(wanted(chosen)))
     if present.asked:
-        return "wait" if present.asked == wanted_digest else "tell"
-    if present.digest == wanted_digest:
-        return "nothing"
-    return "wait" if present.retry_at is not None and present.retry_at > now else "tell"
+        return present.asked != wanted_digest
+    is_pausing = present.retry_at is not None and present.retry_at > now
+    return present.digest != wanted_digest and not is_pausing
 
 
 def asked(present: KeySet, keys: Sequence[Chosen], task_id: str) -> KeySet:
     return msgspec.structs.replace(
-        present, asked=digest(lines(keys)), asked_fingerprints=[one.fingerprint for one in keys], task_id=task_id
+        present, asked=digest(lines(keys)), asked_fingerprints=[key.fingerprint for key in keys], task_id=task_id
     )
 
 
-def answered(present: KeySet, task_id: str, error: str, now: datetime.datetime) -> KeySet:
-    """Only the last telling counts; one before it may end later and says nothing about the set that is wanted."""
+def ended(present: KeySet, task_id: str, error: str, now: datetime.datetime) -> KeySet:
+    """Apply the end of a task. Only the last task counts; an earlier one may end later."""
     if present.task_id != task_id:
         return present
-    ended = msgspec.structs.replace(present, asked="", asked_fingerprints=[], task_id="", error=error)
+    after = msgspec.structs.replace(present, asked="", asked_fingerprints=[], task_id="", error=error)
     if error:
-        return msgspec.structs.replace(ended, retry_at=now + RETRY_AFTER)
+        return msgspec.structs.replace(after, retry_at=now + RETRY_AFTER)
     return msgspec.structs.replace(
-        ended, digest=present.asked, installed=present.asked_fingerprints, installed_at=now, retry_at=None
+        after, digest=present.asked, installed=present.asked_fingerprints, installed_at=now, retry_at=None
     )
 
 
 def shown(chosen: Sequence[Chosen]) -> list[PersonOnAllocation]:
-    people = {one.user_id: one for one in chosen}
+    people = {person.user_id: person for person in chosen}
     keys = wanted(chosen)
     return [
         PersonOnAllocation(
             user_id=user_id,
-            name=one.name,
+            name=person.name,
             fingerprints=[key.fingerprint for key in keys if key.user_id == user_id],
-            why_not=_why_not(one),
+            why_not=_why_not(person),
         )
-        for user_id, one in sorted(people.items())
+        for user_id, person in sorted(people.items())
     ]
 
 
-def _why_not(one: Chosen) -> str:
-    if not one.is_active:
+def _why_not(person: Chosen) -> str:
+    if not person.is_active:
         return "they are disabled"
-    if not one.may_enter:
-        return "no role of theirs in the project lets them log in to machines"
-    return "" if one.public_key else "they have registered no key"
+    if not person.may_enter:
+        return "none of their roles in the project lets them log in to machines"
+    return "" if person.public_key else "they have registered no key"
 
 
 def _check_strength(line: str) -> None:
@@ -158,7 +158,7 @@ def _check_strength(line: str) -> None:
         raise errors.ValidationFailed("public_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_BITS_MIN:
         raise errors.ValidationFailed(
-            f"public_key is an RSA key of {key.key_size} bits; {RSA_BITS_MIN} is the least.",
+            f"public_key is an RSA key of {key.key_size} bits; it needs at least {RSA_BITS_MIN}.",
             details=_FIELD,
             fix="ssh-keygen -t ed25519",
         )

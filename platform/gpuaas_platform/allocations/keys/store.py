@@ -1,12 +1,13 @@
-"""SQL of people's SSH keys and of the sets that are on machines. Who may enter is read from the roles, each time."""
+"""SQL of people's SSH keys and of the key sets on machines. Who may log in is read from the roles each time."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract.ssh_keys import SshKey
 
-from gpuaas_platform.allocations.keys.rules import Chosen, KeySet, new_set
+from gpuaas_platform.allocations.keys.rules import Chosen, KeySet
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.tables import Table
@@ -15,8 +16,20 @@ SSH_KEYS = Table(
     "ssh_keys", SshKey, "ssh_key_id", user_id=lambda key: key.user_id, fingerprint=lambda key: key.fingerprint
 )
 _PERMISSION = "access.machine.connect"
-_SETTLED_AT_ONCE = 200
+NEVER = 2**62
+"""A moment for sets that need no look before the next comparison of all."""
 _KEY_SET = msgspec.json.Decoder(KeySet)
+_LOOK = """SELECT sets.document, sets.check_at, allocations.status FROM allocation_key_sets sets
+           LEFT JOIN allocations ON allocations.allocation_id = sets.allocation_id"""
+
+
+class Look(NamedTuple):
+    """A key set with what decides whether something has to be done about it."""
+
+    key_set: KeySet
+    check_at: int
+    allocation_status: str
+    """Empty if the allocation is gone."""
 
 
 async def delete_key(tx: db.Tx, ssh_key_id: str) -> None:
@@ -29,10 +42,12 @@ async def set_people(tx: db.Tx, allocation_id: str, user_ids: Iterable[str]) -> 
         await tx.run("INSERT INTO allocation_people (allocation_id, user_id) VALUES ($1, $2)", allocation_id, user_id)
 
 
-async def chosen(reader: db.Reader, allocation_ids: Sequence[str], now: int) -> dict[str, list[Chosen]]:
-    """Everybody who was chosen for these allocations, with each of their keys, and whether they may enter now."""
+async def chosen(reader: db.Reader, allocation_ids: Sequence[str] | None, now: int) -> dict[str, list[Chosen]]:
+    """The people chosen for these allocations, or for all, with each of their keys and whether they may log in now."""
     roles = sorted(identity_rules.holders(_PERMISSION))
-    first_role = len(allocation_ids) + 2
+    wanted = [] if allocation_ids is None else allocation_ids
+    first_role = len(wanted) + 2
+    where = "1 = 1" if allocation_ids is None else f"people.allocation_id IN ({db.marks(len(wanted), 2)})"
     rows = await reader.all(
         f"""SELECT people.allocation_id, person.user_id, person.name, person.state, ssh_keys.fingerprint,
                    ssh_keys.document, CASE WHEN EXISTS (
@@ -45,16 +60,16 @@ async def chosen(reader: db.Reader, allocation_ids: Sequence[str], now: int) -> 
             JOIN projects ON projects.project_id = allocations.project_id
             JOIN users person ON person.user_id = people.user_id
             LEFT JOIN ssh_keys ON ssh_keys.user_id = people.user_id
-            WHERE people.allocation_id IN ({db.marks(len(allocation_ids), 2)})
+            WHERE {where}
             ORDER BY people.allocation_id, person.user_id, ssh_keys.ssh_key_id""",  # noqa: S608 - marks only
         now,
-        *allocation_ids,
+        *wanted,
         *roles,
     )
-    found: dict[str, list[Chosen]] = defaultdict(list)
+    people: dict[str, list[Chosen]] = defaultdict(list)
     for row in rows:
-        found[row[0]].append(_chosen(row))
-    return found
+        people[row[0]].append(_chosen(row))
+    return people
 
 
 async def key_set(reader: db.Reader, allocation_id: str) -> KeySet | None:
@@ -62,38 +77,41 @@ async def key_set(reader: db.Reader, allocation_id: str) -> KeySet | None:
     return _KEY_SET.decode(row[0]) if row is not None else None
 
 
-async def due(reader: db.Reader, now: int) -> list[KeySet]:
-    sql = "SELECT document FROM allocation_key_sets WHERE check_at <= $1 ORDER BY check_at LIMIT $2"
-    return [_KEY_SET.decode(row[0]) for row in await reader.all(sql, now, _SETTLED_AT_ONCE)]
+async def due(reader: db.Reader, now: int) -> list[Look]:
+    """Key sets that have to be looked at now."""
+    return [_look(row) for row in await reader.all(f"{_LOOK} WHERE sets.check_at <= $1", now)]
 
 
-async def save(tx: db.Tx, found: KeySet, check_at: int) -> None:
+async def all_sets(reader: db.Reader) -> list[Look]:
+    return [_look(row) for row in await reader.all(_LOOK)]
+
+
+async def save(tx: db.Tx, key_set: KeySet, check_at: int) -> None:
     await tx.run(
         """INSERT INTO allocation_key_sets (allocation_id, check_at, document) VALUES ($1, $2, $3)
            ON CONFLICT (allocation_id) DO UPDATE SET check_at = excluded.check_at, document = excluded.document""",
-        found.allocation_id,
+        key_set.allocation_id,
         check_at,
-        msgspec.json.encode(found).decode(),
+        msgspec.json.encode(key_set).decode(),
     )
 
 
-async def start_anew(tx: db.Tx, allocation_id: str) -> None:
-    """The machine has none of them any more; the next look tells it."""
-    if await key_set(tx, allocation_id) is not None:
-        await save(tx, new_set(allocation_id), 0)
-
-
-async def forget(tx: db.Tx, allocation_id: str) -> None:
+async def delete(tx: db.Tx, allocation_id: str) -> None:
     await tx.run("DELETE FROM allocation_key_sets WHERE allocation_id = $1", allocation_id)
     await tx.run("DELETE FROM allocation_people WHERE allocation_id = $1", allocation_id)
 
 
-async def look_at_sets_of(tx: db.Tx, user_id: str) -> None:
+async def mark_due(tx: db.Tx, user_id: str) -> None:
+    """Have the sets of all allocations looked at for which this person was chosen."""
     await tx.run(
         """UPDATE allocation_key_sets SET check_at = 0
            WHERE allocation_id IN (SELECT allocation_id FROM allocation_people WHERE user_id = $1)""",
         user_id,
     )
+
+
+def _look(row: db.Row) -> Look:
+    return Look(_KEY_SET.decode(row[0]), row[1], row[2] or "")
 
 
 def _chosen(row: db.Row) -> Chosen:

@@ -4,10 +4,10 @@ from gpuaas_contract import identity
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import paging, store
+from gpuaas_platform.identity import store
 from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.identity.tokens import store as token_store
-from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit import db, paging, tables
 
 routes = Routes()
 

@@ -5,11 +5,11 @@ from gpuaas_contract import users as people
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import paging, store
+from gpuaas_platform.identity import store
 from gpuaas_platform.identity.bindings import break_glass
 from gpuaas_platform.identity.bindings import service as bindings
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
 
 routes = Routes()
 

@@ -161,14 +161,12 @@ class Tour:
         headers = {"Authorization": f"Bearer {self.cloud.token}"}
         found = []
         for path in (
-            events.EVENT_LIST.path.format(project_id=self.cloud.project_id),
-            audit.PLATFORM_AUDIT_LIST.path,
-            audit.AUDIT_LIST.path.format(project_id=self.cloud.project_id),
+            f"{events.EVENT_LIST.path}?limit=500",
+            f"{audit.PLATFORM_AUDIT_LIST.path}?page_size=500",
+            f"{audit.AUDIT_LIST.path}?page_size=500",
             "/metrics",
         ):
-            answer = await self.cloud.http.get(
-                path, headers=headers, params={} if path == "/metrics" else {"limit": 500}
-            )
+            answer = await self.cloud.http.get(path.format(project_id=self.cloud.project_id), headers=headers)
             assert answer.status_code == 200, answer.text
             found.append(answer.text)
         return found

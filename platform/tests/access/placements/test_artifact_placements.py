@@ -7,7 +7,6 @@ import pytest
 from artifact_world import CONTENT, MEDIA_TYPE, Signer, code_of, digest_of, promoted, published, shared, trusted
 from gpuaas_contract import artifacts, capacity, catalog, errors, identity, node, placements
 from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_platform.allocations import reconcile as capacity_reconcile
 from gpuaas_platform.artifacts import reconcile, rules, store
 from placement_world import Placing, allocated, placing
 from platform_world import World
@@ -73,7 +72,7 @@ async def test_it_is_closed_when_its_time_is_over_and_the_silence_is_told(placed
     placed.world.clock.forward((placement.expires_at - placed.world.clock()).total_seconds())
     assert code_of(await placed.content(placement)) == "not_found"
     assert await placed.world.next_task(placed.node) is None
-    await capacity_reconcile.sweep(placed.world.site)
+    await placed.world.sweep()
     found = await placed.now(placement)
     assert found.error is not None
     assert (found.state, found.error.code) == ("failed", "no_answer")

@@ -318,7 +318,9 @@ async def test_the_value_is_nowhere_but_in_the_one_answer(
     told = await world.http.get(
         f"/api/v1/projects/{world.project_id}/events?limit=500", headers={"Authorization": f"Bearer {world.token}"}
     )
-    trail = await world.http.get("/api/v1/admin/audit?limit=500", headers={"Authorization": f"Bearer {world.token}"})
+    trail = await world.http.get(
+        "/api/v1/admin/audit?page_size=500", headers={"Authorization": f"Bearer {world.token}"}
+    )
     assert again.secret.secret_id in told.text
     assert again.secret.secret_id in trail.text
     written = "".join(capfd.readouterr())

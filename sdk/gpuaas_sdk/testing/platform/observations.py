@@ -1,6 +1,6 @@
 """What controllers report between operations, in the platform in memory: presence, conditions, members."""
 
-from gpuaas_contract.errors import ValidationFailed
+from gpuaas_contract.errors import AppUnknown, ValidationFailed
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.protocol import observation
 from gpuaas_contract.runtime import (
@@ -23,6 +23,11 @@ class Observations:
         self._records = records
         self._app_slug = app_slug
         self._actor_id = actor_id
+
+    def check_app(self, app_slug: str) -> None:
+        """Refuse an app that is not registered: this platform has one."""
+        if app_slug != self._app_slug:
+            raise AppUnknown(f"No app is registered as {app_slug}.", details={"field": "app_slug"})
 
     def seen(self, holder: str, version: str = "") -> None:
         """Store that this controller is alive now."""

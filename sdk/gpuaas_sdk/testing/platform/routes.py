@@ -105,6 +105,7 @@ class Routes:
         return self.edge.route(endpoint, reply)
 
     async def _claim(self, body: ClaimOperation, request: Request) -> Claim:
+        self.observations.check_app(body.app_slug)
         self.observations.seen(body.holder, body.controller_version)
         until = asyncio.get_running_loop().time() + body.wait_s
         # A caller that died while it waited must not get an operation.
@@ -130,7 +131,7 @@ class Routes:
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
-            serial=1,
+            serial="1",
             principal=allocation_id,
             host=rows.place(allocation_id)["address"],
             port=22,

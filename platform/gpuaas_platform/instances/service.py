@@ -1,0 +1,123 @@
+"""Instances as other domains use them: find one, read its members, insert one, change its operator."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.event_types import OperatorChanged
+from gpuaas_contract.instances import AccessBundle, Instance, Member, Roles
+from gpuaas_contract.protocol import status as status_rules
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import breakers, events, names, store
+from gpuaas_platform.kit import db
+
+live_members = store.live_members
+members_named = store.members_named
+live_count = store.live_count
+live_count_of_app = store.live_count_of_app
+live_member_count_of_app = store.live_member_count_of_app
+
+
+async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instance:
+    """Return an instance of the call's project, by its id or by the name of one that is not deleted."""
+    project_id = call.params["project_id"]
+    instance = await store.INSTANCES.get(reader, instance_id)
+    if instance is None:
+        instance = await store.live_instance_named(reader, project_id, instance_id)
+    if instance is None or instance.project_id != project_id:
+        raise errors.NotFound(f"There is no instance {instance_id} in this project.")
+    return instance
+
+
+async def named(reader: db.Reader, call: Call) -> Instance:
+    """Return the instance that the path of the call names."""
+    return await in_project(reader, call, call.params["instance_id"])
+
+
+async def get(reader: db.Reader, instance_id: str) -> Instance:
+    """Return an instance that must exist, because something in the store refers to it."""
+    instance = await store.INSTANCES.get(reader, instance_id)
+    if instance is None:
+        raise LookupError(instance_id)
+    return instance
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's instances that are not deleted."""
+    return await store.INSTANCES.keys(reader, store.LIVE_INSTANCES, project_id)
+
+
+async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
+    """Return a member by its id, or by the node of a live member; as `node/role` where the node has several."""
+    member = await store.MEMBERS.get(reader, member_id)
+    if member is None:
+        on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
+        member = names.pick(on_node, member_id)
+    if member is None or member.instance_id != instance.instance_id:
+        raise errors.NotFound(f"There is no member {member_id} in this instance.")
+    return member
+
+
+async def find_member(reader: db.Reader, instance_id: str, member_id: str) -> Member | None:
+    """Return a member of the instance, removed ones included."""
+    member = await store.MEMBERS.get(reader, member_id)
+    return member if member is not None and member.instance_id == instance_id else None
+
+
+async def members_among(reader: db.Reader, instance: Instance, member_ids: Collection[str]) -> set[str]:
+    """Return those of the ids that are members of the instance, removed ones included."""
+    members = await store.members_named(reader, list(member_ids))
+    return {member.member_id for member in members if member.instance_id == instance.instance_id}
+
+
+async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[Instance]:
+    """Return those of the instances that are deleted."""
+    return await store.deleted_among(reader, instance_ids)
+
+
+async def roles(reader: db.Reader, call: Call) -> Roles:
+    instance = await named(reader, call)
+    manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
+    members = await store.live_members(reader, instance.instance_id)
+    states = await breakers.states(reader, instance.instance_id, manifest, call.now)
+    return Roles(items=status_rules.roles(manifest, members, states))
+
+
+async def access_bundle(reader: db.Reader, call: Call) -> AccessBundle:
+    instance = await named(reader, call)
+    bundle = await store.bundle(reader, instance.instance_id)
+    if bundle is None:
+        raise errors.NotFound("The app's controller has not published yet how to reach it.")
+    return bundle
+
+
+async def put_access_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:
+    await store.put_bundle(tx, instance_id, bundle)
+
+
+async def check_name_free(tx: db.Tx, project_id: str, name: str) -> None:
+    if await store.live_instance_named(tx, project_id, name):
+        raise errors.Conflict(
+            f"There is an instance named {name} already.",
+            details={"field": "name"},
+            fix="Take another name; gpuaas get instances lists those there are.",
+        )
+
+
+async def add(tx: db.Tx, instance: Instance) -> None:
+    await store.INSTANCES.insert(tx, instance)
+
+
+async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: str, reason: str) -> Instance:
+    """Save the account that operates the instance. `operations` hands over the open operations."""
+    changed = msgspec.structs.replace(
+        instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
+    )
+    await store.INSTANCES.save(tx, changed)
+    payload = OperatorChanged(
+        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=reason
+    )
+    await events.emit(tx, call.origin, "apps.instance.operator_changed", changed, payload)
+    return changed
