@@ -96,7 +96,10 @@ class PostgresTx(PostgresReader):
         self._topics = topics
 
     async def run(self, sql: str, *values: Any) -> int:
-        status = str(await self._source.execute(sql, *values))
+        try:
+            status = str(await self._source.execute(sql, *values))
+        except asyncpg.UniqueViolationError as error:
+            raise db.Duplicate(str(error)) from error
         return int(status.rsplit(" ", 1)[-1]) if status[-1].isdigit() else 0
 
     def wake(self, topic: str) -> None:

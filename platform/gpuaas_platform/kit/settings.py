@@ -93,5 +93,10 @@ class Settings:
     """How often deadlines and silence are looked at even if nobody woke the loop."""
 
     @property
+    def sqlite_path(self) -> Path:
+        """The embedded database."""
+        return self.data_dir / "gpuaas.sqlite"
+
+    @property
     def node_lost_after_s(self) -> float:
         return self.heartbeat_interval_s * self.heartbeats_missed_max

@@ -18,6 +18,7 @@ from gpuaas_platform.kit import db, groups
 
 Result = TypeVar("Result")
 _BUSY_MS_MAX = 30_000
+_DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 
 
 class SqliteDatabase(groups.GroupCommit):
@@ -102,6 +103,10 @@ class SqliteTx(SqliteReader):
     async def run(self, sql: str, *values: Any) -> int:
         try:
             return self._connection.execute(_dialect(sql), values).rowcount
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode not in _DUPLICATE:
+                raise
+            raise db.Duplicate(str(error)) from error
         except sqlite3.OperationalError as error:
             raise _translated(error) from error
 
@@ -122,8 +127,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
     _use_wal(connection)
-    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    # No foreign keys: parents are never deleted before their children (they get an end state), each write checks its
+    # parent in the same transaction, and SQLite adds a constraint only by a copy of the table.
+    connection.execute("PRAGMA synchronous=FULL")
     return connection
 
 
