@@ -120,7 +120,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _run_module(place: str, command: str, words: list[str], flags: Flags) -> int:
-    running = importlib.import_module("gpuaas_cli.running")
+    running = importlib.import_module("gpuaas_cli.runner.run")
     module, _, attribute = place.partition(":")
     app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
     return int(running.run(app, f"gpuaas {command}", words, flags))

@@ -10,8 +10,9 @@ from typing import Any
 import typer.main
 from gpuaas_contract import golden
 
-from gpuaas_cli import failures, main, reach
+from gpuaas_cli import failures, main
 from gpuaas_cli.flags import HELP
+from gpuaas_cli.runner import reach
 
 _HEAD = """# Commands
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from gpuaas_cli import form_story, forms, kinds
+from gpuaas_cli import kinds
 from gpuaas_cli.commands import schema
+from gpuaas_cli.explain import forms, pages
 from gpuaas_contract import registry
 
 Cli = Any
@@ -63,7 +64,7 @@ def test_names_of_forms_are_unique_in_the_whole_contract() -> None:
 
 
 def test_what_is_explained_fits_a_terminal_of_80_columns(stranger: Cli) -> None:
-    told = [line for form in forms.every().values() for line in form_story.of_form(form, 80)]
+    told = [line for form in forms.every().values() for line in pages.of_form(form, 80)]
     told += stranger("explain").out.splitlines()
     assert [line for line in told if len(line) > 80] == []
 
@@ -75,9 +76,9 @@ def test_an_answer_is_explained_without_what_only_a_sender_has_to_know(stranger:
 
 def test_every_endpoint_and_form_can_be_told() -> None:
     for endpoint in registry.ENDPOINTS:
-        assert form_story.of_endpoint(endpoint)
+        assert pages.of_endpoint(endpoint)
     for form in forms.every().values():
-        assert form_story.of_form(form)
+        assert pages.of_form(form)
         jsonschema_rs.validator_for(schema.json_schema(form))
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_cli import flags, kinds, reach, reference
+from gpuaas_cli import flags, kinds, reference
+from gpuaas_cli.runner import reach
 from gpuaas_contract import registry
 from gpuaas_contract.endpoint import Endpoint
 

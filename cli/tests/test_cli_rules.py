@@ -12,11 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from gpuaas_cli import failures, home, inputs, lookup, output, plans, states, steps, times
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, lookup
+from gpuaas_cli.client.home import Config, Context
 from gpuaas_cli.commands import custody
 from gpuaas_cli.flags import FlagError, Flags, check, take
-from gpuaas_cli.home import Config, Context
+from gpuaas_cli.input import times, values
 from gpuaas_cli.local import plan, processes
+from gpuaas_cli.show import plans, states, steps
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.custody import CustodyStatus
@@ -124,15 +127,15 @@ def test_text_from_machines_cannot_command_the_terminal() -> None:
 
 def test_values_are_typed_by_the_form() -> None:
     sets = ["head_allocation=gpu-1", 'worker_allocations=["gpu-2"]', "replicas=3"]
-    found = inputs.build(MANIFEST, sets, lambda named: f"alloc_{named}")
+    found = values.build(MANIFEST, sets, lambda named: f"alloc_{named}")
     assert found == {"head_allocation": "alloc_gpu-1", "worker_allocations": ["alloc_gpu-2"], "replicas": 3}
-    assert inputs.build(MANIFEST, ["worker_allocations=a, b"], str.upper) == {"worker_allocations": ["A", "B"]}
+    assert values.build(MANIFEST, ["worker_allocations=a, b"], str.upper) == {"worker_allocations": ["A", "B"]}
 
 
 def test_the_only_topology_needs_no_name() -> None:
-    assert inputs.topology(MANIFEST, "") == "split"
+    assert values.topology(MANIFEST, "") == "split"
     with pytest.raises(failures.Failure, match="choose from split"):
-        inputs.topology(MANIFEST, "ring")
+        values.topology(MANIFEST, "ring")
 
 
 def test_an_app_is_spread_over_all_machines() -> None:

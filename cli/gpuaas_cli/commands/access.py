@@ -7,18 +7,21 @@ import typer
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle
 
-from gpuaas_cli import failures, output, running, session, story
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
+from gpuaas_cli.show import story
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def access(context: typer.Context, instance: Annotated[str, typer.Argument(metavar="INSTANCE")]) -> int:
     """Endpoints, paths and commands of an app instance, as its controller published them.
 
     Example: gpuaas access slurm
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     bundle, nodes = session.run(flags, lambda opened: _gather(opened, instance))
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(bundle)))

@@ -7,11 +7,15 @@ from gpuaas_contract.actions import ACTION_INVOKE, InvokeAction
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.catalog import ActionSpec, Manifest
 
-from gpuaas_cli import changing, documents, failures, inputs, lookup, output, running, session
-from gpuaas_cli.options import Detach, DryRun, InstanceName, Reason
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import documents, values
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, InstanceName, Reason
+from gpuaas_cli.work import operations
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("ACTION", lambda one: one.name),
@@ -28,20 +32,20 @@ def action() -> None:
     """Actions are declared by an app; each needs the permission the app names for it."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_actions(context: typer.Context, instance: InstanceName) -> int:
     """What an app lets you do with an instance.
 
     Example: gpuaas action list slurm
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     manifest = session.run(flags, lambda opened: _manifest(opened, instance))
     output.show_list(flags, manifest.actions, _COLUMNS, lambda one: str(one.name))
     return failures.OK
 
 
-@running.command(app)
-def run(
+@run.command(app, "run")
+def run_action(
     context: typer.Context,
     instance: InstanceName,
     action: Annotated[str, typer.Argument(metavar="ACTION")],
@@ -64,7 +68,7 @@ def run(
     async def work(opened: session.Session) -> int:
         spec = _pick(await _manifest(opened, instance), action, instance)
         allocations = await opened.every(ALLOCATION_LIST) if pairs else []
-        typed = inputs.typed(
+        typed = values.typed(
             spec.name,
             spec.input_schema,
             pairs or [],
@@ -73,9 +77,9 @@ def run(
         )
         body = InvokeAction(inputs={**given, **typed}, reason=reason)
         operation = await opened.call(ACTION_INVOKE, body, dry_run=dry_run, instance_id=instance, action=spec.name)
-        return await changing.finish(opened, operation, about=spec.title, detach=detach, dry_run=dry_run)
+        return await operations.finish(opened, operation, about=spec.title, detach=detach, dry_run=dry_run)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 async def _manifest(opened: session.Session, instance: str) -> Manifest:

@@ -14,22 +14,14 @@ from gpuaas_contract.agents import (
 )
 from gpuaas_contract.capacity import NODE_LIST, Node
 
-from gpuaas_cli import (
-    agent_archives,
-    failures,
-    kinds,
-    lookup,
-    node_tasks,
-    options,
-    output,
-    rollout,
-    running,
-    session,
-    waiting,
-)
-from gpuaas_cli.options import DryRun, NeededReason
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import archives
+from gpuaas_cli.runner import options, run
+from gpuaas_cli.runner.options import DryRun, NeededReason
+from gpuaas_cli.work import node_tasks, rollout, spinner
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -37,7 +29,7 @@ def agent() -> None:
     """The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has."""
 
 
-@running.command(app)
+@run.command(app)
 def register(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Made by python -m gpuaas_agent.build FILE.")],
@@ -48,9 +40,9 @@ def register(
 
     Example: gpuaas agent register agent.pyz
     """
-    flags = running.flags_of(context)
-    content = agent_archives.content(file)
-    body = RegisterAgentRelease(version=version or agent_archives.version(file, content), content=content)
+    flags = run.flags_of(context)
+    content = archives.content(file)
+    body = RegisterAgentRelease(version=version or archives.version(file, content), content=content)
     made = session.run(flags, lambda opened: opened.call(AGENT_RELEASE_REGISTER, body, dry_run=dry_run))
     kinds.show_one(flags, "agent-releases", made)
     if version and made.version != version:
@@ -60,17 +52,17 @@ def register(
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_releases(context: typer.Context) -> int:
     """Every release there is.
 
     Example: gpuaas agent list
     """
-    kinds.list_all(running.flags_of(context), "agent-releases")
+    kinds.list_all(run.flags_of(context), "agent-releases")
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def upgrade(
     context: typer.Context,
     reason: NeededReason,
@@ -109,7 +101,7 @@ def upgrade(
             output.talk(line)
         return await _roll(opened, planned.wanted, release, reason, dry_run=dry_run)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 async def _chosen(opened: session.Session, named: list[str], *, sku: str, region: str) -> list[Node]:
@@ -129,7 +121,7 @@ async def _roll(
         task = await opened.call(NODE_UPGRADE_AGENT, body, dry_run=dry_run, node_id=node.node_id)
         if not dry_run:
             place = f"{len(tasks) + 1} of {len(nodes)}"
-            with waiting.shown(f"{node.name} ({place}): agent {node.agent_version} -> {release.version}"):
+            with spinner.shown(f"{node.name} ({place}): agent {node.agent_version} -> {release.version}"):
                 task = await _watched(opened, task, nodes[len(tasks) + 1 :])
         tasks.append(task)
         if not dry_run and task.state != "succeeded":

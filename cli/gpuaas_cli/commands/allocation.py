@@ -22,11 +22,14 @@ from gpuaas_contract.capacity import (
 from gpuaas_contract.errors import NoCapacity
 from gpuaas_contract.ssh_keys import ALLOCATION_KEYS_GET, ALLOCATION_KEYS_SET, AllocationKeys, SetAllocationPeople
 
-from gpuaas_cli import failures, kinds, lookup, machine_story, options, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import DryRun, NeededReason, Reason
+from gpuaas_cli.runner import options, run
+from gpuaas_cli.runner.options import DryRun, NeededReason, Reason
+from gpuaas_cli.show import machines
 
-app = running.command_group()
+app = run.command_group()
 
 POLL_S = 0.5
 WAIT_S = 180.0
@@ -45,7 +48,7 @@ def allocation() -> None:
     """An allocation is a project's claim on a node."""
 
 
-@running.command(app)
+@run.command(app)
 def request(
     context: typer.Context,
     node: Annotated[str, typer.Option(help="This node; else any free one that fits.")] = "",
@@ -63,7 +66,7 @@ def request(
         raise failures.usage(
             "--node names one node, so --count cannot be more than 1", "gpuaas allocation request --help"
         )
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = CreateAllocation(node_name=node, sku=sku, region=region, count=count)
     made = session.run(flags, lambda opened: _request(opened, body, wait=wait, dry_run=dry_run))
     kinds.show_list(flags, "allocations", made)
@@ -72,7 +75,7 @@ def request(
     return _verdict(made, "active") if wait and not dry_run else failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_allocations(
     context: typer.Context,
     free: Annotated[bool, typer.Option("--free", help="Only those an app can be put on.")] = False,
@@ -90,12 +93,12 @@ def list_allocations(
         found = await opened.every(ALLOCATION_LIST, query=query)
         return [one for one in found if everything or one.status != "released"]
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_list(flags, "allocations", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def people(
     context: typer.Context,
     allocation: AllocationName,
@@ -116,16 +119,16 @@ def people(
         body = SetAllocationPeople(user_ids=[await lookup.user_id(opened, name) for name in options.words([only])])
         return await opened.call(ALLOCATION_KEYS_SET, body, dry_run=dry_run, allocation_id=found.allocation_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found = session.run(flags, work)
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(found)))
     else:
-        print("\n".join(machine_story.of_people(found)))
+        print("\n".join(machines.of_people(found)))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def release(
     context: typer.Context,
     allocations: AllocationNames,
@@ -150,10 +153,10 @@ def release(
         body = OverrideRelease(reason=reason)
         return await opened.call(ALLOCATION_RELEASE_USED, body, dry_run=dry_run, allocation_id=named)
 
-    return _each(running.flags_of(context), allocations, change, wait=wait and not dry_run)
+    return _each(run.flags_of(context), allocations, change, wait=wait and not dry_run)
 
 
-@running.command(app)
+@run.command(app)
 def force_release(
     context: typer.Context, allocations: AllocationNames, reason: NeededReason, dry_run: DryRun = False
 ) -> int:
@@ -166,7 +169,7 @@ def force_release(
         body = OverrideRelease(reason=reason)
         return await opened.call(ALLOCATION_FORCE_RELEASE, body, dry_run=dry_run, allocation_id=found.allocation_id)
 
-    return _each(running.flags_of(context), allocations, change)
+    return _each(run.flags_of(context), allocations, change)
 
 
 async def settled(opened: session.Session, allocation_id: str, *, timeout_s: float = WAIT_S) -> Allocation:

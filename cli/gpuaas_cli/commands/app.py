@@ -20,10 +20,13 @@ from gpuaas_contract.catalog import (
 )
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import documents, failures, kinds, output, running, session
-from gpuaas_cli.options import DryRun, words
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session
+from gpuaas_cli.input import documents
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun, words
 
-app = running.command_group()
+app = run.command_group()
 
 Slug = Annotated[str, typer.Argument(metavar="APP")]
 Version = Annotated[str, typer.Argument(metavar="VERSION")]
@@ -34,7 +37,7 @@ def apps() -> None:
     """Apps have versions; a version is registered by its manifest, then published, then entitled per project."""
 
 
-@running.command(app)
+@run.command(app)
 def register(
     context: typer.Context,
     manifest: Annotated[str, typer.Argument(metavar="MANIFEST", help="YAML or JSON file; - is stdin.")],
@@ -44,7 +47,7 @@ def register(
 
     Example: gpuaas app register manifest.yaml
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = documents.read(manifest, Manifest, "a manifest")
     made = session.run(flags, lambda opened: opened.call(VERSION_REGISTER, body, dry_run=dry_run))
     kinds.show_one(flags, "apps", made)
@@ -53,7 +56,7 @@ def register(
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def show(
     context: typer.Context,
     slug: Slug,
@@ -64,14 +67,14 @@ def show(
 
     Example: gpuaas app show slurm 1.0.0
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     endpoint = VERSION_GET if platform else PROJECT_APP_GET
     found = session.run(flags, lambda opened: opened.call(endpoint, app_slug=slug, version=version))
     print(output.encoded("json" if flags.output == "json" else "yaml", msgspec.to_builtins(found)))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def publish(
     context: typer.Context,
     slug: Slug,
@@ -82,7 +85,7 @@ def publish(
 
     Example: gpuaas app publish slurm 1.0.0
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = PublishVersion(channels=words(channel)) if channel else PublishVersion()
     made = session.run(flags, lambda opened: opened.call(VERSION_PUBLISH, body, app_slug=slug, version=version))
     kinds.show_one(flags, "apps", made)
@@ -91,7 +94,7 @@ def publish(
 
 
 def _retiring_command(verb: str, endpoint: Endpoint[RetireVersion, AppVersion], meaning: str, why: str) -> None:
-    @running.command(app, verb, help=f'{meaning}\n\nExample: gpuaas app {verb} slurm 1.0.0 --reason "{why}"')
+    @run.command(app, verb, help=f'{meaning}\n\nExample: gpuaas app {verb} slurm 1.0.0 --reason "{why}"')
     def retire(
         context: typer.Context,
         slug: Slug,
@@ -99,7 +102,7 @@ def _retiring_command(verb: str, endpoint: Endpoint[RetireVersion, AppVersion], 
         reason: Annotated[str, typer.Option(help="Why; said to whoever wants to deploy it.")],
         dry_run: DryRun = False,
     ) -> int:
-        flags = running.flags_of(context)
+        flags = run.flags_of(context)
         body = RetireVersion(reason=reason)
         retired = session.run(
             flags, lambda opened: opened.call(endpoint, body, dry_run=dry_run, app_slug=slug, version=version)
@@ -122,7 +125,7 @@ _retiring_command(
 )
 
 
-@running.command(app)
+@run.command(app)
 def entitle(
     context: typer.Context,
     slug: Slug,
@@ -142,7 +145,7 @@ def entitle(
 
     Example: gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = SetEntitlement(
         enabled=not off,
         versions=words(versions or []),

@@ -23,12 +23,15 @@ from gpuaas_contract.artifacts import (
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.trust_keys import PutTrustKey, TrustKey
 
-from gpuaas_cli import asking, documents, failures, kinds, lookup, output, running, session
-from gpuaas_cli.options import NeededReason
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask, documents
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import NeededReason
 
-app = running.command_group()
-trust = running.command_group()
+app = run.command_group()
+trust = run.command_group()
 app.add_typer(trust, name="trust")
 
 CHUNK_BYTES = 1 << 20
@@ -60,7 +63,7 @@ def whom_to_trust() -> None:
     """Keys whose signatures on artifacts count."""
 
 
-@running.command(app)
+@run.command(app)
 def publish(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
@@ -77,7 +80,7 @@ def publish(
 
     Example: gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if sum(map(bool, (file, url, oci))) != 1:
         raise failures.usage("Exactly one of --file, --url and --oci is needed", "gpuaas artifact publish --help")
     if file:
@@ -101,7 +104,7 @@ def publish(
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def upload(
     context: typer.Context,
     name: ArtifactName,
@@ -117,12 +120,12 @@ def upload(
     async def work(opened: session.Session) -> Artifact:
         return await _send(opened, await lookup.artifact(opened, name, shared=shared), file, shared=shared)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "artifacts", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def sign(
     context: typer.Context,
     name: ArtifactName,
@@ -138,7 +141,7 @@ def sign(
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def verify(
     context: typer.Context, name: ArtifactName, source_token: SourceToken = False, shared: Shared = False
 ) -> int:
@@ -158,7 +161,7 @@ def verify(
     )
 
 
-@running.command(app)
+@run.command(app)
 def promote(
     context: typer.Context,
     name: ArtifactName,
@@ -178,7 +181,7 @@ def promote(
 def _ending_command(verb: str, pair: Pair[EndArtifact, Artifact], meaning: str, why: str) -> None:
     example = f'Example: gpuaas artifact {verb} art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "{why}"'
 
-    @running.command(app, verb, help=f"{meaning}\n\n{example}")
+    @run.command(app, verb, help=f"{meaning}\n\n{example}")
     def end(context: typer.Context, name: ArtifactName, reason: NeededReason, shared: Shared = False) -> int:
         _act(context, pair, name, EndArtifact(reason=reason), shared=shared)
         return failures.OK
@@ -199,7 +202,7 @@ _ending_command(
 )
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_artifacts(
     context: typer.Context,
     shared: Shared = False,
@@ -214,37 +217,37 @@ def list_artifacts(
         found = await opened.every(_at((artifacts.LIST, artifacts.SHARED_LIST), shared))
         return [one for one in found if everything or one.lifecycle != "retired"]
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_list(flags, "artifacts", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def storage(context: typer.Context, shared: Shared = False) -> int:
     """How much room the artifacts take, and the limit that holds.
 
     Example: gpuaas artifact storage
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     endpoint = _at((artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET), shared)
     found = session.run(flags, lambda opened: opened.call(endpoint))
     output.show_one(flags, found, _STORAGE_COLUMNS, lambda one: str(one.bytes_used))
     return failures.OK
 
 
-@running.command(trust, "list")
+@run.command(trust, "list")
 def list_keys(context: typer.Context, shared: Shared = False) -> int:
     """Keys whose signatures count, and those that were revoked.
 
     Example: gpuaas artifact trust list
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     endpoint = _at((trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST), shared)
     kinds.show_list(flags, "trust-keys", session.run(flags, lambda opened: opened.every(endpoint)))
     return failures.OK
 
 
-@running.command(trust)
+@run.command(trust)
 def add(
     context: typer.Context,
     key: KeyName,
@@ -260,7 +263,7 @@ def add(
     return _show_key(context, lambda opened: opened.call(endpoint, body, trust_key_id=key))
 
 
-@running.command(trust)
+@run.command(trust)
 def revoke(context: typer.Context, key: KeyName, shared: Shared = False) -> int:
     """Revoke a key: what it alone vouched for is refused from now on.
 
@@ -283,14 +286,14 @@ def _act(
         found = await lookup.artifact(opened, named, shared=shared)
         return await opened.call(_at(pair, shared), body, timeout_s=CONTENT_S, artifact_id=found.artifact_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     changed = session.run(flags, work)
     kinds.show_one(flags, "artifacts", changed)
     return changed
 
 
 def _show_key(context: typer.Context, work: Callable[[session.Session], Coroutine[Any, Any, TrustKey]]) -> int:
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "trust-keys", session.run(flags, work))
     return failures.OK
 
@@ -325,7 +328,7 @@ def _source(url: str, oci: str) -> Source:
 
 
 def _token(context: typer.Context, named: str) -> str:
-    return asking.secret(running.flags_of(context), f"Token for the source of {named}", "gpuaas artifact verify")
+    return ask.secret(run.flags_of(context), f"Token for the source of {named}", "gpuaas artifact verify")
 
 
 def _flag(shared: bool) -> str:

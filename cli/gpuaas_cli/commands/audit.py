@@ -5,9 +5,12 @@ from typing import Annotated
 import typer
 from gpuaas_contract.audit import AuditRows
 
-from gpuaas_cli import failures, kinds, output, running, scopes, session, times, trail
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session, trail
+from gpuaas_cli.input import times
+from gpuaas_cli.runner import run, scopes
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -15,7 +18,7 @@ def audit() -> None:
     """Rows are only ever added; each is chained to the one before by its hash."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_rows(
     context: typer.Context,
     correlation: Annotated[str, typer.Option(help="Of this correlation id.")] = "",
@@ -46,7 +49,7 @@ def list_rows(
         scope = await scopes.find(opened, platform=platform, org=org)
         return await trail.read(opened, scope, {**query, "after": after}, limit)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found = session.run(flags, work)
     kinds.show_list(flags, "audit", found.items)
     if found.more:

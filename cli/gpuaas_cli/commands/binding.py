@@ -10,10 +10,12 @@ from gpuaas_contract.bindings import BindRole, RoleBinding
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, Page
 
-from gpuaas_cli import failures, kinds, lookup, running, scopes, session
-from gpuaas_cli.options import DryRun
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run, scopes
+from gpuaas_cli.runner.options import DryRun
 
-app = running.command_group()
+app = run.command_group()
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def binding() -> None:
     """A role reaches everything below the place it is given at: the platform, an organisation, a project."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_bindings(context: typer.Context, platform: scopes.Platform = False, org: scopes.Org = "") -> int:
     """Roles given at the platform, in an organisation, or in the project.
 
@@ -51,12 +53,12 @@ def list_bindings(context: typer.Context, platform: scopes.Platform = False, org
         path: dict[str, Any] = scope.path
         return await opened.every(_AT[scope.level].list, **path)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_list(flags, "bindings", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def grant(
     context: typer.Context,
     user: Annotated[str, typer.Argument(metavar="USER", help="Name or id.")],
@@ -82,12 +84,12 @@ def grant(
         path: dict[str, Any] = scope.path
         return await opened.call(_AT[scope.level].create, body, dry_run=dry_run, **path)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "bindings", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def revoke(
     context: typer.Context,
     binding: Annotated[str, typer.Argument(metavar="BINDING", help="Its id.")],
@@ -104,6 +106,6 @@ def revoke(
         path: dict[str, Any] = scope.path
         return await opened.call(_AT[scope.level].delete, binding_id=binding, **path)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "bindings", session.run(flags, work))
     return failures.OK

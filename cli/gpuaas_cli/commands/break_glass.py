@@ -15,18 +15,21 @@ from gpuaas_contract.bindings import (
 from gpuaas_contract.identity import ME
 from gpuaas_contract.permissions import BREAK_GLASS
 
-from gpuaas_cli import asking, failures, kinds, lookup, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import DryRun, Yes
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun, Yes
 
-app = running.command_group()
+app = run.command_group()
 
 Reason = Annotated[str, typer.Option(help="Why; kept on the audit trail. Needed unless you end it.")]
 Minutes = Annotated[int, typer.Option(min=1, max=BREAK_GLASS_MINUTES_MAX, help="It ends by itself.")]
 End = Annotated[bool, typer.Option("--end", help="End the access you took, before its time.")]
 
 
-@running.command(app)
+@run.command(app)
 def break_glass(
     context: typer.Context,
     project: Annotated[str, typer.Argument(metavar="PROJECT", help="Its id, or its name if you see it.")],
@@ -42,7 +45,7 @@ def break_glass(
 
     Example: gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if end:
         return _end(flags, project, dry_run=dry_run)
     if not reason:
@@ -87,4 +90,4 @@ def _confirm(flags: Flags, project: str, minutes: int) -> None:
         f"This opens {project} to you for {minutes} minutes. Its organisation reads your name and your reason."
     )
     again = f'gpuaas break-glass {project} --reason "WHY"'
-    asking.confirm(flags, consequence, name=project, what="project", again=again)
+    ask.confirm(flags, consequence, name=project, what="project", again=again)

@@ -6,12 +6,14 @@ import msgspec
 import typer
 from gpuaas_contract.policy import CAN_I, CanI, CanIAnswer
 
-from gpuaas_cli import failures, output, running, scopes, session
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run, scopes
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app, "can-i")
+@run.command(app, "can-i")
 def can_i(
     context: typer.Context,
     permission: Annotated[str, typer.Argument(metavar="PERMISSION", help="area.thing.verb")],
@@ -32,7 +34,7 @@ def can_i(
         scope = await scopes.find(opened, platform=platform, org=org)
         return await opened.call(CAN_I, msgspec.structs.replace(asked, **scope.path))
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     answer = session.run(flags, work)
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(answer)))

@@ -13,10 +13,13 @@ from gpuaas_contract.credentials import (
     RotateCredential,
 )
 
-from gpuaas_cli import asking, failures, kinds, lookup, output, running, session
-from gpuaas_cli.options import DryRun, NeededReason
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun, NeededReason
 
-app = running.command_group()
+app = run.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 CredentialName = Annotated[str, typer.Argument(metavar="CREDENTIAL", help="Name or id.")]
@@ -29,7 +32,7 @@ def credential() -> None:
     """A credential is kept in custody: apps may use its key, nobody can read it back."""
 
 
-@running.command(app)
+@run.command(app)
 def create(
     context: typer.Context,
     name: Name,
@@ -43,8 +46,8 @@ def create(
 
     Example: vault kv get -field=key ssh/rack7 | gpuaas credential create rack-7
     """
-    flags = running.flags_of(context)
-    private_key = asking.document(flags, key_file, _KEY, f"gpuaas credential create {name} --key-file FILE")
+    flags = run.flags_of(context)
+    private_key = ask.document(flags, key_file, _KEY, f"gpuaas credential create {name} --key-file FILE")
     body = CreateCredential(name=name, private_key=private_key, username=username)
     made = session.run(flags, lambda opened: opened.call(CREDENTIAL_CREATE, body, dry_run=dry_run))
     kinds.show_one(flags, "credentials", made)
@@ -52,7 +55,7 @@ def create(
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_credentials(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also revoked ones.")] = False,
@@ -61,18 +64,18 @@ def list_credentials(
 
     Example: gpuaas credential list
     """
-    kinds.list_all(running.flags_of(context), "credentials", kinds.Filters(everything=everything))
+    kinds.list_all(run.flags_of(context), "credentials", kinds.Filters(everything=everything))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def rotate(context: typer.Context, credential: CredentialName, key_file: KeyFile = "-") -> int:
     """Put another private key in the place of the present one, which is destroyed.
 
     Example: gpuaas credential rotate rack-7 --key-file ~/.ssh/rack7-new
     """
-    flags = running.flags_of(context)
-    private_key = asking.document(flags, key_file, _KEY, f"gpuaas credential rotate {credential} --key-file FILE")
+    flags = run.flags_of(context)
+    private_key = ask.document(flags, key_file, _KEY, f"gpuaas credential rotate {credential} --key-file FILE")
 
     async def work(opened: session.Session) -> Credential:
         found = await lookup.credential(opened, credential)
@@ -83,7 +86,7 @@ def rotate(context: typer.Context, credential: CredentialName, key_file: KeyFile
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def revoke(context: typer.Context, credential: CredentialName, reason: NeededReason) -> int:
     """Destroy a credential's key; what was not opened yet stays closed.
 
@@ -95,6 +98,6 @@ def revoke(context: typer.Context, credential: CredentialName, reason: NeededRea
         body = RevokeCredential(reason=reason)
         return await opened.call(CREDENTIAL_REVOKE, body, credential_id=found.credential_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "credentials", session.run(flags, work))
     return failures.OK

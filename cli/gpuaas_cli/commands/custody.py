@@ -3,11 +3,14 @@
 import typer
 from gpuaas_contract.custody import CUSTODY_GET, UNSEAL, CustodyStatus, Unseal
 
-from gpuaas_cli import asking, failures, output, running, session
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import ask
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("STORE", lambda one: one.store),
@@ -21,13 +24,13 @@ def custody() -> None:
     """A sealed server keeps no secret and reads none until somebody gives it the passphrase of its key."""
 
 
-@running.command(app)
+@run.command(app)
 def status(context: typer.Context) -> int:
     """Where secrets are kept, and whether this server can open them.
 
     Example: gpuaas custody status
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found = session.run(flags, lambda opened: opened.call(CUSTODY_GET))
     _show(flags, found)
     if found.sealed:
@@ -35,14 +38,14 @@ def status(context: typer.Context) -> int:
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def unseal(context: typer.Context) -> int:
     """Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.
 
     Example: gpuaas custody unseal < passphrase
     """
-    flags = running.flags_of(context)
-    body = Unseal(passphrase=asking.secret(flags, "Passphrase", "gpuaas custody unseal"))
+    flags = run.flags_of(context)
+    body = Unseal(passphrase=ask.secret(flags, "Passphrase", "gpuaas custody unseal"))
     _show(flags, session.run(flags, lambda opened: opened.call(UNSEAL, body)))
     return failures.OK
 

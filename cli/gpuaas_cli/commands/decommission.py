@@ -3,13 +3,16 @@
 import typer
 from gpuaas_contract.instances import DECOMMISSION, Decommission
 
-from gpuaas_cli import asking, changing, lookup, running, session
-from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, Yes, check_force
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, Force, InstanceName, Reason, Yes, check_force
+from gpuaas_cli.work import operations
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def decommission(
     context: typer.Context,
     instance: InstanceName,
@@ -24,7 +27,7 @@ def decommission(
     Example: gpuaas decommission slurm --reason "project ends"
     """
     check_force(force, reason, f"gpuaas decommission {instance}")
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = Decommission(reason=reason, force=force)
     sure = yes or dry_run
     return session.run(flags, lambda opened: _work(opened, instance, body, sure=sure, detach=detach, dry_run=dry_run))
@@ -39,7 +42,7 @@ async def _work(
             f"This takes {found.name} off every machine ({opened.target.server}). What runs in it ends with it."
         )
         again = f"gpuaas decommission {found.name}"
-        asking.confirm(opened.flags, consequence, name=found.name, what="instance", again=again)
+        ask.confirm(opened.flags, consequence, name=found.name, what="instance", again=again)
     operation = await opened.call(DECOMMISSION, body, dry_run=dry_run, instance_id=found.instance_id)
     about = f"{len(operation.targets)} members"
-    return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
+    return await operations.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)

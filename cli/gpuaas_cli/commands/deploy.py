@@ -8,13 +8,17 @@ from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.catalog import PROJECT_APP_LIST, AppVersion
 from gpuaas_contract.instances import INSTANCE_CREATE, Deployed, DeployInstance
 
-from gpuaas_cli import failures, follow, inputs, lookup, output, running, session
-from gpuaas_cli.options import Detach, DryRun, Sets
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import values
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, Sets
+from gpuaas_cli.work import follow
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def deploy(
     context: typer.Context,
     app_slug: Annotated[str, typer.Argument(metavar="APP")],
@@ -30,7 +34,7 @@ def deploy(
     Example: gpuaas deploy slurm --name lab --topology split --set cluster_name=lab
     --set controller_allocation_id=gpu-1 --set worker_allocation_ids=gpu-2,gpu-3
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     asked = DeployInstance(name=name or app_slug, app_slug=app_slug, topology=topology, version=version)
     return session.run(flags, lambda opened: _deploy(opened, asked, sets or [], detach=detach, dry_run=dry_run))
 
@@ -42,8 +46,8 @@ async def _deploy(
     allocations = await opened.every(ALLOCATION_LIST) if sets else []
     body = msgspec.structs.replace(
         asked,
-        topology=inputs.topology(manifest, asked.topology),
-        inputs=inputs.build(manifest, sets, lambda named: lookup.pick_allocation(allocations, named).allocation_id),
+        topology=values.topology(manifest, asked.topology),
+        inputs=values.build(manifest, sets, lambda named: lookup.pick_allocation(allocations, named).allocation_id),
     )
     answer = await opened.call(INSTANCE_CREATE, body, dry_run=dry_run)
     if dry_run:

@@ -10,10 +10,13 @@ from gpuaas_contract.instances import ROLE_LIST
 from gpuaas_contract.operations import OPERATION_LIST, Operation
 from gpuaas_contract.runtime import CONTROLLER_LIST
 
-from gpuaas_cli import failures, lookup, output, running, session, story
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.runner import run
+from gpuaas_cli.show import story
 
-app = running.command_group()
+app = run.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
 
@@ -23,7 +26,7 @@ def describe() -> None:
     """The whole story of one thing, on one page."""
 
 
-@running.command(app)
+@run.command(app)
 def instance(context: typer.Context, name: Name) -> int:
     """An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
 
@@ -32,7 +35,7 @@ def instance(context: typer.Context, name: Name) -> int:
     return _show(context, _instance, name)
 
 
-@running.command(app)
+@run.command(app)
 def operation(context: typer.Context, name: Name) -> int:
     """An operation: its steps, members, error and fix, and the ways out you may take.
 
@@ -41,7 +44,7 @@ def operation(context: typer.Context, name: Name) -> int:
     return _show(context, _operation, name)
 
 
-@running.command(app)
+@run.command(app)
 def member(
     context: typer.Context, name: Name, instance: Annotated[str, typer.Option(help="Look in this instance only.")] = ""
 ) -> int:
@@ -82,7 +85,7 @@ async def _operations(opened: session.Session, instance_id: str) -> list[Operati
 
 
 def _show(context: typer.Context, gather: Any, name: str) -> int:
-    flags: Flags = running.flags_of(context)
+    flags: Flags = run.flags_of(context)
     lines, data = session.run(flags, lambda opened: gather(opened, name))
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(data)))

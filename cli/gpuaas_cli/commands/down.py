@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from gpuaas_cli import home, running
+from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def down(
     purge: Annotated[bool, typer.Option("--purge", help="Also delete machines and data.")] = False,
     lab: Annotated[str, typer.Option(help="Name of the lab.")] = "local",

@@ -9,10 +9,12 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.events import EVENT_LIST, ORG_EVENT_LIST, PLATFORM_EVENT_LIST, Event, Events
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_cli import failures, kinds, lookup, output, running, scopes, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.runner import run, scopes
 
-app = running.command_group()
+app = run.command_group()
 
 _RECORDS: dict[scopes.Level, Endpoint[NoBody, Events]] = {
     "project": EVENT_LIST,
@@ -21,7 +23,7 @@ _RECORDS: dict[scopes.Level, Endpoint[NoBody, Events]] = {
 }
 
 
-@running.command(app)
+@run.command(app)
 def events(
     context: typer.Context,
     instance: Annotated[str, typer.Option(help="Only of this instance.")] = "",
@@ -49,7 +51,7 @@ def events(
             print(_line(opened.flags, event), flush=True)
         return failures.OK
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 async def _now(opened: session.Session, record: Endpoint[NoBody, Events], path: dict[str, Any]) -> int:

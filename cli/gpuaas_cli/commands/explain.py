@@ -5,11 +5,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from gpuaas_cli import failures, form_story, forms, kinds, output, running
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("KIND", lambda kind: kind.plural),
@@ -18,7 +20,7 @@ _COLUMNS = (
 )
 
 
-@running.command(app)
+@run.command(app)
 def explain(
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
@@ -31,19 +33,19 @@ def explain(
 
     Example: gpuaas explain operation.steps.state
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if not path:
         _show_all(flags)
         return failures.OK
     form, field = forms.find(path)
     if flags.output in ("json", "yaml"):
-        data = form_story.as_data(form) if field is None else msgspec.to_builtins(field)
+        data = pages.as_data(form) if field is None else msgspec.to_builtins(field)
         print(output.encoded(flags.output, data))
     elif flags.output == "name":
         print("\n".join(one.name for one in form.fields))
     else:
-        width = min(output.terminal_width(form_story.WIDTH), form_story.WIDTH)
-        print("\n".join(form_story.of_form(form, width) if field is None else form_story.of_field(form, field, width)))
+        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
+        print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
     return failures.OK
 
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuaas_cli import failures, kinds, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def get(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND")],
@@ -30,7 +32,7 @@ def get(
 
     Example: gpuaas get operations -o json
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     wanted = kinds.find(kind)
     if wanted is None:
         known = ", ".join(one.plural for one in kinds.KINDS)

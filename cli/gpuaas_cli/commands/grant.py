@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 from gpuaas_contract.access import GRANT_LIST, GRANT_REVOKE, MachineGrant, RevokeGrant
 
-from gpuaas_cli import failures, kinds, lookup, output, running, session
-from gpuaas_cli.options import NeededReason
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import NeededReason
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -16,7 +18,7 @@ def grant() -> None:
     """A grant is a certificate for one machine, one source address and some minutes."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_grants(
     context: typer.Context,
     allocation: Annotated[str, typer.Option(metavar="ALLOCATION|NODE", help="Only for this machine.")] = "",
@@ -36,12 +38,12 @@ def list_grants(
             query["allocation_id"] = (await lookup.live_allocation(opened, allocation)).allocation_id
         return await opened.every(GRANT_LIST, query=query)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_list(flags, "grants", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def revoke(
     context: typer.Context,
     grant: Annotated[str, typer.Argument(metavar="GRANT", help="Its id.")],
@@ -51,7 +53,7 @@ def revoke(
 
     Example: gpuaas grant revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     ended = session.run(flags, lambda opened: opened.call(GRANT_REVOKE, RevokeGrant(reason=reason), grant_id=grant))
     kinds.show_one(flags, "grants", ended)
     if ended.enforced_at is None:

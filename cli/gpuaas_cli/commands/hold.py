@@ -5,10 +5,13 @@ from typing import Annotated, Literal
 import typer
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_PLACE, Hold, PlaceHold
 
-from gpuaas_cli import failures, kinds, lookup, running, session, times
-from gpuaas_cli.options import InstanceName, NeededReason
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import times
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import InstanceName, NeededReason
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -16,7 +19,7 @@ def hold() -> None:
     """A hold ends by itself; before that only whoever placed it lifts it."""
 
 
-@running.command(app)
+@run.command(app)
 def place(
     context: typer.Context,
     instance: InstanceName,
@@ -33,14 +36,14 @@ def place(
 
     Example: gpuaas hold place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     ttl_s = times.span_s(lasts, "--for")
     body = PlaceHold(name=name, kind="no_work" if kind == "no-work" else "no_removal", reason=reason, ttl_s=ttl_s)
     kinds.show_one(flags, "holds", session.run(flags, lambda opened: _place(opened, instance, member, body)))
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_holds(
     context: typer.Context,
     instance: InstanceName,
@@ -50,13 +53,13 @@ def list_holds(
 
     Example: gpuaas hold list slurm
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     filters = kinds.Filters(instance=instance, everything=everything)
     kinds.list_all(flags, "holds", filters)
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def lift(
     context: typer.Context,
     instance: InstanceName,
@@ -66,7 +69,7 @@ def lift(
 
     Example: gpuaas hold lift slurm bad-fan
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "holds", session.run(flags, lambda opened: _lift(opened, instance, hold)))
     return failures.OK
 

@@ -5,14 +5,16 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.instances import RESTART, ROLLBACK, START, STOP, ChangeInstance
 from gpuaas_contract.operations import Operation
 
-from gpuaas_cli import changing, running, session
-from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, check_force
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, Force, InstanceName, Reason, check_force
+from gpuaas_cli.work import operations
 
 
 def _command(verb: str, endpoint: Endpoint[ChangeInstance, Operation], meaning: str, example: str) -> typer.Typer:
-    app = running.command_group()
+    app = run.command_group()
 
-    @running.command(app, verb, help=f"{meaning}\n\nExample: gpuaas {verb} {example}")
+    @run.command(app, verb, help=f"{meaning}\n\nExample: gpuaas {verb} {example}")
     def change(
         context: typer.Context,
         instance: InstanceName,
@@ -27,9 +29,9 @@ def _command(verb: str, endpoint: Endpoint[ChangeInstance, Operation], meaning: 
         async def work(opened: session.Session) -> int:
             operation = await opened.call(endpoint, body, dry_run=dry_run, instance_id=instance)
             about = f"{len(operation.targets)} members"
-            return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
+            return await operations.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
 
-        return session.run(running.flags_of(context), work)
+        return session.run(run.flags_of(context), work)
 
     return app
 

@@ -6,13 +6,16 @@ from typing import Annotated
 
 import typer
 
-from gpuaas_cli import asking, failures, home, output, running, session, signing_in
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, session, sign_in
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def login(
     context: typer.Context,
     name: Annotated[str, typer.Option(help="Your name on the server.")] = "",
@@ -25,7 +28,7 @@ def login(
 
     Example: gpuaas login --server https://gpuaas.example.com --browser
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if sum(map(bool, (name, browser, key_file))) > 1:
         raise failures.usage("--name, --browser and --key-file exclude each other", "gpuaas login --help")
     folder = home.folder(os.environ)
@@ -51,8 +54,8 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
 
 def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
     if browser:
-        return signing_in.by_browser(flags)
+        return sign_in.by_browser(flags)
     if key_file:
-        return signing_in.by_key_file(key_file)
-    name = name or asking.name(flags, "gpuaas login")
-    return signing_in.by_password(name, asking.password(flags, name, "gpuaas login"))
+        return sign_in.by_key_file(key_file)
+    name = name or ask.name(flags, "gpuaas login")
+    return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))

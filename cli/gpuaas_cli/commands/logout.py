@@ -8,18 +8,20 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_contract.sessions import LOGOUT
 from gpuaas_sdk.outcomes import NoAnswer
 
-from gpuaas_cli import failures, home, output, running, session
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def logout(context: typer.Context) -> int:
     """End the session at the server and forget its token, of the current context or of the one named by --context.
 
     Example: gpuaas logout --context prod
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     folder = home.folder(os.environ)
     config = home.load(folder)
     name = home.resolve(flags, os.environ, config).context

@@ -7,10 +7,13 @@ import typer
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.instances import MEMBER_OPERATION_CREATE, MemberOperationRequest
 
-from gpuaas_cli import changing, failures, lookup, running, session
-from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, check_force, words
+from gpuaas_cli import failures
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, Force, InstanceName, Reason, check_force, words
+from gpuaas_cli.work import operations
 
-app = running.command_group()
+app = run.command_group()
 
 Nodes = Annotated[list[str], typer.Argument(metavar="MEMBER|NODE", help="Member ids or node names.")]
 RoleOption = Annotated[str, typer.Option("--role", help="Role, where a node carries several members.")]
@@ -24,7 +27,7 @@ def member() -> None:
     """Members are the machines of an instance, each in a role."""
 
 
-@running.command(app)
+@run.command(app)
 def add(
     context: typer.Context,
     instance: InstanceName,
@@ -45,11 +48,11 @@ def add(
         request = msgspec.structs.replace(body, allocation_ids=await _allocation_ids(opened, allocation))
         return await _operate(opened, instance, request, detach=detach, dry_run=dry_run)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 def _changing_command(verb: Literal["drain", "resume", "remove"], meaning: str, example: str) -> None:
-    @running.command(app, verb, help=f"{meaning}\n\nExample: gpuaas member {verb} {example}")
+    @run.command(app, verb, help=f"{meaning}\n\nExample: gpuaas member {verb} {example}")
     def change(
         context: typer.Context,
         instance: InstanceName,
@@ -70,7 +73,7 @@ def _changing_command(verb: Literal["drain", "resume", "remove"], meaning: str, 
             request = msgspec.structs.replace(body, member_ids=await _member_ids(opened, instance, members, body))
             return await _operate(opened, instance, request, detach=detach, dry_run=dry_run)
 
-        return session.run(running.flags_of(context), work)
+        return session.run(run.flags_of(context), work)
 
 
 _changing_command("drain", "Let members finish their work and take no more.", 'slurm gpu-2 gpu-3 --reason "new memory"')
@@ -78,7 +81,7 @@ _changing_command("resume", "Let drained members take work again.", "slurm gpu-2
 _changing_command("remove", "Take members away once they are seen to be idle.", "slurm gpu-3")
 
 
-@running.command(app)
+@run.command(app)
 def replace(
     context: typer.Context,
     instance: InstanceName,
@@ -115,7 +118,7 @@ def replace(
         )
         return await _operate(opened, instance, request, detach=detach, dry_run=dry_run)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 async def _allocation_ids(opened: session.Session, named: list[str]) -> list[str]:
@@ -142,4 +145,4 @@ async def _operate(
 ) -> int:
     operation = await opened.call(MEMBER_OPERATION_CREATE, body, dry_run=dry_run, instance_id=instance)
     about = ", ".join(body.member_ids or body.allocation_ids)
-    return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
+    return await operations.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)

@@ -23,12 +23,16 @@ from gpuaas_contract.capacity import (
 )
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, kinds, lookup, machine_story, node_tasks, options, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.commands import node_task
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import DryRun, NeededReason
+from gpuaas_cli.runner import options, run
+from gpuaas_cli.runner.options import DryRun, NeededReason
+from gpuaas_cli.show import machines
+from gpuaas_cli.work import node_tasks
 
-app = running.command_group()
+app = run.command_group()
 app.add_typer(node_task.app, name="task")
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -41,7 +45,7 @@ def node() -> None:
     """Nodes are machines whose agent has enrolled."""
 
 
-@running.command(app)
+@run.command(app)
 def token(
     context: typer.Context,
     name: Name,
@@ -53,7 +57,7 @@ def token(
 
     Example: gpuaas node token gpu-1
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = CreateEnrolmentToken(name=name, sku=sku, region=region, ttl_s=ttl_s)
     made = session.run(flags, lambda opened: opened.call(ENROLMENT_CREATE, body))
     if flags.output in ("json", "yaml"):
@@ -66,7 +70,7 @@ def token(
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_nodes(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also retired ones.")] = False,
@@ -75,11 +79,11 @@ def list_nodes(
 
     Example: gpuaas node list -o wide
     """
-    kinds.list_all(running.flags_of(context), "nodes", kinds.Filters(everything=everything))
+    kinds.list_all(run.flags_of(context), "nodes", kinds.Filters(everything=everything))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def get(context: typer.Context, node: NodeName) -> int:
     """One node: what it is, how it is, whose work is on it.
 
@@ -91,47 +95,47 @@ def get(context: typer.Context, node: NodeName) -> int:
         whole = await opened.call(NODE_GET, node_id=found.node_id)
         return whole, (await opened.call(NODE_ALLOCATIONS, node_id=found.node_id)).items
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found, allocations = session.run(flags, work)
     if flags.output in ("json", "yaml", "name"):
         kinds.show_one(flags, "nodes", found)
     else:
-        print("\n".join(machine_story.of_node(found, allocations)))
+        print("\n".join(machines.of_node(found, allocations)))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def inspect(context: typer.Context, nodes: NodeNames) -> int:
     """Have nodes look at themselves now, not at their next heartbeat, and say what they are.
 
     Example: gpuaas node inspect gpu-1
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.facts")))
     if flags.structured:
         kinds.show_tasks(flags, tasks, _names(found))
     else:
-        print("\n\n".join("\n".join(machine_story.of_facts(one, task)) for one, task in zip(found, tasks, strict=True)))
+        print("\n\n".join("\n".join(machines.of_facts(one, task)) for one, task in zip(found, tasks, strict=True)))
     return _verdict(found, tasks)
 
 
-@running.command(app)
+@run.command(app)
 def health(context: typer.Context, nodes: NodeNames) -> int:
     """Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
 
     Example: gpuaas node health gpu-1 gpu-2
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.health")))
     if flags.structured:
         kinds.show_tasks(flags, tasks, _names(found))
     else:
-        print("\n".join(machine_story.of_health(zip(found, tasks, strict=True))))
+        print("\n".join(machines.of_health(zip(found, tasks, strict=True))))
     sound = all(task.result.get("ok") for task in tasks)
     return _verdict(found, tasks) or (failures.OK if sound else failures.FAILED)
 
 
-@running.command(app, "set")
+@run.command(app, "set")
 def set_node(
     context: typer.Context,
     nodes: NodeNames,
@@ -152,34 +156,34 @@ def set_node(
         body = SetNode(sku=sku or read.answer.sku, region=region or read.answer.region, reason=reason)
         return await opened.call(NODE_SET, body, if_match=read.etag, dry_run=dry_run, node_id=found.node_id)
 
-    return _each(running.flags_of(context), nodes, change)
+    return _each(run.flags_of(context), nodes, change)
 
 
-@running.command(app)
+@run.command(app)
 def cordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
     """Keep new allocations away from nodes; what they carry stays.
 
     Example: gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
     """
-    return _each(running.flags_of(context), nodes, _moving(NODE_CORDON, reason, dry_run=dry_run))
+    return _each(run.flags_of(context), nodes, _moving(NODE_CORDON, reason, dry_run=dry_run))
 
 
-@running.command(app)
+@run.command(app)
 def uncordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
     """Let cordoned or draining nodes take allocations again.
 
     Example: gpuaas node uncordon gpu-1 --reason "firmware is done"
     """
-    return _each(running.flags_of(context), nodes, _moving(NODE_UNCORDON, reason, dry_run=dry_run))
+    return _each(run.flags_of(context), nodes, _moving(NODE_UNCORDON, reason, dry_run=dry_run))
 
 
-@running.command(app)
+@run.command(app)
 def drain(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
     """Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
 
     Example: gpuaas node drain gpu-1 --reason "bad fan"
     """
-    flags, body = running.flags_of(context), ChangeNode(reason=reason)
+    flags, body = run.flags_of(context), ChangeNode(reason=reason)
     left: dict[str, list[NodeAllocation]] = {}
 
     async def change(opened: session.Session, found: Node) -> Node:
@@ -188,18 +192,18 @@ def drain(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_ru
         return drained.node
 
     _each(flags, nodes, change)
-    for line in machine_story.of_drain(left):
+    for line in machines.of_drain(left):
         output.talk(line)
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def retire(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
     """End the identity of nodes for good; refused while an allocation is on them.
 
     Example: gpuaas node retire gpu-1 --reason "sold"
     """
-    return _each(running.flags_of(context), nodes, _moving(NODE_RETIRE, reason, dry_run=dry_run))
+    return _each(run.flags_of(context), nodes, _moving(NODE_RETIRE, reason, dry_run=dry_run))
 
 
 Change = Callable[[session.Session, Node], Awaitable[Node]]

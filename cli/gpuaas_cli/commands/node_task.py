@@ -7,9 +7,12 @@ import typer
 from gpuaas_contract.agents import NODE_TASK_GET, NODE_TASK_LIST, NodeTask
 from gpuaas_contract.capacity import Node
 
-from gpuaas_cli import failures, kinds, lookup, machine_story, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run
+from gpuaas_cli.show import machines
 
-app = running.command_group()
+app = run.command_group()
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
 
@@ -19,7 +22,7 @@ def task() -> None:
     """A task is one signed thing a node was told to do; ended ones are kept for a while."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_tasks(context: typer.Context, node: NodeName) -> int:
     """What a node was told to do lately.
 
@@ -30,13 +33,13 @@ def list_tasks(context: typer.Context, node: NodeName) -> int:
         found = await lookup.node(opened, node)
         return found, await opened.every(NODE_TASK_LIST, node_id=found.node_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found, tasks = session.run(flags, work)
     kinds.show_tasks(flags, tasks, {found.node_id: found.name})
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def describe(
     context: typer.Context, node: NodeName, task: Annotated[str, typer.Argument(metavar="TASK", help="Its id.")]
 ) -> int:
@@ -49,10 +52,10 @@ def describe(
         found = await lookup.node(opened, node)
         return found, await opened.call(NODE_TASK_GET, node_id=found.node_id, task_id=task)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found, whole = session.run(flags, work)
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(whole)))
     else:
-        print("\n".join(machine_story.of_task(whole, found)))
+        print("\n".join(machines.of_task(whole, found)))
     return failures.OK

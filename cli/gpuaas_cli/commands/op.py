@@ -15,10 +15,13 @@ from gpuaas_contract.operations import (
     TakeExit,
 )
 
-from gpuaas_cli import failures, follow, kinds, lookup, running, session
-from gpuaas_cli.options import Detach, NeededReason, OperationId, words
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, NeededReason, OperationId, words
+from gpuaas_cli.work import follow
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -26,16 +29,16 @@ def operations() -> None:
     """Every long change is an operation; watching it never changes it, and each way out needs a reason."""
 
 
-@running.command(app, "follow")
+@run.command(app, "follow")
 def follow_operation(context: typer.Context, operation: OperationId) -> int:
     """Show the steps as they happen, until the operation ends. Ctrl-C detaches.
 
     Example: gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    return session.run(running.flags_of(context), lambda opened: follow.to_the_end(opened, operation))
+    return session.run(run.flags_of(context), lambda opened: follow.to_the_end(opened, operation))
 
 
-@running.command(app)
+@run.command(app)
 def wait(
     context: typer.Context,
     operation: OperationId,
@@ -45,19 +48,19 @@ def wait(
 
     Example: gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     """
-    return session.run(running.flags_of(context), lambda opened: _wait(opened, operation, timeout_s))
+    return session.run(run.flags_of(context), lambda opened: _wait(opened, operation, timeout_s))
 
 
 def _working_exit(name: ExitName, wanted: OperationStatus, meaning: str, why: str) -> None:
     """A way out on which a controller works, so there is something to follow; `wanted` is its good end."""
 
-    @running.command(app, name, help=f"{meaning}\n\n{_example(name, why)}")
+    @run.command(app, name, help=f"{meaning}\n\n{_example(name, why)}")
     def take(context: typer.Context, operation: OperationId, reason: NeededReason, detach: Detach = False) -> int:
         async def work(opened: session.Session) -> int:
             taken = await opened.call(EXITS[name], TakeExit(reason=reason), operation_id=operation)
             return await follow.started(opened, taken, detach=detach, wanted=wanted)
 
-        return session.run(running.flags_of(context), work)
+        return session.run(run.flags_of(context), work)
 
 
 def _example(name: str, why: str) -> str:
@@ -84,20 +87,20 @@ _working_exit(
 )
 
 
-@running.command(app, "force-complete")
+@run.command(app, "force-complete")
 def force_complete(context: typer.Context, operation: OperationId, reason: NeededReason) -> int:
     """Declare an operation done that no controller can finish. Nothing is done on any machine.
 
     Example: gpuaas op force-complete op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "checked by hand: the machine is empty"
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = TakeExit(reason=reason)
     ended = session.run(flags, lambda opened: opened.call(OPERATION_FORCE_COMPLETE, body, operation_id=operation))
     kinds.show_one(flags, "operations", ended)
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def tombstone(
     context: typer.Context,
     operation: OperationId,
@@ -111,7 +114,7 @@ def tombstone(
 
     Example: gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt down"
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     left = session.run(flags, lambda opened: _give_up(opened, operation, reason, words(members or [])))
     kinds.show_one(flags, "operations", left)
     return failures.OK

@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 from gpuaas_contract.instances import OPERATOR_SET, Instance, SetOperator
 
-from gpuaas_cli import failures, kinds, lookup, running, session
-from gpuaas_cli.options import DryRun, InstanceName, NeededReason
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun, InstanceName, NeededReason
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -16,7 +18,7 @@ def operator() -> None:
     """The operator of an instance is the service account whose controller may work on it."""
 
 
-@running.command(app, "set")
+@run.command(app, "set")
 def set_operator(
     context: typer.Context,
     instance: InstanceName,
@@ -40,6 +42,6 @@ def set_operator(
         body = SetOperator(operator_service_account_id=account_id, reason=reason)
         return await opened.call(OPERATOR_SET, body, dry_run=dry_run, instance_id=found.instance_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "instances", session.run(flags, work))
     return failures.OK

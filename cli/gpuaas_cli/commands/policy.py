@@ -16,11 +16,15 @@ from gpuaas_contract.policy import (
 )
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_cli import documents, failures, output, running, scopes, session, story
-from gpuaas_cli.options import DryRun
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import session
+from gpuaas_cli.input import documents
 from gpuaas_cli.output import aligned, clock_time
+from gpuaas_cli.runner import run, scopes
+from gpuaas_cli.runner.options import DryRun
+from gpuaas_cli.show import story
 
-app = running.command_group()
+app = run.command_group()
 
 _GET: dict[scopes.Level, Endpoint[NoBody, PolicyLayer]] = {
     "platform": contract.GLOBAL_GET,
@@ -39,13 +43,13 @@ def policy() -> None:
     """An overlay narrows and never broadens: what is allowed, every layer allows and none denies."""
 
 
-@running.command(app)
+@run.command(app)
 def show(context: typer.Context, platform: scopes.Platform = False, org: scopes.Org = "") -> int:
     """The overlay of one layer, in the form that policy set takes.
 
     Example: gpuaas policy show --org acme > acme.yaml
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     layer = session.run(flags, lambda opened: _read(opened, platform=platform, org=org))
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(layer)))
@@ -55,7 +59,7 @@ def show(context: typer.Context, platform: scopes.Platform = False, org: scopes.
     return failures.OK
 
 
-@running.command(app, "set")
+@run.command(app, "set")
 def set_overlay(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The whole overlay, YAML or JSON; - is stdin.")],
@@ -78,7 +82,7 @@ def set_overlay(
         known = f'"{revision}"' if revision is not None else (await opened.client.read(_GET[scope.level], **path)).etag
         return await opened.call(_SET[scope.level], overlay, if_match=known, dry_run=dry_run, **path)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     changed = session.run(flags, work)
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(changed)))
@@ -87,7 +91,7 @@ def set_overlay(
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def explain(
     context: typer.Context,
     region: Annotated[str, typer.Option(help="May this region be used?")] = "",
@@ -99,7 +103,7 @@ def explain(
 
     Example: gpuaas policy explain --region eu-1 --app slurm
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = ExplainPolicy(region=region, sku=sku, app=app_slug, artifact_source=artifact_source)
     found = session.run(flags, lambda opened: opened.call(contract.EXPLAIN, body))
     if flags.output in ("json", "yaml"):

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 from gpuaas_contract.identity import PROJECT_CREATE, CreateProject, Project
 
-from gpuaas_cli import failures, home, kinds, lookup, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import home, lookup, session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -18,7 +20,7 @@ def project() -> None:
     """Projects own allocations, service accounts and app instances."""
 
 
-@running.command(app)
+@run.command(app)
 def create(
     context: typer.Context,
     name: Name,
@@ -29,19 +31,19 @@ def create(
 
     Example: gpuaas project create research --org acme
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     made = session.run(flags, lambda opened: _create(opened, name, org, dry_run=dry_run))
     kinds.show_one(flags, "projects", made)
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def use(context: typer.Context, name: Name) -> int:
     """Work in this project from now on.
 
     Example: gpuaas project use research
     """
-    found = session.run(running.flags_of(context), lambda opened: _use(opened, name))
+    found = session.run(run.flags_of(context), lambda opened: _use(opened, name))
     output.talk(f"Commands are now about project {found.name} ({found.project_id}).")
     return failures.OK
 

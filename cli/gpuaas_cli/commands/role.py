@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 from gpuaas_contract.instances import BREAKER_RESET, ResetBreaker
 
-from gpuaas_cli import failures, kinds, running, session
-from gpuaas_cli.options import InstanceName, NeededReason
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import InstanceName, NeededReason
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -16,7 +18,7 @@ def role() -> None:
     """When too many members of a role fail to join, its breaker opens and the role takes no more for a while."""
 
 
-@running.command(app, "reset-breaker")
+@run.command(app, "reset-breaker")
 def reset_breaker(
     context: typer.Context,
     instance: InstanceName,
@@ -27,7 +29,7 @@ def reset_breaker(
 
     Example: gpuaas role reset-breaker slurm worker --reason "the image is repaired"
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     body = ResetBreaker(reason=reason)
     reset = session.run(
         flags, lambda opened: opened.call(BREAKER_RESET, body, instance_id=instance, component_key=role)

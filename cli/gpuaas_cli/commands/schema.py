@@ -8,10 +8,12 @@ import typer
 from gpuaas_contract import meanings, openapi, registry
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, form_story, forms, output, reach, running
+from gpuaas_cli import failures, output
+from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import reach, run
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("ENDPOINT", lambda one: one.name),
@@ -22,7 +24,7 @@ _COLUMNS = (
 )
 
 
-@running.command(app)
+@run.command(app)
 def schema(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "",
@@ -36,7 +38,7 @@ def schema(
 
     Example: gpuaas schema node > node.schema.json
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if not name and flags.output not in ("json", "yaml"):
         output.show_list(flags, registry.ENDPOINTS, _COLUMNS, lambda one: str(one.name))
     elif not name:
@@ -47,8 +49,8 @@ def schema(
     elif flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, openapi.document([_endpoint(name)])))
     else:
-        width = min(output.terminal_width(form_story.WIDTH), form_story.WIDTH)
-        print("\n".join(form_story.of_endpoint(_endpoint(name), width)))
+        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
+        print("\n".join(pages.of_endpoint(_endpoint(name), width)))
     return failures.OK
 
 

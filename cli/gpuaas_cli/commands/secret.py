@@ -6,10 +6,13 @@ from typing import Annotated
 import typer
 from gpuaas_contract.secrets import SECRET_REVOKE, RuntimeSecret
 
-from gpuaas_cli import asking, failures, kinds, lookup, running, session
-from gpuaas_cli.options import DryRun, InstanceName, Yes
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun, InstanceName, Yes
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -17,7 +20,7 @@ def secret() -> None:
     """Secrets are issued by an app's controller, opened once on its machines, and never shown."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_secrets(
     context: typer.Context,
     instance: InstanceName,
@@ -27,11 +30,11 @@ def list_secrets(
 
     Example: gpuaas secret list slurm
     """
-    kinds.list_all(running.flags_of(context), "secrets", kinds.Filters(instance=instance, everything=everything))
+    kinds.list_all(run.flags_of(context), "secrets", kinds.Filters(instance=instance, everything=everything))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def revoke(
     context: typer.Context,
     instance: InstanceName,
@@ -49,11 +52,11 @@ def revoke(
         if not (yes or dry_run):
             consequence = f"This destroys the value of {found.name} for {instance}. No machine can fetch it again."
             again = f"gpuaas secret revoke {instance} {secret}"
-            asking.confirm(opened.flags, consequence, name=found.name, what="secret", again=again)
+            ask.confirm(opened.flags, consequence, name=found.name, what="secret", again=again)
         return await opened.call(
             SECRET_REVOKE, dry_run=dry_run, instance_id=found.instance_id, secret_id=found.secret_id
         )
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "secrets", session.run(flags, work))
     return failures.OK

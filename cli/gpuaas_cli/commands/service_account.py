@@ -25,10 +25,13 @@ from gpuaas_contract.identity import (
 )
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_cli import failures, home, kinds, lookup, output, running, session, times
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import home, lookup, session
+from gpuaas_cli.input import times
 from gpuaas_cli.output import Column, age, clock_time
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Its id; gpuaas service-account keys NAME lists them.")]
@@ -49,13 +52,13 @@ def service_account() -> None:
     """Service accounts are how programs sign in."""
 
 
-@running.command(app)
+@run.command(app)
 def create(context: typer.Context, name: Name, key_file: KeyFile = "") -> int:
     """Create a service account, and with --key-file its first key. The secret is never shown, only written.
 
     Example: gpuaas service-account create slurm-controller --key-file slurm.json
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     check_new(key_file)
     account, key = session.run(flags, lambda opened: _create(opened, name, with_key=bool(key_file)))
     if key_file != "-":
@@ -65,24 +68,24 @@ def create(context: typer.Context, name: Name, key_file: KeyFile = "") -> int:
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_accounts(context: typer.Context) -> int:
     """Service accounts of the project.
 
     Example: gpuaas service-account list
     """
-    kinds.list_all(running.flags_of(context), "service-accounts")
+    kinds.list_all(run.flags_of(context), "service-accounts")
     return failures.OK
 
 
 def _changing_command(verb: str, endpoint: Endpoint[NoBody, ServiceAccount], meaning: str) -> None:
-    @running.command(app, verb, help=f"{meaning}\n\nExample: gpuaas service-account {verb} slurm-controller")
+    @run.command(app, verb, help=f"{meaning}\n\nExample: gpuaas service-account {verb} slurm-controller")
     def change(context: typer.Context, name: Name) -> int:
         async def work(opened: session.Session) -> ServiceAccount:
             found = await lookup.service_account(opened, name)
             return await opened.call(endpoint, service_account_id=found.service_account_id)
 
-        flags = running.flags_of(context)
+        flags = run.flags_of(context)
         kinds.show_one(flags, "service-accounts", session.run(flags, work))
         return failures.OK
 
@@ -94,18 +97,18 @@ _changing_command("enable", SERVICE_ACCOUNT_ENABLE, "Let a disabled service acco
 _changing_command("delete", SERVICE_ACCOUNT_DELETE, "Delete a service account with all its keys, for good.")
 
 
-@running.command(app)
+@run.command(app)
 def key(context: typer.Context, name: Name, key_file: KeyFile) -> int:
     """Make another key for a service account.
 
     Example: gpuaas service-account key slurm-controller --key-file slurm.json
     """
     check_new(key_file)
-    write_key(key_file, session.run(running.flags_of(context), lambda opened: _new_key(opened, name)))
+    write_key(key_file, session.run(run.flags_of(context), lambda opened: _new_key(opened, name)))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def keys(context: typer.Context, name: Name) -> int:
     """Keys of a service account: when they were made and last used. Never a secret.
 
@@ -116,12 +119,12 @@ def keys(context: typer.Context, name: Name) -> int:
         account = await lookup.service_account(opened, name)
         return await opened.every(SERVICE_ACCOUNT_KEY_LIST, service_account_id=account.service_account_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     output.show_list(flags, session.run(flags, work), _KEY_COLUMNS, _key_id)
     return failures.OK
 
 
-@running.command(app, "rotate-key")
+@run.command(app, "rotate-key")
 def rotate_key(
     context: typer.Context,
     name: Name,
@@ -144,11 +147,11 @@ def rotate_key(
             SERVICE_ACCOUNT_KEY_ROTATE, body, service_account_id=account.service_account_id, key_id=key
         )
 
-    write_key(key_file, session.run(running.flags_of(context), work))
+    write_key(key_file, session.run(run.flags_of(context), work))
     return failures.OK
 
 
-@running.command(app, "revoke-key")
+@run.command(app, "revoke-key")
 def revoke_key(context: typer.Context, name: Name, key: KeyId) -> int:
     """End a key and the sessions that were made with it.
 
@@ -159,7 +162,7 @@ def revoke_key(context: typer.Context, name: Name, key: KeyId) -> int:
         account = await lookup.service_account(opened, name)
         return await opened.call(SERVICE_ACCOUNT_KEY_REVOKE, service_account_id=account.service_account_id, key_id=key)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     output.show_one(flags, session.run(flags, work), _KEY_COLUMNS, _key_id)
     return failures.OK
 

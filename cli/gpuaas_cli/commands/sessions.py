@@ -5,9 +5,11 @@ from typing import Annotated
 import typer
 from gpuaas_contract.sessions import SESSION_END
 
-from gpuaas_cli import failures, kinds, running, session
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -15,23 +17,23 @@ def sessions() -> None:
     """A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_sessions(context: typer.Context) -> int:
     """Your sessions; the one this call is made with is marked.
 
     Example: gpuaas session list
     """
-    kinds.list_all(running.flags_of(context), "sessions")
+    kinds.list_all(run.flags_of(context), "sessions")
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def end(context: typer.Context, named: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")]) -> int:
     """End one of your sessions: its token opens nothing from now on.
 
     Example: gpuaas session end ses_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     ended = session.run(flags, lambda opened: opened.call(SESSION_END, session_id=named))
     kinds.show_one(flags, "sessions", ended)
     return failures.OK

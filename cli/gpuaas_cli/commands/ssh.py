@@ -4,15 +4,16 @@ from typing import Annotated
 
 import typer
 
-from gpuaas_cli import machine_login, running, session
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def ssh(
     context: typer.Context,
-    machine: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],
+    target: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
 ) -> int:
@@ -24,12 +25,12 @@ def ssh(
 
     Example: gpuaas ssh gpu-2 -- nvidia-smi
     """
-    machine_login.require_ssh()
+    machine.require_ssh()
 
     async def work(opened: session.Session) -> int:
-        allocation_id = await machine_login.find(opened, machine)
-        with machine_login.prepared() as folder:
-            login = await machine_login.ask(opened, allocation_id, folder)
-            return machine_login.run(login, command or [], tty=tty)
+        allocation_id = await machine.find(opened, target)
+        with machine.prepared() as folder:
+            login = await machine.ask(opened, allocation_id, folder)
+            return machine.run(login, command or [], tty=tty)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)

@@ -5,10 +5,13 @@ from typing import Annotated
 import typer
 from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, AddSshKey, SshKey
 
-from gpuaas_cli import asking, failures, kinds, lookup, output, running, session
-from gpuaas_cli.options import DryRun
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun
 
-app = running.command_group()
+app = run.command_group()
 
 
 @app.callback()
@@ -16,7 +19,7 @@ def ssh_key() -> None:
     """Public keys only; which machines get them, `gpuaas allocation people` says."""
 
 
-@running.command(app)
+@run.command(app)
 def add(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .pub file; - is stdin.")],
@@ -27,8 +30,8 @@ def add(
 
     Example: gpuaas ssh-key add ~/.ssh/id_ed25519.pub
     """
-    flags = running.flags_of(context)
-    content = asking.document(flags, file, "The public key", "gpuaas ssh-key add FILE")
+    flags = run.flags_of(context)
+    content = ask.document(flags, file, "The public key", "gpuaas ssh-key add FILE")
     if "PRIVATE KEY" in content:
         raise failures.usage(f"{file} holds a private key; nothing was sent", f"gpuaas ssh-key add {file}.pub")
     body = AddSshKey(public_key=content.strip(), comment=comment)
@@ -38,17 +41,17 @@ def add(
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_keys(context: typer.Context) -> int:
     """Your public keys.
 
     Example: gpuaas ssh-key list
     """
-    kinds.list_all(running.flags_of(context), "ssh-keys")
+    kinds.list_all(run.flags_of(context), "ssh-keys")
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def delete(
     context: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Id, fingerprint, or a comment only one has.")],
@@ -62,6 +65,6 @@ def delete(
         found = await lookup.ssh_key(opened, key)
         return await opened.call(SSH_KEY_DELETE, ssh_key_id=found.ssh_key_id)
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_one(flags, "ssh-keys", session.run(flags, work))
     return failures.OK

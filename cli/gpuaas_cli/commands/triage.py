@@ -6,10 +6,13 @@ import msgspec
 import typer
 from gpuaas_contract.correlations import CORRELATION_GET, PART_MAX, Correlation
 
-from gpuaas_cli import failures, output, running, session, story, triage
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import session
 from gpuaas_cli.output import Column, clock_time
+from gpuaas_cli.runner import run
+from gpuaas_cli.show import story, timeline
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("TIME", lambda one: clock_time(one.at)),
@@ -19,19 +22,19 @@ _COLUMNS = (
 )
 
 
-@running.command(app)
+@run.command(app)
 def explain(context: typer.Context, correlation_id: Annotated[str, typer.Argument(metavar="CORRELATION_ID")]) -> int:
     """Operations, members, events and audit rows of one correlation id, in time order.
 
     Example: gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     found = session.run(flags, lambda opened: opened.call(CORRELATION_GET, correlation_id=correlation_id))
     _say_what_is_missing(found)
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, msgspec.to_builtins(found)))
         return failures.OK
-    output.show_list(flags, triage.entries(found), _COLUMNS, lambda one: str(one.what))
+    output.show_list(flags, timeline.entries(found), _COLUMNS, lambda one: str(one.what))
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in found.operations]
     print("\n".join(story.section("Next", next_commands)))
     return failures.OK

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gpuaas_cli import failures, home, running
+from gpuaas_cli import failures
+from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Machines.")] = 3,
     app_slug: Annotated[str, typer.Option("--app", help="App to deploy.")] = "slurm",

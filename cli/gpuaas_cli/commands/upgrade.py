@@ -7,14 +7,17 @@ from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import UPGRADE, Instance, UpgradeInstance
 
-from gpuaas_cli import changing, inputs, lookup, running, session
+from gpuaas_cli.client import lookup, session
 from gpuaas_cli.commands.deploy import find_version
-from gpuaas_cli.options import Detach, DryRun, Force, InstanceName, Reason, Sets, check_force
+from gpuaas_cli.input import values
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import Detach, DryRun, Force, InstanceName, Reason, Sets, check_force
+from gpuaas_cli.work import operations
 
-app = running.command_group()
+app = run.command_group()
 
 
-@running.command(app)
+@run.command(app)
 def upgrade(
     context: typer.Context,
     instance: InstanceName,
@@ -42,12 +45,12 @@ def upgrade(
         )
         operation = await opened.call(UPGRADE, body, dry_run=dry_run, instance_id=found.instance_id)
         about = f"{len(operation.targets)} members, from {found.app_version}"
-        return await changing.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
+        return await operations.finish(opened, operation, about=about, detach=detach, dry_run=dry_run)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)
 
 
 async def _inputs(opened: session.Session, found: Instance, manifest: Manifest, sets: list[str]) -> dict[str, Any]:
     allocations = await opened.every(ALLOCATION_LIST)
-    given = inputs.build(manifest, sets, lambda named: lookup.pick_allocation(allocations, named).allocation_id)
+    given = values.build(manifest, sets, lambda named: lookup.pick_allocation(allocations, named).allocation_id)
     return {**found.inputs, **given}

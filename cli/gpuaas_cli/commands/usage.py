@@ -9,10 +9,13 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 
-from gpuaas_cli import failures, kinds, lookup, output, running, session, times
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import times
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 Since = Annotated[
     str, typer.Option(metavar="TIME", help="Started then or later: 2030-01-31, or 7d for seven days ago.")
@@ -37,7 +40,7 @@ def usage() -> None:
     """Apps report usage; quantities are exact decimal numbers."""
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_records(
     context: typer.Context, since: Since = "", until: Until = "", instance: OfInstance = "", meter: Meter = ""
 ) -> int:
@@ -49,12 +52,12 @@ def list_records(
     async def work(opened: session.Session) -> Any:
         return await opened.every(USAGE_LIST, query=await _query(opened, since, until, instance, meter))
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     kinds.show_list(flags, "usage", session.run(flags, work))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def summary(
     context: typer.Context, since: Since = "", until: Until = "", instance: OfInstance = "", meter: Meter = ""
 ) -> int:
@@ -68,12 +71,12 @@ def summary(
         days = {name: text.partition("T")[0] for name, text in asked.items() if name in ("since", "until")}
         return await opened.every(USAGE_SUMMARY, query={**asked, **days})
 
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     output.show_list(flags, session.run(flags, work), _DAY, lambda one: str(one.day))
     return failures.OK
 
 
-@running.command(app)
+@run.command(app)
 def export(
     context: typer.Context,
     csv: Annotated[str, typer.Option("--csv", metavar="FILE", help="Where to write it; - is stdout.")] = "-",
@@ -94,7 +97,7 @@ def export(
             async for chunk in content:
                 file.write(chunk)
 
-    session.run(running.flags_of(context), work)
+    session.run(run.flags_of(context), work)
     if csv != "-":
         output.talk(f"Written to {csv}.")
     return failures.OK

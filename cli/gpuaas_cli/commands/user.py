@@ -15,10 +15,13 @@ from gpuaas_contract.users import (
 )
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_cli import asking, failures, kinds, lookup, output, running, session
-from gpuaas_cli.options import DryRun
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import lookup, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.options import DryRun
 
-app = running.command_group()
+app = run.command_group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -28,7 +31,7 @@ def user() -> None:
     """People are made here, or by their first sign-in through an identity provider; roles are given apart."""
 
 
-@running.command(app)
+@run.command(app)
 def create(
     context: typer.Context,
     name: Name,
@@ -41,31 +44,31 @@ def create(
 
     Example: gpuaas user create ada --password
     """
-    flags = running.flags_of(context)
-    password = asking.new_password(flags, name, f"gpuaas user create {name} --password") if with_password else ""
+    flags = run.flags_of(context)
+    password = ask.new_password(flags, name, f"gpuaas user create {name} --password") if with_password else ""
     body = CreateUser(name=name, password=password)
     kinds.show_one(flags, "users", session.run(flags, lambda opened: opened.call(USER_CREATE, body, dry_run=dry_run)))
     output.talk(f"  next: gpuaas binding grant {name} ROLE")
     return failures.OK
 
 
-@running.command(app, "list")
+@run.command(app, "list")
 def list_users(context: typer.Context) -> int:
     """Everybody.
 
     Example: gpuaas user list
     """
-    kinds.list_all(running.flags_of(context), "users")
+    kinds.list_all(run.flags_of(context), "users")
     return failures.OK
 
 
 def _switching_command(verb: str, endpoint: Endpoint[NoBody, User], meaning: str) -> None:
-    @running.command(app, verb, help=f"{meaning}\n\nExample: gpuaas user {verb} ada")
+    @run.command(app, verb, help=f"{meaning}\n\nExample: gpuaas user {verb} ada")
     def switch(context: typer.Context, name: Name) -> int:
         async def work(opened: session.Session) -> User:
             return await opened.call(endpoint, user_id=(await lookup.user(opened, name)).user_id)
 
-        flags = running.flags_of(context)
+        flags = run.flags_of(context)
         kinds.show_one(flags, "users", session.run(flags, work))
         return failures.OK
 
@@ -74,14 +77,14 @@ _switching_command("disable", USER_DISABLE, "End all of a person's sessions at o
 _switching_command("enable", USER_ENABLE, "Let a disabled person sign in again, with the roles they have.")
 
 
-@running.command(app, "set-password")
+@run.command(app, "set-password")
 def set_password(context: typer.Context, name: Name) -> int:
     """Give a person a new password and end all their sessions. It is asked for, or read from stdin.
 
     Example: gpuaas user set-password ada
     """
-    flags = running.flags_of(context)
-    body = SetPassword(password=asking.new_password(flags, name, f"gpuaas user set-password {name}"))
+    flags = run.flags_of(context)
+    body = SetPassword(password=ask.new_password(flags, name, f"gpuaas user set-password {name}"))
 
     async def work(opened: session.Session) -> User:
         return await opened.call(USER_SET_PASSWORD, body, user_id=(await lookup.user(opened, name)).user_id)

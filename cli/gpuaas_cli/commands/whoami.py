@@ -3,10 +3,12 @@
 import typer
 from gpuaas_contract.identity import ME, Me
 
-from gpuaas_cli import failures, home, output, running, session
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, session
 from gpuaas_cli.output import Column
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.command_group()
 
 _COLUMNS = (
     Column("NAME", lambda me: me.name),
@@ -16,13 +18,13 @@ _COLUMNS = (
 )
 
 
-@running.command(app)
+@run.command(app)
 def whoami(context: typer.Context) -> int:
     """Who you are, and with which roles.
 
     Example: gpuaas whoami -o json
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     me, target = session.run(flags, _ask)
     output.show_one(flags, me, _COLUMNS, lambda one: str(one.name))
     output.talk(f"context {target.context or '-'}, server {target.server}, project {target.project or '-'}")

@@ -5,7 +5,8 @@ from typing import Any
 
 from gpuaas_contract.agents import NodeTask
 
-from gpuaas_cli import output, session
+from gpuaas_cli import output
+from gpuaas_cli.client import session
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.kinds import access, artifacts, capacity, catalog, instances, people, record
 from gpuaas_cli.kinds.kind import Filters as Filters

@@ -7,10 +7,10 @@ from gpuaas_contract.access import GRANT_LIST
 from gpuaas_contract.credentials import CREDENTIAL_LIST
 from gpuaas_contract.ssh_keys import SSH_KEY_LIST
 
-from gpuaas_cli import lookup
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age, clock_time
-from gpuaas_cli.session import Session
 
 
 async def _grants(session: Session, filters: Filters) -> Sequence[Any]:

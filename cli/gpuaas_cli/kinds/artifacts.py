@@ -7,10 +7,10 @@ from typing import Any
 from gpuaas_contract.artifacts import LIST, HttpSource, OciSource, Source
 from gpuaas_contract.trust_keys import TRUST_KEY_LIST
 
-from gpuaas_cli import lookup
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
-from gpuaas_cli.session import Session
 
 
 async def _artifacts(session: Session, filters: Filters) -> Sequence[Any]:

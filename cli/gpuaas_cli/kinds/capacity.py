@@ -6,10 +6,10 @@ from typing import Any
 from gpuaas_contract.agents import AGENT_RELEASE_LIST
 from gpuaas_contract.capacity import ALLOCATION_LIST, NODE_LIST
 
-from gpuaas_cli import states
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
-from gpuaas_cli.session import Session
+from gpuaas_cli.show import states
 
 
 async def _nodes(session: Session, filters: Filters) -> Sequence[Any]:

@@ -5,10 +5,10 @@ from typing import Any
 
 from gpuaas_contract.catalog import ENTITLEMENT_LIST, PROJECT_APP_LIST, VERSION_LIST
 
-from gpuaas_cli import lookup
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age
-from gpuaas_cli.session import Session
 
 
 async def _apps(session: Session, filters: Filters) -> Sequence[Any]:

@@ -10,10 +10,11 @@ from gpuaas_contract.operations import OPERATION_LIST
 from gpuaas_contract.runtime import CONTROLLER_LIST
 from gpuaas_contract.secrets import SECRET_LIST
 
-from gpuaas_cli import lookup, states
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
 from gpuaas_cli.output import Column, age, clock_time
-from gpuaas_cli.session import Session
+from gpuaas_cli.show import states
 
 
 async def _instances(session: Session, filters: Filters) -> Sequence[Any]:

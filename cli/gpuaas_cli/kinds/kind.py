@@ -6,8 +6,8 @@ from typing import Any
 
 from gpuaas_contract.endpoint import Endpoint
 
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.output import Column
-from gpuaas_cli.session import Session
 
 
 @dataclass(frozen=True)

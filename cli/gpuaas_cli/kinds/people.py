@@ -5,7 +5,7 @@ from gpuaas_contract.identity import ORG_LIST, PROJECT_LIST, SERVICE_ACCOUNT_LIS
 from gpuaas_contract.sessions import SESSION_LIST
 from gpuaas_contract.users import USER_LIST
 
-from gpuaas_cli import lookup
+from gpuaas_cli.client import lookup
 from gpuaas_cli.kinds.kind import Kind, listed, names
 from gpuaas_cli.output import Column, age, clock_time
 

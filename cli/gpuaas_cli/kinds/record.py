@@ -6,10 +6,10 @@ from typing import Any
 from gpuaas_contract.events import EVENT_LIST
 from gpuaas_contract.usage import USAGE_LIST
 
-from gpuaas_cli import lookup, trail
+from gpuaas_cli.client import lookup, trail
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import Filters, Kind, names, payload_text
 from gpuaas_cli.output import Column, clock_time
-from gpuaas_cli.session import Session
 
 EVENT_LIMIT = 500
 

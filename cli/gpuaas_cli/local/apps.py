@@ -35,12 +35,14 @@ from gpuaas_contract.instances import (
     DeployInstance,
 )
 
-from gpuaas_cli import failures, follow, home, lookup, machine_login, output, programs
+from gpuaas_cli import failures, output, programs
+from gpuaas_cli.client import home, lookup, machine
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, server
 from gpuaas_cli.local.machines import require_program
 from gpuaas_cli.local.processes import Process
 from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.session import Session
+from gpuaas_cli.work import follow
 
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
@@ -176,12 +178,12 @@ class LocalApp:
     async def _prove(self) -> None:
         """Run the first command people are told to type, where and as whom they are told to type it."""
         name = self._wish.app
-        machine_login.require_ssh()
-        command = machine_login.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
+        machine.require_ssh()
+        command = machine.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
         proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
-        with proving, machine_login.prepared() as folder:
-            ready = await machine_login.ask(self._session, command.allocation_id, folder)
-            said = await _until_it_works(ready, machine_login.as_user(command), name)
+        with proving, machine.prepared() as folder:
+            ready = await machine.ask(self._session, command.allocation_id, folder)
+            said = await _until_it_works(ready, machine.as_user(command), name)
         allocations = await self._session.every(ALLOCATION_LIST)
         node = lookup.pick_allocation(allocations, command.allocation_id).node_name
         user = f" as {command.user}" if command.user else ""
@@ -205,7 +207,7 @@ def _read_key(file: Path) -> ServiceAccountLogin | None:
         return None
 
 
-async def _until_it_works(ready: machine_login.Ready, command: list[str], name: str) -> str:
+async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:
     """Daemons need a moment after a restart; the last refusal is told if it never works."""
     ends_at = time.monotonic() + PROOF_S
     while True:
@@ -221,9 +223,9 @@ async def _until_it_works(ready: machine_login.Ready, command: list[str], name: 
         await asyncio.sleep(PROOF_PAUSE_S)
 
 
-def _try(ready: machine_login.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
+def _try(ready: machine.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
     try:
-        ended = machine_login.captured(ready, command, timeout_s=timeout_s)
+        ended = machine.captured(ready, command, timeout_s=timeout_s)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no end within {timeout_s:.0f} s")
     return ended.stdout if ended.returncode == 0 else ended

@@ -21,12 +21,13 @@ from gpuaas_contract.capacity import (
 )
 from gpuaas_contract.identity import ORG_CREATE, ORG_LIST, PROJECT_CREATE, PROJECT_LIST, CreateOrg, CreateProject
 
-from gpuaas_cli import failures, home, output, programs
+from gpuaas_cli import failures, output, programs
+from gpuaas_cli.client import home
+from gpuaas_cli.client.session import Session, open_session
 from gpuaas_cli.commands.allocation import settled
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.local import apps, machines, plan, processes, server
 from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.session import Session, open_session
 
 ORG = "local"
 PROJECT = "default"

@@ -5,7 +5,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuaas_cli import failures, home, programs
+from gpuaas_cli import failures, programs
+from gpuaas_cli.client import home
 from gpuaas_cli.local.report import Report, captured
 
 

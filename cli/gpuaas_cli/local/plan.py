@@ -10,7 +10,7 @@ from gpuaas_contract.capacity import Allocation, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member
 
-from gpuaas_cli import inputs
+from gpuaas_cli.input import values
 
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
@@ -115,7 +115,7 @@ def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, 
     """Topology and inputs that spread an app over all machines."""
     known = list(manifest.topologies)
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in known else known[0]
-    return topology, inputs.placed(manifest, topology, allocation_ids)
+    return topology, values.placed(manifest, topology, allocation_ids)
 
 
 InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuaas_cli import home
+from gpuaas_cli.client import home
 
 GRACE_S = 10.0
 _LOG_TAIL_BYTES = 65536

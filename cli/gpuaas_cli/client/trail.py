@@ -7,8 +7,8 @@ from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_cli.scopes import Level, Scope
-from gpuaas_cli.session import Session
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.runner.scopes import Level, Scope
 
 LIMIT = 500
 PROJECT = Scope("project", {})

@@ -5,8 +5,10 @@ import datetime
 
 from gpuaas_contract.operations import Operation
 
-from gpuaas_cli import failures, follow, output, plans
-from gpuaas_cli.session import Session
+from gpuaas_cli import failures, output
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.show import plans
+from gpuaas_cli.work import follow
 
 
 async def finish(session: Session, operation: Operation, *, about: str, detach: bool, dry_run: bool) -> int:

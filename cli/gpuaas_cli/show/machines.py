@@ -8,9 +8,9 @@ from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import Node, NodeAllocation
 from gpuaas_contract.ssh_keys import AllocationKeys
 
-from gpuaas_cli import states
 from gpuaas_cli.output import age, aligned, cell, clean, clock_time
-from gpuaas_cli.story import facts, section
+from gpuaas_cli.show import states
+from gpuaas_cli.show.story import facts, section
 
 Lines = list[str]
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from gpuaas_contract.agents import NODE_TASK_GET, NodeTask
 from gpuaas_contract.capacity import Node
 
-from gpuaas_cli import failures, states, waiting
-from gpuaas_cli.session import READ_S, Session
+from gpuaas_cli import failures
+from gpuaas_cli.client.session import READ_S, Session
+from gpuaas_cli.show import states
+from gpuaas_cli.work import spinner
 
 WAIT_S = 25.0
 
@@ -27,7 +29,7 @@ async def all_ended(session: Session, tasks: Sequence[NodeTask], nodes: Sequence
     """In the order of the nodes; each was asked before the first is waited for."""
     found = []
     for task, node in zip(tasks, nodes, strict=True):
-        with waiting.shown(f"waiting for {node.name}: {task.type}"):
+        with spinner.shown(f"waiting for {node.name}: {task.type}"):
             found.append(await ended(session, task))
     return found
 

@@ -16,8 +16,9 @@ from gpuaas_contract.capacity import ALLOCATION_LIST, Allocation
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle, Command
 
-from gpuaas_cli import failures, lookup
-from gpuaas_cli.session import Session
+from gpuaas_cli import failures
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 
 CONNECT_TIMEOUT_S = 10
 

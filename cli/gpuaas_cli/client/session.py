@@ -14,7 +14,8 @@ from gpuaas_contract.wire import Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client
 
-from gpuaas_cli import failures, home
+from gpuaas_cli import failures
+from gpuaas_cli.client import home
 from gpuaas_cli.flags import Flags
 
 READ_S = 6.0

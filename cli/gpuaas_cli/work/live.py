@@ -11,8 +11,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from rich.tree import Tree
 
-from gpuaas_cli import steps
 from gpuaas_cli.output import clean, duration
+from gpuaas_cli.show import steps
 
 _MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("-", "yellow")}
 _SPARE_LINES = 4

@@ -12,8 +12,8 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
 
-from gpuaas_cli import states, steps
 from gpuaas_cli.output import age, aligned, cell, clean, clock_time, duration
+from gpuaas_cli.show import states, steps
 
 CONTROLLERS_SHOWN = 3
 

@@ -13,9 +13,10 @@ from gpuaas_contract.instances import MEMBER_LIST
 from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
 
-from gpuaas_cli import failures, output, steps, story
+from gpuaas_cli import failures, output
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.session import Session
+from gpuaas_cli.show import steps, story
 
 QUIET_S = 10.0
 """After this long without a controller a watcher is told what is being waited for."""
@@ -111,7 +112,7 @@ def _view(flags: Flags, *, quiet: bool) -> View:
         return _Silence()
     if not on_terminal():
         return _Lines(flags)
-    from gpuaas_cli import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
+    from gpuaas_cli.work import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
 
     return live.LiveView()
 

@@ -7,9 +7,10 @@ from gpuaas_contract.identity import LOGIN, SERVICE_ACCOUNT_TOKEN, Login, Servic
 from gpuaas_contract.sessions import OIDC_AUTHORIZE, OIDC_EXCHANGE, OidcExchange
 from gpuaas_sdk.client import Client
 
-from gpuaas_cli import asking, documents, failures, output
+from gpuaas_cli import failures, output
+from gpuaas_cli.client.session import CHANGE_S, Prove
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.session import CHANGE_S, Prove
+from gpuaas_cli.input import ask, documents
 
 BROWSER = "gpuaas login --browser"
 
@@ -41,7 +42,7 @@ def by_browser(flags: Flags) -> Prove:
     async def prove(client: Client) -> Token:
         start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
         output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
-        body = returned(asking.line(flags, "The address the browser ended at", BROWSER), start.state)
+        body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
         return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
 
     return prove

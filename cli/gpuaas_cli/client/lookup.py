@@ -28,8 +28,9 @@ from gpuaas_contract.secrets import SECRET_LIST, RuntimeSecret
 from gpuaas_contract.ssh_keys import SSH_KEY_LIST, SshKey
 from gpuaas_contract.users import USER_GET, USER_LIST, User
 
-from gpuaas_cli import failures, states
-from gpuaas_cli.session import Session
+from gpuaas_cli import failures
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.show import states
 
 DIGEST_DIGITS_MIN = 8
 

@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from gpuaas_cli import follow, output
+from gpuaas_cli import output
+from gpuaas_cli.work import follow
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpuaas_cli import failures, lookup
-from gpuaas_cli.session import Session
+from gpuaas_cli import failures
+from gpuaas_cli.client import lookup
+from gpuaas_cli.client.session import Session
 
 Level = Literal["platform", "org", "project"]
 Platform = Annotated[bool, typer.Option("--platform", help="At the platform, not in the project.")]

@@ -9,8 +9,8 @@ from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation, Step
 
-from gpuaas_cli import steps
 from gpuaas_cli.kinds.kind import payload_text
+from gpuaas_cli.show import steps
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, NoQuery, Page
 from msgspec import inspect as shapes
 
-from gpuaas_cli import failures, form_types, kinds
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.explain import types
 
 _CALLED = {
     "app": "app-version",
@@ -155,11 +156,11 @@ def _field(field: shapes.Field, meaning: str) -> Field:
         default = field.default_factory()
     return Field(
         name=field.encode_name,
-        type=form_types.text(field.type, name_of),
+        type=types.text(field.type, name_of),
         required=field.required,
         default=msgspec.to_builtins(default),
-        values=form_types.values(field.type),
-        limits=form_types.limits(field.type),
+        values=types.values(field.type),
+        limits=types.limits(field.type),
         meaning=meaning,
         form=name_of(inner.cls) if inner else "",
     )

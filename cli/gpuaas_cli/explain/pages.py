@@ -9,9 +9,10 @@ import msgspec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody, NoQuery
 
-from gpuaas_cli import forms, reach
+from gpuaas_cli.explain import forms
 from gpuaas_cli.output import aligned
-from gpuaas_cli.story import section
+from gpuaas_cli.runner import reach
+from gpuaas_cli.show.story import section
 
 WIDTH = 100
 _TEXT_WIDTH_MIN = 24

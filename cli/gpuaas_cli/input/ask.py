@@ -3,8 +3,9 @@
 import getpass
 import sys
 
-from gpuaas_cli import documents, failures, output
+from gpuaas_cli import failures, output
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import documents
 
 
 def name(flags: Flags, command: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from gpuaas_contract.operations import Operation, Preview, Work
 
-from gpuaas_cli import steps
 from gpuaas_cli.output import aligned, cell, clean, clock_time, duration
+from gpuaas_cli.show import steps
 
 Lines = list[str]
 

@@ -1,0 +1,1 @@
+"""Run a command from its declaration: arguments, request, answer, exit code."""
