@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
-from gpuaas_contract.capacity import ALLOCATION_LIST, Allocation
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle, Command
 
 from gpuaas_cli import failures
-from gpuaas_cli.client import lookup
 from gpuaas_cli.client.session import Session
 
 CONNECT_TIMEOUT_S = 10
@@ -38,19 +36,20 @@ def require_ssh() -> None:
         )
 
 
-async def find(session: Session, named: str) -> str:
-    """The allocation behind an id, a node's name, or an instance whose access bundle names a machine."""
-    allocations = await session.every(ALLOCATION_LIST)
-    if any(_is(one, named) for one in allocations):
-        return lookup.pick_allocation(allocations, named).allocation_id
+async def enter(session: Session, named: str, folder: Path) -> Ready:
+    """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one."""
+    try:
+        return await ask(session, named, folder)
+    except NotFound:
+        pass
     try:
         bundle = await session.call(ACCESS_BUNDLE_GET, instance_id=named)
     except NotFound as error:
         raise failures.not_found(
-            f"{named} is no allocation and no node of this project, nor an instance that says how to reach it",
+            f"{named} is no allocation and no node of this project, and no instance with an access bundle",
             "gpuaas get allocations",
         ) from error
-    return first_command(bundle, named).allocation_id
+    return await ask(session, first_command(bundle, named).allocation_id, folder)
 
 
 def first_command(bundle: AccessBundle, instance: str) -> Command:
@@ -81,7 +80,7 @@ async def ask(session: Session, allocation_id: str, folder: Path) -> Ready:
 
 
 def arguments(ready: Ready, command: Sequence[str], *, tty: bool = False) -> list[str]:
-    """The command line of the system's ssh: this key, this certificate, this host key, and nobody else's settings."""
+    """The command line of the system's ssh: this key, this certificate, this host key, and no other settings."""
     options = {
         "CertificateFile": str(ready.folder / "id-cert.pub"),
         "IdentityFile": str(ready.folder / "id"),
@@ -100,8 +99,13 @@ def arguments(ready: Ready, command: Sequence[str], *, tty: bool = False) -> lis
     found = ["ssh", "-F", "none", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     found += ["-t"] if tty else []
     found += ["-p", str(ready.access.port), "-l", ready.access.user, "--", ready.access.host]
-    # ssh joins its words with spaces for a shell on the other side, so they are quoted once here.
-    return [*found, shlex.join(command)] if command else found
+    return [*found, remote_line(command)] if command else found
+
+
+def remote_line(command: Sequence[str]) -> str:
+    """The line for the shell on the machine. One word is a line as it is: `'a; b'`. ssh joins several with spaces, so
+    each is quoted once here."""
+    return command[0] if len(command) == 1 else shlex.join(command)
 
 
 def run(ready: Ready, command: Sequence[str], *, tty: bool = False) -> int:
@@ -130,7 +134,3 @@ def as_user(command: Command) -> list[str]:
     if not command.user:
         return ["bash", "-lc", command.line]
     return ["sudo", "-n", "-H", "-u", command.user, "--", "bash", "-lc", f"cd; {command.line}"]
-
-
-def _is(allocation: Allocation, named: str) -> bool:
-    return allocation.allocation_id == named or (allocation.node_name == named and allocation.status == "active")

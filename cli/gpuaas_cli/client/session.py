@@ -12,7 +12,7 @@ from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.identity import PROJECT_LIST, Project, Token
 from gpuaas_contract.wire import Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
-from gpuaas_sdk.client import Client
+from gpuaas_sdk.client import Client, Tagged
 
 from gpuaas_cli import failures
 from gpuaas_cli.client import home
@@ -21,10 +21,11 @@ from gpuaas_cli.flags import Flags
 READ_S = 6.0
 """A person waits this long for a server that does not answer; a restart takes less."""
 CHANGE_S = 20.0
+PAGE_SIZE = 500
 
 Result = TypeVar("Result")
 Prove = Callable[[Client], Awaitable[Token]]
-"""A way to prove who somebody is; `signing_in` has them."""
+"""A way to prove who calls; `sign_in` has them."""
 
 
 class Session:
@@ -32,14 +33,13 @@ class Session:
         self.client = client
         self.flags = flags
         self.target = target
-        self._project_id = ""
+        self._project = target.project
 
-    async def project_id(self) -> str:
-        """The project by flag, environment or context; the only one there is when nobody said."""
-        if not self._project_id:
-            named = self.target.project
-            self._project_id = named if named.startswith("proj_") else (await self._find_project(named)).project_id
-        return self._project_id
+    async def project(self) -> str:
+        """Name or id of the project, by flag, environment or context; else the only one there is."""
+        if not self._project:
+            self._project = (await self._only_project()).project_id
+        return self._project
 
     async def call(
         self,
@@ -54,7 +54,7 @@ class Session:
     ) -> Answer:
         """Call an endpoint; a path that needs a project gets this session's."""
         if "{project_id}" in endpoint.path:
-            path.setdefault("project_id", await self.project_id())
+            path.setdefault("project_id", await self.project())
         timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
         given: dict[str, Any] = dict(path)
         return await self.client.call(
@@ -64,26 +64,31 @@ class Session:
     async def every(
         self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str
     ) -> list[Item]:
-        found: list[Item] = []
+        """Every item of a list, page after page; some lists are never longer than one page."""
+        items: list[Item] = []
+        paging = {"page_size": PAGE_SIZE} if "page_size" in endpoint.query.__struct_fields__ else {}
         token: str | None = ""
         while token is not None:
-            asked = {**(query or {}), "page_size": 500, **({"page_token": token} if token else {})}
+            asked = {**(query or {}), **paging, **({"page_token": token} if token else {})}
             given: dict[str, Any] = dict(path)
             page = await self.call(endpoint, query=asked, **given)
-            found += page.items
-            token = page.next_page_token
-        return found
+            items += page.items
+            token = getattr(page, "next_page_token", None)
+        return items
 
-    async def _find_project(self, named: str) -> Project:
-        projects = await self.every(PROJECT_LIST)
-        matching = [project for project in projects if project.name == named] if named else projects
-        if len(matching) == 1:
-            return matching[0]
-        if named and not matching:
-            raise failures.not_found(f"There is no project {named}, or you may not see it", "gpuaas get projects")
-        if not matching:
+    async def read(self, endpoint: Endpoint[NoBody, Answer], **path: str) -> Tagged[Answer]:
+        """One resource with its tag, to be changed only if it is still the same."""
+        if "{project_id}" in endpoint.path:
+            path.setdefault("project_id", await self.project())
+        return await self.client.read(endpoint, **path)
+
+    async def _only_project(self) -> Project:
+        projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
+        if len(projects) == 1:
+            return projects[0]
+        if not projects:
             raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
-        raise failures.usage("Several projects fit; say which one by its id", "gpuaas get projects -o wide")
+        raise failures.usage("You can see several projects; name one", "gpuaas project use NAME, or --project NAME")
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from gpuaas_sdk.client import Client
 from gpuaas_cli import failures, output
 from gpuaas_cli.client.session import CHANGE_S, Prove
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.input import ask, documents
+from gpuaas_cli.input import ask, files
 
 BROWSER = "gpuaas login --browser"
 
@@ -24,7 +24,7 @@ def by_password(name: str, password: str) -> Prove:
 
 def by_key_file(path: str) -> Prove:
     try:
-        body = msgspec.json.decode(documents.text(path), type=ServiceAccountLogin)
+        body = msgspec.json.decode(files.text(path), type=ServiceAccountLogin)
     except msgspec.DecodeError as error:
         raise failures.usage(
             f"{path} holds no key of a service account: {error}", "gpuaas service-account key NAME --key-file FILE"

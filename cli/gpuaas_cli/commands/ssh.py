@@ -1,16 +1,18 @@
-"""`gpuaas ssh`: log in to a machine, or run one command on it."""
+"""`gpuaas ssh`: log in to a machine, or run a command on it."""
 
 from typing import Annotated
 
 import typer
+from gpuaas_contract.access import MACHINE_ACCESS
+from gpuaas_contract.instances import ACCESS_BUNDLE_GET
 
-from gpuaas_cli.client import session
+from gpuaas_cli.client import machine, session
 from gpuaas_cli.runner import run
 
-app = run.command_group()
+app = run.single()
 
 
-@run.command(app)
+@run.by_hand(app, reaches=(MACHINE_ACCESS, ACCESS_BUNDLE_GET))
 def ssh(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],
@@ -19,18 +21,19 @@ def ssh(
 ) -> int:
     """Log in with a certificate that lasts ten minutes and a pinned host key. An instance means its login machine.
 
-    Words after -- are the command; its exit status becomes ours.
+    Words after -- are the command; its exit status becomes ours. A command in one word goes to the shell as it is.
 
     Example: gpuaas ssh slurm
 
     Example: gpuaas ssh gpu-2 -- nvidia-smi
+
+    Example: gpuaas ssh gpu-2 -- 'df -h; free -g'
     """
     machine.require_ssh()
 
     async def work(opened: session.Session) -> int:
-        allocation_id = await machine.find(opened, target)
         with machine.prepared() as folder:
-            login = await machine.ask(opened, allocation_id, folder)
+            login = await machine.enter(opened, target, folder)
             return machine.run(login, command or [], tty=tty)
 
     return session.run(run.flags_of(context), work)

@@ -52,13 +52,13 @@ def commands(form: forms.Form) -> dict[str, str]:
     """Each once, with what the first endpoint it reaches does; said once where several reach the same."""
     found: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
-        for line in reach.lines(endpoint.name):
+        for line in reach.lines(endpoint):
             found.setdefault(line, "" if endpoint.summary in found.values() else endpoint.summary)
     return found
 
 
 def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
-    lines = reach.lines(endpoint.name)
+    lines = reach.lines(endpoint)
     return [
         *_facts(
             {
@@ -68,7 +68,7 @@ def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
                 "Permission": endpoint.permission or "none of its own",
                 "Answers": f"{endpoint.status} {_named(endpoint.response)}",
                 "Repeated": _repeated(endpoint),
-                "Command": ", ".join(lines) or f"none: {unreached(endpoint)}",
+                "Command": ", ".join(lines) or f"none: {reach.why_unreached(endpoint)}",
             },
             width,
         ),
@@ -78,10 +78,6 @@ def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
         *section("Errors", _columns(_errors(endpoint), width)),
         *section("More", [f"gpuaas schema {endpoint.name} -o json", *_further(endpoint.response)]),
     ]
-
-
-def unreached(endpoint: Endpoint[Any, Any]) -> str:
-    return "a node calls it" if endpoint.audience == "node" else reach.UNREACHED.get(endpoint.name, "")
 
 
 def _body(endpoint: Endpoint[Any, Any], width: int) -> Lines:
@@ -162,7 +158,7 @@ def _sentence(text: str) -> str:
 
 def as_data(form: forms.Form) -> dict[str, Any]:
     """For programs: what `of_form` says, in fields."""
-    reached = [(line, one) for one in forms.endpoints_of(form) for line in reach.lines(one.name)]
+    reached = [(line, one) for one in forms.endpoints_of(form) for line in reach.lines(one)]
     return {
         "form": form.name,
         "meaning": form.meaning,

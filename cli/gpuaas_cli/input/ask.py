@@ -5,7 +5,7 @@ import sys
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.input import documents
+from gpuaas_cli.input import files
 
 
 def name(flags: Flags, command: str) -> str:
@@ -23,7 +23,7 @@ def line(flags: Flags, what: str, command: str) -> str:
 
 
 def secret(flags: Flags, what: str, command: str) -> str:
-    """One line of stdin, or what is typed unseen."""
+    """One line of stdin, or what is typed without being shown."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     if flags.no_input:
@@ -37,7 +37,7 @@ def document(flags: Flags, path: str, what: str, command: str) -> str:
         if flags.no_input:
             raise failures.usage(f"{what} is not on stdin, and --no-input forbids asking", command)
         output.talk(f"{what}, then Ctrl-D:")
-    return documents.text(path)
+    return files.text(path)
 
 
 def password(flags: Flags, owner: str, command: str) -> str:
@@ -45,21 +45,25 @@ def password(flags: Flags, owner: str, command: str) -> str:
 
 
 def new_password(flags: Flags, owner: str, command: str) -> str:
-    """Typed twice at a terminal, where nobody sees a slip."""
+    """Typed twice at a terminal, which does not show it."""
     first = password(flags, owner, command)
     if not first:
         raise failures.usage("The password is empty", f"{command} < FILE")
     if sys.stdin.isatty() and getpass.getpass("Again: ") != first:
-        raise failures.Failure("The two are not the same; nothing was changed", fix=command, code="mismatch")
+        raise failures.Failure("The two passwords differ; nothing was changed", fix=command, code="mismatch")
     return first
 
 
+def is_possible(flags: Flags) -> bool:
+    """Whether a person is at the terminal to answer."""
+    return sys.stdin.isatty() and not flags.no_input
+
+
 def confirm(flags: Flags, consequence: str, *, name: str, what: str, again: str) -> None:
-    """Have a person type the name of what they are about to hit. A terminal has a person before it; scripts said what
-    they want by calling us."""
-    if flags.no_input or not sys.stdin.isatty():
+    """Have a person type the name of what the command is about to change. Scripts are not asked."""
+    if not is_possible(flags):
         return
     output.talk(consequence)
-    print(f"Type the name of the {what} to go on: ", end="", file=sys.stderr, flush=True)
+    print(f"Type the name of the {what} to continue: ", end="", file=sys.stderr, flush=True)
     if input().strip() != name:
         raise failures.Failure("That is another name; nothing was changed", fix=again)

@@ -2,50 +2,38 @@
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuaas_contract.catalog import Manifest
 
 from gpuaas_cli import failures
 
-PICKER = "x-gpuaas-picker"
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
-FindAllocation = Callable[[str], str]
-"""Name of a node or an allocation id in, allocation id out."""
+
+def build(manifest: Manifest, sets: Sequence[str]) -> dict[str, Any]:
+    return typed(manifest.display_name, manifest.deploy_form, sets)
 
 
-def build(manifest: Manifest, sets: Sequence[str], find_allocation: FindAllocation) -> dict[str, Any]:
-    return typed(manifest.display_name, manifest.deploy_form, sets, find_allocation)
-
-
-def typed(
-    owner: str, form: Mapping[str, Any], pairs: Sequence[str], find_allocation: FindAllocation, option: str = "--set"
-) -> dict[str, Any]:
-    """`owner` is whose form it is, for people; `option` is the one the pairs came with."""
+def typed(owner: str, form: Mapping[str, Any], pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """`owner` is whose form it is, for people; `option` is the one the pairs came with. Allocations stay as they were
+    typed: the server finds them by id or node."""
     fields: Mapping[str, Any] = form.get("properties", {})
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for pair in pairs:
         name, mark, text = pair.partition("=")
         if not mark:
             raise failures.usage(f"{option} takes key=value, not {pair!r}", f"{option} KEY=VALUE")
         if name not in fields:
             raise _unknown(owner, name, fields)
-        found[name] = _value(name, text, fields[name], option)
-        if picks_allocation(fields[name]):
-            found[name] = _allocations(found[name], find_allocation)
-    return found
-
-
-def picks_allocation(field: Mapping[str, Any]) -> bool:
-    items = field.get("items")
-    return "allocation" in (field.get(PICKER), items.get(PICKER) if isinstance(items, Mapping) else None)
+        given[name] = _value(name, text, fields[name], option)
+    return given
 
 
 def topology(manifest: Manifest, asked: str) -> str:
-    """The one that was asked for, or the only one there is."""
+    """The topology that was named, or the only one there is."""
     known = list(manifest.topologies)
     if asked in known:
         return asked
@@ -61,15 +49,15 @@ def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> di
     """Inputs that put an app on the given allocations: a field for one takes the first, a field for many takes all.
     Other fields the form requires take the default or the first example it gives."""
     fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name in manifest.topologies[chosen].values():
-        found[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
     for name in manifest.deploy_form.get("required", []):
         field = fields.get(name, {})
         offered = [field["default"]] if "default" in field else field.get("examples", [])
-        if name not in found and offered:
-            found[name] = offered[0]
-    return found
+        if name not in given and offered:
+            given[name] = offered[0]
+    return given
 
 
 def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
@@ -102,12 +90,6 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _allocations(value: Any, find_allocation: FindAllocation) -> Any:
-    if isinstance(value, list):
-        return [find_allocation(one) if isinstance(one, str) else one for one in value]
-    return find_allocation(value) if isinstance(value, str) else value
 
 
 def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:

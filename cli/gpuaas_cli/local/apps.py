@@ -17,11 +17,11 @@ from gpuaas_contract.catalog import (
     PublishVersion,
     SetEntitlement,
 )
-from gpuaas_contract.errors import Conflict, CredentialsInvalid
+from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
 from gpuaas_contract.identity import (
     SERVICE_ACCOUNT_CREATE,
+    SERVICE_ACCOUNT_GET,
     SERVICE_ACCOUNT_KEY_CREATE,
-    SERVICE_ACCOUNT_LIST,
     SERVICE_ACCOUNT_TOKEN,
     CreateServiceAccount,
     ServiceAccountLogin,
@@ -35,8 +35,8 @@ from gpuaas_contract.instances import (
     DeployInstance,
 )
 
-from gpuaas_cli import failures, output, programs
-from gpuaas_cli.client import home, lookup, machine
+from gpuaas_cli import failures, kinds, output, programs
+from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, server
 from gpuaas_cli.local.machines import require_program
@@ -98,7 +98,7 @@ class LocalApp:
     async def _start_controller(self) -> None:
         await self._credentials()
         program = require_program(f"gpuaas-{self._wish.app}")
-        command = plan.controller_command(program, self._where, self._wish, await self._session.project_id())
+        command = plan.controller_command(program, self._where, self._wish, await self._session.project())
         record = self._controller.running()
         if record is None or record.command != command:
             self._controller.stop()
@@ -110,13 +110,11 @@ class LocalApp:
         if await self._key_works(file):
             return
         name = f"{self._wish.app}-controller"
-        accounts = [one for one in await self._session.every(SERVICE_ACCOUNT_LIST) if one.name == name]
-        account = (
-            accounts[0]
-            if accounts
-            else await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
-        )
-        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+        try:
+            await self._session.call(SERVICE_ACCOUNT_GET, service_account_id=name)
+        except NotFound:
+            await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
+        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
         content = msgspec.json.encode({"key_id": key.key_id, "client_secret": key.client_secret})
         home.write_private(file, content)
 
@@ -185,11 +183,11 @@ class LocalApp:
             ready = await machine.ask(self._session, command.allocation_id, folder)
             said = await _until_it_works(ready, machine.as_user(command), name)
         allocations = await self._session.every(ALLOCATION_LIST)
-        node = lookup.pick_allocation(allocations, command.allocation_id).node_name
+        node = {one.allocation_id: one.node_name for one in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
         print("\n".join(framed(f"{node}{user}: {command.line}", said)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
-        members = await lookup.all_members(self._session, name)
+        members = await kinds.members(self._session, name)
         next_commands = plan.next_commands(self._wish, self._manifest, members, allocations)
         for line in [*programs.path_hint(), *next_commands]:
             self._report.note(f"  {line}")

@@ -1,204 +1,78 @@
-"""Which command reaches which endpoint, and why some endpoints have none. `explain` and `schema` show it; a test walks
-the endpoint table and each command's code, so this page cannot promise what is not there."""
+"""Which command reaches which endpoint, read from the declarations; and why some endpoints have no command."""
 
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "auth.login": ("login",),
-    "auth.service_account_token": ("login",),
-    "auth.oidc.authorize": ("login",),
-    "auth.oidc.exchange": ("login",),
-    "auth.logout": ("logout",),
-    "auth.me": ("whoami",),
-    "auth.session.list": ("session list",),
-    "auth.session.end": ("session end",),
-    "auth.password.change": ("password",),
-    "auth.can_i": ("can-i",),
-    "identity.org.create": ("org create",),
-    "identity.org.list": ("get orgs",),
-    "identity.project.create": ("project create",),
-    "identity.project.list": ("get projects", "project use"),
-    "identity.service_account.create": ("service-account create",),
-    "identity.service_account.list": ("service-account list",),
-    "identity.service_account.get": ("get service-accounts",),
-    "identity.service_account.disable": ("service-account disable",),
-    "identity.service_account.enable": ("service-account enable",),
-    "identity.service_account.delete": ("service-account delete",),
-    "identity.service_account_key.create": ("service-account key", "service-account create"),
-    "identity.service_account_key.list": ("service-account keys",),
-    "identity.service_account_key.rotate": ("service-account rotate-key",),
-    "identity.service_account_key.revoke": ("service-account revoke-key",),
-    "identity.user.create": ("user create",),
-    "identity.user.list": ("user list",),
-    "identity.user.get": ("get users",),
-    "identity.user.disable": ("user disable",),
-    "identity.user.enable": ("user enable",),
-    "identity.user.set_password": ("user set-password",),
-    "identity.platform_binding.create": ("binding grant",),
-    "identity.platform_binding.list": ("binding list",),
-    "identity.platform_binding.delete": ("binding revoke",),
-    "identity.org_binding.create": ("binding grant",),
-    "identity.org_binding.list": ("binding list",),
-    "identity.org_binding.delete": ("binding revoke",),
-    "identity.project_binding.create": ("binding grant",),
-    "identity.project_binding.list": ("binding list",),
-    "identity.project_binding.delete": ("binding revoke",),
-    "identity.break_glass.create": ("break-glass",),
-    "identity.break_glass.end": ("break-glass",),
-    "policy.global.get": ("policy show",),
-    "policy.global.set": ("policy set",),
-    "policy.org.get": ("policy show",),
-    "policy.org.set": ("policy set",),
-    "policy.project.get": ("policy show",),
-    "policy.project.set": ("policy set",),
-    "policy.explain": ("policy explain",),
-    "catalog.version.register": ("app register",),
-    "catalog.version.publish": ("app publish",),
-    "catalog.version.deprecate": ("app deprecate",),
-    "catalog.version.withdraw": ("app withdraw",),
-    "catalog.version.list": ("get apps",),
-    "catalog.version.get": ("app show",),
-    "catalog.project_app.list": ("get apps", "deploy"),
-    "catalog.project_app.get": ("app show",),
-    "catalog.entitlement.set": ("app entitle",),
-    "catalog.entitlement.list": ("get entitlements",),
-    "catalog.entitlement.get": ("get entitlements",),
-    "artifacts.artifact.publish": ("artifact publish",),
-    "artifacts.content.put": ("artifact upload", "artifact publish"),
-    "artifacts.signature.put": ("artifact sign",),
-    "artifacts.artifact.verify": ("artifact verify",),
-    "artifacts.artifact.promote": ("artifact promote",),
-    "artifacts.artifact.deprecate": ("artifact deprecate",),
-    "artifacts.artifact.retire": ("artifact retire",),
-    "artifacts.artifact.revoke": ("artifact revoke",),
-    "artifacts.artifact.list": ("artifact list",),
-    "artifacts.artifact.get": ("get artifacts",),
-    "artifacts.storage.get": ("artifact storage",),
-    "artifacts.trust_key.list": ("artifact trust list",),
-    "artifacts.trust_key.put": ("artifact trust add",),
-    "artifacts.trust_key.revoke": ("artifact trust revoke",),
-    "artifacts.shared_artifact.publish": ("artifact publish",),
-    "artifacts.shared_content.put": ("artifact upload", "artifact publish"),
-    "artifacts.shared_signature.put": ("artifact sign",),
-    "artifacts.shared_artifact.verify": ("artifact verify",),
-    "artifacts.shared_artifact.promote": ("artifact promote",),
-    "artifacts.shared_artifact.deprecate": ("artifact deprecate",),
-    "artifacts.shared_artifact.retire": ("artifact retire",),
-    "artifacts.shared_artifact.revoke": ("artifact revoke",),
-    "artifacts.shared_artifact.list": ("artifact list",),
-    "artifacts.shared_artifact.get": ("artifact verify", "artifact promote"),
-    "artifacts.shared_storage.get": ("artifact storage",),
-    "artifacts.shared_trust_key.list": ("artifact trust list",),
-    "artifacts.shared_trust_key.put": ("artifact trust add",),
-    "artifacts.shared_trust_key.revoke": ("artifact trust revoke",),
-    "capacity.enrolment.create": ("node token",),
-    "capacity.node.list": ("node list",),
-    "capacity.node.get": ("node get",),
-    "capacity.node.allocations": ("node get",),
-    "capacity.node.set": ("node set",),
-    "capacity.node.cordon": ("node cordon",),
-    "capacity.node.uncordon": ("node uncordon",),
-    "capacity.node.drain": ("node drain",),
-    "capacity.node.retire": ("node retire",),
-    "capacity.node.inspect": ("node inspect", "node health"),
-    "capacity.node.upgrade_agent": ("agent upgrade",),
-    "capacity.node_task.list": ("node task list",),
-    "capacity.node_task.get": ("node task describe",),
-    "capacity.agent_release.register": ("agent register",),
-    "capacity.agent_release.list": ("agent list",),
-    "capacity.allocation.create": ("allocation request",),
-    "capacity.allocation.list": ("allocation list",),
-    "capacity.allocation.get": ("allocation request",),
-    "capacity.allocation.release": ("allocation release",),
-    "capacity.allocation.release_used": ("allocation release",),
-    "capacity.allocation.force_release": ("allocation force-release",),
-    "capacity.allocation_keys.get": ("allocation people",),
-    "capacity.allocation_keys.set": ("allocation people",),
-    "ssh_key.create": ("ssh-key add",),
-    "ssh_key.list": ("ssh-key list",),
-    "ssh_key.delete": ("ssh-key delete",),
-    "access.machine.grant": ("ssh",),
-    "access.machine.list": ("grant list",),
-    "access.machine.revoke": ("grant revoke",),
-    "access.credential.create": ("credential create",),
-    "access.credential.list": ("credential list",),
-    "access.credential.get": ("get credentials",),
-    "access.credential.rotate": ("credential rotate",),
-    "access.credential.revoke": ("credential revoke",),
-    "access.secret.list": ("secret list",),
-    "access.secret.revoke": ("secret revoke",),
-    "custody.seal.get": ("custody status",),
-    "custody.seal.open": ("custody unseal",),
-    "apps.instance.create": ("deploy",),
-    "apps.instance.list": ("get instances",),
-    "apps.instance.get": ("describe instance", "get instances"),
-    "apps.instance.set_operator": ("operator set",),
-    "apps.instance.stop": ("stop",),
-    "apps.instance.start": ("start",),
-    "apps.instance.restart": ("restart",),
-    "apps.instance.upgrade": ("upgrade",),
-    "apps.instance.rollback": ("rollback",),
-    "apps.instance.decommission": ("decommission",),
-    "apps.access_bundle.get": ("access",),
-    "apps.role.list": ("get roles", "describe instance"),
-    "apps.role.reset_breaker": ("role reset-breaker",),
-    "apps.member.list": ("get members", "describe instance"),
-    "apps.member.get": ("describe member",),
-    "apps.member.operate": ("member add", "member drain", "member resume", "member remove", "member replace"),
-    "apps.hold.place": ("hold place",),
-    "apps.hold.list": ("hold list",),
-    "apps.hold.lift": ("hold lift",),
-    "apps.action.invoke": ("action run",),
-    "apps.operation.list": ("get operations",),
-    "apps.operation.get": ("describe operation", "op follow", "op wait"),
-    "apps.operation.retry": ("op retry",),
-    "apps.operation.cancel": ("op cancel",),
-    "apps.operation.compensate": ("op compensate",),
-    "apps.operation.force_complete": ("op force-complete",),
-    "apps.operation.tombstone": ("op tombstone",),
-    "runtime.controller.list": ("get controllers", "describe instance"),
-    "usage.record.list": ("usage list",),
-    "usage.summary": ("usage summary",),
-    "usage.export": ("usage export",),
-    "record.events": ("events", "get events"),
-    "record.org_events": ("events",),
-    "record.platform_events": ("events",),
-    "record.audit": ("audit list",),
-    "record.org_audit": ("audit list",),
-    "record.platform_audit": ("audit list",),
-    "record.correlation.get": ("triage",),
-}
-"""Endpoint -> the commands that ask for it, the one to name first first."""
+import functools
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+from gpuaas_contract.endpoint import Endpoint
+
+from gpuaas_cli import kinds
+from gpuaas_cli.overview import COMMANDS
+from gpuaas_cli.runner import run
 
 _CONTROLLER = "an app's controller calls it for an operation whose lease it holds"
-_STREAM = "the same events as its list has, which gpuaas events follows and which survives restarts"
-_ONE_DELIVERY = "an app's controller calls it; the value is for a machine, and no person is to see it"
+_STREAM = "it has the same events as its list, which gpuaas events follows and which survives restarts"
+_ONE_DELIVERY = "an app's controller calls it; the value is for a machine, not for people"
 _NODE = "a node calls it, to prove itself before it has a token"
 UNREACHED: dict[str, str] = {
-    "runtime.claim": _CONTROLLER,
-    "runtime.heartbeat": _CONTROLLER,
-    "runtime.step": _CONTROLLER,
-    "runtime.member": _CONTROLLER,
-    "runtime.access": _CONTROLLER,
-    "runtime.complete": _CONTROLLER,
-    "runtime.fail": _CONTROLLER,
-    "runtime.report": "an app's controller calls it, to say what it sees",
-    "usage.record.report": "an app's controller calls it; usage a person typed in would be no measure",
-    "access.secret.issue": _CONTROLLER,
-    "access.secret.open": _ONE_DELIVERY,
-    "access.credential.deliver": _CONTROLLER,
-    "access.credential.open": _ONE_DELIVERY,
-    "artifacts.delivery.create": _CONTROLLER,
-    "artifacts.placement.create": _CONTROLLER,
-    "artifacts.placement.get": _CONTROLLER,
+    **dict.fromkeys(
+        (
+            *("runtime.claim", "runtime.heartbeat", "runtime.step", "runtime.member", "runtime.access"),
+            *("runtime.complete", "runtime.fail", "access.secret.issue", "access.credential.deliver"),
+            *("artifacts.delivery.create", "artifacts.placement.create", "artifacts.placement.get"),
+        ),
+        _CONTROLLER,
+    ),
+    "runtime.report": "an app's controller calls it, to report what it sees",
+    "usage.record.report": "an app's controller calls it; usage that a person types would be no measurement",
+    **dict.fromkeys(("access.secret.open", "access.credential.open"), _ONE_DELIVERY),
     "artifacts.content.get": "a machine calls it, with the delivery it was given",
-    "record.events_stream": _STREAM,
-    "record.org_events_stream": _STREAM,
-    "record.platform_events_stream": _STREAM,
-    "node.enrol": _NODE,
-    "node.token": _NODE,
-    "node.trust": _NODE,
+    **dict.fromkeys(("record.events_stream", "record.org_events_stream", "record.platform_events_stream"), _STREAM),
+    **dict.fromkeys(("node.enrol", "node.token", "node.trust"), _NODE),
 }
 """Endpoint for people or programs that no command reaches -> why. Nodes' own endpoints need no row."""
 
 
-def lines(endpoint_name: str) -> tuple[str, ...]:
-    return tuple(f"gpuaas {command}" for command in COMMANDS.get(endpoint_name, ()))
+def leaves() -> Iterator[tuple[str, str, Any]]:
+    """Title of its group, words and code of every command that can be typed."""
+    for title, commands in COMMANDS.items():
+        for name, (place, _) in commands.items():
+            if place:
+                module, _, attribute = place.partition(":")
+                app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
+                yield from ((title, words, command) for words, command in _below(name, typer.main.get_command(app)))
+
+
+@functools.cache
+def commands() -> dict[str, tuple[str, ...]]:
+    """Endpoint -> the commands that are made for it; where there are none, those that call it beside their own."""
+    made_for: dict[str, list[str]] = {}
+    also: dict[str, list[str]] = {}
+    for _, words, command in leaves():
+        own, beside = run.endpoints_of(command.callback)
+        for endpoint in own:
+            made_for.setdefault(endpoint.name, []).append(words)
+        for endpoint in beside:
+            also.setdefault(endpoint.name, []).append(words)
+    for kind in kinds.KINDS:
+        for endpoint in filter(None, (kind.listing, kind.listing_all, kind.getting)):
+            made_for.setdefault(endpoint.name, []).append(f"get {kind.plural}")
+    return {name: tuple(words) for name, words in {**also, **made_for}.items()}
+
+
+def lines(endpoint: Endpoint[Any, Any]) -> tuple[str, ...]:
+    return tuple(f"gpuaas {words}" for words in commands().get(endpoint.name, ()))
+
+
+def why_unreached(endpoint: Endpoint[Any, Any]) -> str:
+    return "a node calls it" if endpoint.audience == "node" else UNREACHED.get(endpoint.name, "")
+
+
+def _below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield words, command
+    for word, below in (inner or {}).items():
+        yield from _below(f"{words} {word}", below)

@@ -10,10 +10,10 @@ from gpuaas_contract.instances import BreakerState
 from gpuaas_cli.output import clock_time
 
 
-def of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["standing", "lifted", "expired"]:
+def of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["active", "lifted", "expired"]:
     if hold.lifted_at is not None:
         return "lifted"
-    return "standing" if hold.expires_at > (now or datetime.datetime.now(datetime.UTC)) else "expired"
+    return "active" if hold.expires_at > (now or datetime.datetime.now(datetime.UTC)) else "expired"
 
 
 def of_breaker(breaker: BreakerState) -> str:

@@ -234,7 +234,7 @@ def _roles(roles: Sequence[Role]) -> Lines:
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
     rows = [["HOLD", "NAME", "KIND", "ON", "UNTIL", "OWNER", "REASON"]]
     for one in holds:
-        if states.of_hold(one, now) == "standing":
+        if states.of_hold(one, now) == "active":
             on = names.get(one.member_id, one.member_id)
             cells = _cells(one.hold_id, one.name, one.kind, on, clock_time(one.expires_at), one.owner)
             rows.append([*cells, cell(one.reason, spaces=True)])

@@ -35,7 +35,9 @@ async def started(
     if not detach:
         return await to_the_end(session, operation.operation_id, wanted=wanted)
     show(session.flags, operation)
-    output.talk(f"{steps.title(operation)} goes on without you. Follow it: gpuaas op follow {operation.operation_id}")
+    output.talk(
+        f"{steps.title(operation)} continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
+    )
     return failures.OK
 
 
@@ -47,7 +49,8 @@ async def to_the_end(
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
         output.talk(
-            f"\nDetached. The operation goes on; nothing was cancelled.\n  follow it: gpuaas op follow {operation_id}"
+            "\nDetached. The operation continues in the background; nothing was cancelled.\n"
+            f"  follow it: gpuaas op follow {operation_id}"
         )
         raise
     if session.flags.structured:
@@ -91,7 +94,7 @@ async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operati
     names: dict[str, str] = {}
     latest: Operation | None = None
     with _view(session.flags, quiet=quiet) as view:
-        async for latest in session.client.watch_operation(await session.project_id(), operation_id):
+        async for latest in session.client.watch_operation(await session.project(), operation_id):
             if {step.member_id for step in latest.steps} - {"", *names}:
                 names = await names_in(session, latest.instance_id)
             view.update(latest, names)

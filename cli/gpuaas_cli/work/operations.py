@@ -1,8 +1,8 @@
-"""What every command does with the operation it asked for: a dry run shows what it would do and hit, else it is
-followed to its end."""
+"""Finish a command that started an operation: follow it to its end, or show what a dry run found."""
 
 import datetime
 
+from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
 
 from gpuaas_cli import failures, output
@@ -11,10 +11,18 @@ from gpuaas_cli.show import plans
 from gpuaas_cli.work import follow
 
 
-async def finish(session: Session, operation: Operation, *, about: str, detach: bool, dry_run: bool) -> int:
+async def finish(
+    session: Session,
+    operation: Operation,
+    *,
+    about: str,
+    detach: bool,
+    dry_run: bool,
+    wanted: OperationStatus = "succeeded",
+) -> int:
     """`about` names what the operation touches, in the caller's words."""
     if not dry_run:
-        return await follow.started(session, operation, detach=detach)
+        return await follow.started(session, operation, detach=detach, wanted=wanted)
     if session.flags.output in ("json", "yaml"):
         follow.show(session.flags, operation)
     else:

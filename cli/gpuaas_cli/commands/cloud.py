@@ -1,4 +1,4 @@
-"""`gpuaas up`."""
+"""`gpuaas up` and `gpuaas down`."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
 from gpuaas_cli.runner import run
 
-app = run.command_group()
+up_app = run.single()
 
 
-@run.command(app)
+@run.by_hand(up_app)
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Machines.")] = 3,
     app_slug: Annotated[str, typer.Option("--app", help="App to deploy.")] = "slurm",
@@ -36,3 +36,18 @@ def up(
         nodes=nodes, app=app_slug, lab=lab, port=port, deploy=deploy, control_plane_only=control_plane_only
     )
     return cloud.up(home.folder(os.environ).absolute(), wish)
+
+
+down_app = run.single()
+
+
+@run.by_hand(down_app)
+def down(
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete machines and data.")] = False,
+    lab: Annotated[str, typer.Option(help="Name of the lab.")] = "local",
+) -> int:
+    """Stop the local cloud. Data stays, so that gpuaas up goes on where this ended.
+
+    Example: gpuaas down --purge
+    """
+    return cloud.down(home.folder(os.environ).absolute(), lab, purge=purge)

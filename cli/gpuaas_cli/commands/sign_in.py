@@ -1,21 +1,30 @@
-"""`gpuaas login`: trade what proves who you are for a token and remember it in a context."""
+"""Sign in, sign out, and who you are."""
 
 import asyncio
 import os
 from typing import Annotated
 
 import typer
+from gpuaas_contract import identity, sessions
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.identity import ME, Me
+from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home, session, sign_in
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import ask
+from gpuaas_cli.output import table
 from gpuaas_cli.runner import run
+from gpuaas_cli.runner.call import Call
+from gpuaas_cli.runner.command import Command
 
-app = run.command_group()
+login_app = run.single()
 
 
-@run.command(app)
+@run.by_hand(
+    login_app, reaches=(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE)
+)
 def login(
     context: typer.Context,
     name: Annotated[str, typer.Option(help="Your name on the server.")] = "",
@@ -59,3 +68,61 @@ def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.
         return sign_in.by_key_file(key_file)
     name = name or ask.name(flags, "gpuaas login")
     return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))
+
+
+logout_app = run.single()
+
+
+@run.by_hand(logout_app, reaches=(sessions.LOGOUT,))
+def logout(context: typer.Context) -> int:
+    """End the session at the server and forget its token, of the current context or of the one named by --context.
+
+    Example: gpuaas logout --context prod
+    """
+    flags = run.flags_of(context)
+    folder = home.folder(os.environ)
+    config = home.load(folder)
+    name = home.resolve(flags, os.environ, config).context
+    known = config.contexts.get(name)
+    if known is None or not known.token:
+        output.talk("You were not signed in.")
+        return failures.OK
+    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
+    home.forget_token(folder, name)
+    output.talk(f"Signed out of {known.server} (context {name}).")
+    if trouble:
+        output.talk(f"The token is forgotten here, but the session may live on at the server: {trouble}")
+    return failures.OK
+
+
+async def _end(target: home.Target) -> str:
+    """Why the server may still honour the token; empty when it does not. The token is forgotten in any case."""
+    try:
+        async with session.make_client(target) as client:
+            await client.call(sessions.LOGOUT, timeout_s=session.READ_S)
+    except ApiError as error:
+        return "" if error.status == 401 else error.message
+    except (NoAnswer, failures.Failure) as error:
+        return error.message
+    return ""
+
+
+def _where(call: Call, _: Me) -> None:
+    target = call.session.target
+    output.talk(f"context {target.context or '-'}, server {target.server}, project {target.project or '-'}")
+
+
+whoami = run.single(
+    Command(
+        "whoami",
+        ME,
+        "Who you are, and with which roles.",
+        "-o json",
+        table=table(
+            "name",
+            "NAME TYPE=actor_type ID=actor_id ROLES",
+            ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
+        ),
+        then=_where,
+    )
+)

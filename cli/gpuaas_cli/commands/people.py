@@ -1,0 +1,175 @@
+"""Organisations, projects, people, their roles, passwords and sessions."""
+
+import os
+from typing import Annotated
+
+import typer
+from gpuaas_contract import bindings, permissions
+from gpuaas_contract.identity import ORG_CREATE, PROJECT_CREATE, PROJECT_LIST, Project
+from gpuaas_contract.sessions import SESSION_END, SESSION_LIST
+from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_ENABLE, USER_LIST, USER_SET_PASSWORD
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, session
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import run
+from gpuaas_cli.runner.call import Call
+from gpuaas_cli.runner.command import Command, Field, Levels, switch
+
+org = run.group(
+    "org",
+    "Organisations own projects.",
+    Command("create", ORG_CREATE, "Create an organisation.", "acme", fields={"name": Field("NAME")}),
+)
+
+
+project = run.group("project", "Projects own allocations, service accounts and app instances.")
+
+
+def _use_first(call: Call, made: Project) -> None:
+    if not call.session.target.project and not call.dry_run:
+        home.use_project(home.folder(os.environ), call.session.target, made.project_id)
+
+
+run.declare(
+    project,
+    "project",
+    Command(
+        "create",
+        PROJECT_CREATE,
+        "Create a project; the first one becomes the one you work in.",
+        "research --org acme",
+        fields={"name": Field("NAME"), "org_id": Field("--org", "Organisation, by name or id.", default=...)},
+        then=_use_first,
+    ),
+)
+
+
+@run.by_hand(project, reaches=(PROJECT_LIST,))
+def use(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Work in this project from now on.
+
+    Example: gpuaas project use research
+    """
+    project = session.run(run.flags_of(context), lambda opened: _use(opened, name))
+    output.talk(f"Commands are now about project {project.name} ({project.project_id}).")
+    return failures.OK
+
+
+async def _use(opened: session.Session, name: str) -> Project:
+    matching = (await opened.call(PROJECT_LIST, query={"name": name})).items
+    if not matching:
+        raise failures.not_found(f"There is no project {name}, or you may not see it", "gpuaas get projects")
+    if len(matching) > 1:
+        raise failures.usage(f"There are several projects {name}; name one by its id", "gpuaas get projects")
+    home.use_project(home.folder(os.environ), opened.target, matching[0].project_id)
+    return matching[0]
+
+
+def _password(call: Call, _: object) -> str:
+    name = call["name"] or call["user_id"]
+    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
+
+
+def _first_password(call: Call, _: object) -> str:
+    return _password(call, _) if call["with_password"] else ""
+
+
+user = run.group(
+    "user",
+    "People are made here, or by their first sign-in through an identity provider; roles are given apart.",
+    Command(
+        "create",
+        USER_CREATE,
+        "Create a person. The password is asked for, or read from stdin; never give it on the command line.",
+        "ada --password",
+        fields={"name": Field("NAME"), "password": Field(typed=False, read=_first_password)},
+        extra={
+            "with_password": switch("--password", "Ask for a password, or read it from stdin; without, none is set.")
+        },
+        next="gpuaas binding grant {name} ROLE",
+    ),
+    Command("list", USER_LIST, "Everybody."),
+    Command("disable", USER_DISABLE, "End all of a person's sessions at once and let them start no new ones.", "ada"),
+    Command("enable", USER_ENABLE, "Let a disabled person sign in again, with the roles they have.", "ada"),
+    Command(
+        "set-password",
+        USER_SET_PASSWORD,
+        "Give a person a new password and end all their sessions. It is asked for, or read from stdin.",
+        "ada",
+        fields={"password": Field(typed=False, read=_password)},
+    ),
+)
+
+
+def _present(call: Call, _: object) -> str:
+    return ask.secret(call.flags, "Present password", "gpuaas password")
+
+
+def _new(call: Call, _: object) -> str:
+    return ask.new_password(call.flags, "yours from now on", "gpuaas password")
+
+
+def _changed(call: Call, _: object) -> None:
+    if not call.dry_run:
+        output.talk("Changed. Your other sessions have ended; this one continues.")
+
+
+password = run.single(
+    Command(
+        "password",
+        MY_PASSWORD,
+        "Change your own password and end your other sessions. The present and the new one are asked for, or read from "
+        "stdin as two lines; never give them on the command line.",
+        fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
+        then=_changed,
+    )
+)
+
+
+own_sessions = run.group(
+    "session",
+    "A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.",
+    Command("list", SESSION_LIST, "Your sessions; the one this call is made with is marked."),
+    Command(
+        "end",
+        SESSION_END,
+        "End one of your sessions: its token opens nothing from now on.",
+        "ses_01k9z0c5p3v2m8q7r6t5w4x3y2",
+    ),
+)
+
+
+def _check_role(call: Call) -> None:
+    known = permissions.GRANTABLE[call.level]
+    if call["role"] not in known:
+        raise failures.usage(
+            f"{call['role']} cannot be given at this level ({call.level}); {', '.join(known)} can",
+            "gpuaas binding grant --help",
+        )
+
+
+binding = run.group(
+    "binding",
+    "A role reaches everything below the place it is given at: the platform, an organisation, a project.",
+    Command(
+        "list",
+        Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
+        "Roles given at the platform, in an organisation, or in the project.",
+        "--org acme",
+    ),
+    Command(
+        "grant",
+        Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
+        "Give a person a role, at most one of your own. People without the right to list people name them by id.",
+        "ada project_member --project research",
+        fields={"user_id": Field("USER", "Name or id."), "role": Field("ROLE")},
+        check=_check_role,
+    ),
+    Command(
+        "revoke",
+        Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
+        "Take a role away; it counts from the next call on.",
+        "bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme",
+    ),
+)
