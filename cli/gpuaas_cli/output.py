@@ -5,7 +5,7 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,17 @@ def lines(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False,
     return aligned(found)
 
 
+def listing(rows: Sequence[Any], shape: Table) -> list[str]:
+    """A table inside a page; nothing where there are no rows."""
+    return lines(rows, shape.columns) if rows else []
+
+
+def facts(row: Any, shape: Table) -> list[str]:
+    """The columns below each other, those that are empty left out; `_` in a title is a space."""
+    texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
+    return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
+
+
 def cells(row: Any, columns: Sequence[Column], *, wide: bool = False) -> list[str]:
     shown = [column for column in columns if wide or not column.wide]
     return [cell(_text(row, column.value, column.title), spaces=column is shown[-1]) for column in shown]
@@ -132,6 +143,10 @@ def cell(text: str, *, spaces: bool) -> str:
 def clean(text: str) -> str:
     """Text from machines and apps may hold terminal commands; none of them reaches the terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def payload_text(payload: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
 
 
 def elided(text: str) -> str:

@@ -264,7 +264,7 @@ def test_a_preview_nobody_answered_is_not_called_safe() -> None:
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert plans.of_operation(operation, "3 members", {}, NOW) == [
         "would stop lab: 3 members",
-        "  what it would hit is not known, so do not take it for safe",
+        "  what it would interrupt is unknown, so do not assume that it is safe",
         "  No app controller answered within 10 s.",
     ]
 

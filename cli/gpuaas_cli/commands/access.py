@@ -13,9 +13,7 @@ from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, SSH_KEY_LIS
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Call, Command, Field, run
 
 
 async def _list(call: Call) -> Sequence[Any]:
@@ -35,10 +33,9 @@ grant = run.group(
     "grant",
     "A grant is a certificate for one machine, one source address and some minutes.",
     Command(
-        "list",
         GRANT_LIST,
+        "list --allocation gpu-3",
         "Who may enter the project's machines.",
-        "--allocation gpu-3",
         fields={
             "allocation_id": Field("--allocation ALLOCATION|NODE", "Only for this machine."),
             "operation_id": Field("--operation OPERATION", "Only for this operation."),
@@ -47,10 +44,9 @@ grant = run.group(
         also=(ALLOCATION_GET,),
     ),
     Command(
-        "revoke",
         GRANT_REVOKE,
+        'revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"',
         "End a grant: its certificate is refused, and live sessions are cut within seconds.",
-        'grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"',
         then=_revoked,
     ),
 )
@@ -66,10 +62,9 @@ credential = run.group(
     "credential",
     "A credential is kept in custody: apps may use its key, and it cannot be read back.",
     Command(
-        "create",
         CREDENTIAL_CREATE,
+        ("create rack-7 --username admin --key-file ~/.ssh/rack7", "create rack-7 < rack7.key"),
         "Hand a private key over. It must have no passphrase; custody protects it from here on.",
-        ("rack-7 --username admin --key-file ~/.ssh/rack7", "rack-7 < rack7.key"),
         fields={
             "name": Field("NAME"),
             "private_key": _KEY_FILE,
@@ -77,19 +72,17 @@ credential = run.group(
         },
         next="put its public half on the hosts: gpuaas get credential {name} -o json",
     ),
-    Command("list", CREDENTIAL_LIST, "Credentials of the project: fingerprint, version, last use. Never a key."),
+    Command(CREDENTIAL_LIST, "list", "Credentials of the project: fingerprint, version, last use. Never a key."),
     Command(
-        "rotate",
         CREDENTIAL_ROTATE,
+        "rotate rack-7 --key-file ~/.ssh/rack7-new",
         "Put another private key in the place of the present one, which is destroyed.",
-        "rack-7 --key-file ~/.ssh/rack7-new",
         fields={"private_key": _KEY_FILE},
     ),
     Command(
-        "revoke",
         CREDENTIAL_REVOKE,
+        'revoke rack-7 --reason "hosts are gone"',
         "Destroy a credential's key; what was not opened yet stays closed.",
-        'rack-7 --reason "hosts are gone"',
     ),
 )
 
@@ -105,18 +98,17 @@ ssh_key = run.group(
     "ssh-key",
     "Public keys only; `gpuaas allocation people` chooses the machines that get them.",
     Command(
-        "add",
         SSH_KEY_CREATE,
+        "add ~/.ssh/id_ed25519.pub",
         "Register a public key of yours.",
-        "~/.ssh/id_ed25519.pub",
         fields={
             "public_key": Field("FILE", "A .pub file; - is stdin.", read=_public_key),
             "comment": Field(help="What to call it; else the comment in the file."),
         },
         next="gpuaas allocation people NODE --only YOU",
     ),
-    Command("list", SSH_KEY_LIST, "Your public keys."),
-    Command("delete", SSH_KEY_DELETE, "Take a key of yours off every machine.", "ada@laptop"),
+    Command(SSH_KEY_LIST, "list", "Your public keys."),
+    Command(SSH_KEY_DELETE, "delete ada@laptop", "Take a key of yours off every machine."),
 )
 
 
@@ -131,12 +123,11 @@ async def _confirm(call: Call) -> None:
 secret = run.group(
     "secret",
     "Secrets are issued by an app's controller, opened once on its machines, and never shown.",
-    Command("list", SECRET_LIST, "Secrets of an instance, never their values.", "slurm"),
+    Command(SECRET_LIST, "list slurm", "Secrets of an instance, never their values."),
     Command(
-        "revoke",
         SECRET_REVOKE,
+        "revoke slurm munge-key",
         "Destroy a secret's value; deliveries that were not opened yet are void.",
-        "slurm munge-key",
         confirm=_confirm,
     ),
 )
@@ -162,17 +153,16 @@ custody = run.group(
     "custody",
     "A sealed server keeps and reads no secret until it gets the passphrase of its key.",
     Command(
-        "status",
         CUSTODY_GET,
+        "status",
         "Where secrets are kept, and whether this server can open them.",
         table=_TABLE,
         next=next_command,
     ),
     Command(
-        "unseal",
         UNSEAL,
+        "unseal < passphrase",
         "Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.",
-        "< passphrase",
         fields={"passphrase": Field(typed=False, read=_passphrase)},
         table=_TABLE,
     ),

@@ -9,9 +9,7 @@ from gpuaas_contract.instances import INSTANCE_GET
 from gpuaas_cli import failures
 from gpuaas_cli.input import documents, values
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Call, Command, Field, run
 from gpuaas_cli.work import versions
 
 _INPUTS = Field("--input KEY=VALUE", "An input; repeatable.", type=list[str], default=None)
@@ -48,10 +46,9 @@ app = run.group(
     "action",
     "Actions are declared by an app; each needs the permission the app names for it.",
     Command(
-        "list",
         INSTANCE_GET,
+        "list slurm",
         "What an app lets you do with an instance.",
-        "slurm",
         work=_list,
         table=table(
             "name",
@@ -62,10 +59,9 @@ app = run.group(
         also=(PROJECT_APP_GET,),
     ),
     Command(
-        "run",
         ACTION_INVOKE,
+        "run slurm add-user --input name=ada",
         "Have an app do something, and show the result.",
-        "slurm add-user --input name=ada",
         fields={"action": Field("ACTION"), "reason": Field(help="Why, for those who look later.")},
         extra={"pairs": _INPUTS, "file": _FILE},
         work=_run,

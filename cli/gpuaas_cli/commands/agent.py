@@ -10,9 +10,7 @@ from gpuaas_contract.capacity import Node
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import archives
 from gpuaas_cli.kinds import machines
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call, words
-from gpuaas_cli.runner.command import Command, Field, switch
+from gpuaas_cli.runner import Call, Command, Field, run, switch, words
 from gpuaas_cli.work import node_tasks, rollout, spinner
 
 
@@ -104,10 +102,9 @@ app = run.group(
     "agent",
     "The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.",
     Command(
-        "register",
         agents.AGENT_RELEASE_REGISTER,
+        "register agent.pyz",
         "Make a build of the agent known; the same bytes again change nothing.",
-        "agent.pyz",
         fields={
             "content": Field(
                 "FILE", "Made by python -m gpuaas_agent.build FILE.", read=lambda _, path: archives.content(path)
@@ -117,13 +114,15 @@ app = run.group(
         next="gpuaas agent upgrade NODE --to {version} --reason REASON",
         then=_registered,
     ),
-    Command("list", agents.AGENT_RELEASE_LIST, "Every release there is."),
+    Command(agents.AGENT_RELEASE_LIST, "list", "Every release there is."),
     Command(
-        "upgrade",
         agents.NODE_UPGRADE_AGENT,
+        (
+            'upgrade gpu-1 --to 0.2.0 --reason "try the new agent"',
+            'upgrade --all --to 0.2.0 --reason "fixes host keys"',
+        ),
         "Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.\n\n"
         "The same command again continues where it ended: nodes that run the release are left alone.",
-        ('gpu-1 --to 0.2.0 --reason "try the new agent"', '--all --to 0.2.0 --reason "fixes host keys"'),
         fields={"node_id": None, "sha256": None},
         extra={
             "to": Field("--to RELEASE", "Its version or SHA-256.", default=...),

@@ -7,9 +7,7 @@ from gpuaas_contract.capacity import Allocation, OverrideRelease
 from gpuaas_contract.errors import NoCapacity
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call, words
-from gpuaas_cli.runner.command import Command, Field, switch
+from gpuaas_cli.runner import Call, Command, Field, run, switch, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import allocations
 
@@ -79,10 +77,9 @@ app = run.group(
     "allocation",
     "An allocation is a project's claim on a node.",
     Command(
-        "request",
         capacity.ALLOCATION_CREATE,
+        "request --count 3 --sku h100x8 --wait",
         "Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.",
-        "--count 3 --sku h100x8 --wait",
         fields={
             "node_name": Field("--node", "This node; else any free one that fits."),
             "sku": Field(help="Nodes sold as this."),
@@ -99,10 +96,9 @@ app = run.group(
         also=(capacity.ALLOCATION_GET,),
     ),
     Command(
-        "list",
         capacity.ALLOCATION_LIST,
+        "list --free",
         "Allocations of the project.",
-        "--free",
         fields={
             "free": Field(help="Only those an app can be put on."),
             "sku": Field(help="Nodes sold as this."),
@@ -110,10 +106,9 @@ app = run.group(
         },
     ),
     Command(
-        "people",
         ssh_keys.ALLOCATION_KEYS_SET,
+        "people gpu-3 --only ada,grace",
         "Whose SSH keys are on a machine; with --only, choose.",
-        "gpu-3 --only ada,grace",
         fields={
             "user_ids": Field(
                 "--only USER,…",
@@ -127,10 +122,9 @@ app = run.group(
         also=(ssh_keys.ALLOCATION_KEYS_GET,),
     ),
     Command(
-        "release",
         capacity.ALLOCATION_RELEASE,
+        "release gpu-3 gpu-4 --wait",
         "Give nodes back, or try again to.",
-        "gpu-3 gpu-4 --wait",
         many=True,
         extra={
             "used": switch("--used", "Even while an app uses it, whose work there is lost; needs --reason."),
@@ -143,10 +137,9 @@ app = run.group(
         also=(capacity.ALLOCATION_RELEASE_USED, capacity.ALLOCATION_GET),
     ),
     Command(
-        "force-release",
         capacity.ALLOCATION_FORCE_RELEASE,
+        'force-release gpu-3 --reason "the machine burnt"',
         "Give up allocations whose release failed. Their nodes are cordoned, because they may not be clean.",
-        'gpu-3 --reason "the machine burnt"',
         many=True,
     ),
 )

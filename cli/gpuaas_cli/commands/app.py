@@ -5,9 +5,7 @@ from gpuaas_contract.catalog import AppVersion, Manifest
 
 from gpuaas_cli import output
 from gpuaas_cli.input import documents
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field, Levels, switch
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
 
 _WHY = Field(help="Why; shown to people who want to deploy it.")
 
@@ -25,10 +23,9 @@ app = run.group(
     "app",
     "Apps have versions; a version is registered by its manifest, then published, then entitled per project.",
     Command(
-        "register",
         catalog.VERSION_REGISTER,
+        "register manifest.yaml",
         "Register an app version.",
-        "manifest.yaml",
         whole=Field(
             "MANIFEST",
             "YAML or JSON file; - is stdin.",
@@ -37,22 +34,20 @@ app = run.group(
         next=lambda made: f"gpuaas app publish {made.app_slug} {made.version}" if made.state == "registered" else "",
     ),
     Command(
-        "show",
         Levels(
             catalog.PROJECT_APP_GET,
             platform=catalog.VERSION_GET,
             platform_help="Whether projects may deploy it or not.",
         ),
+        "show slurm 1.0.0",
         "Print one version with its whole manifest, as YAML unless -o json.",
-        "slurm 1.0.0",
         shows=False,
         then=_print_whole,
     ),
     Command(
-        "publish",
         catalog.VERSION_PUBLISH,
+        "publish slurm 1.0.0",
         "Let projects deploy a version.",
-        "slurm 1.0.0",
         fields={
             "channels": Field(
                 "--channel", "Where to offer it; repeatable. stable if none.", default=None, read=_channels
@@ -61,24 +56,21 @@ app = run.group(
         next="gpuaas app entitle {app_slug}",
     ),
     Command(
-        "deprecate",
         catalog.VERSION_DEPRECATE,
+        'deprecate slurm 1.0.0 --reason "1.1.0 is faster"',
         "Advise against a version: it is deployed only when it is named. What runs continues.",
-        'slurm 1.0.0 --reason "1.1.0 is faster"',
         fields={"reason": _WHY},
     ),
     Command(
-        "withdraw",
         catalog.VERSION_WITHDRAW,
+        'withdraw slurm 1.0.0 --reason "loses data on restart"',
         "Take a version out of the catalog for good: it is never deployed again. What runs continues.",
-        'slurm 1.0.0 --reason "loses data on restart"',
         fields={"reason": _WHY},
     ),
     Command(
-        "entitle",
         catalog.ENTITLEMENT_SET,
+        ("entitle slurm --project research", "entitle slurm --versions '1.4.*' --channels stable --instances-max 2"),
         "Let a project deploy an app, within bounds. What is not given is not bounded.",
-        ("slurm --project research", "slurm --versions '1.4.*' --channels stable --instances-max 2"),
         fields={
             "enabled": switch("--off", "Stop the project from deploying more of it.", read=lambda _, off: not off),
             "versions": Field("--versions PATTERN", "Only these: 1.4.0, 1.4.*; all if none."),

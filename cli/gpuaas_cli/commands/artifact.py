@@ -14,9 +14,7 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.input import ask, documents, files
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import AnyEndpoint, Command, Field, shared, switch
+from gpuaas_cli.runner import AnyEndpoint, Call, Command, Field, run, shared, switch
 
 app = run.group(
     "artifact", "Content is published by digest, verified against trusted keys, and promoted into channels."
@@ -126,7 +124,7 @@ def _promote(artifact: Artifact) -> str:
 
 
 def _ending(name: str, own: AnyEndpoint, of_all: AnyEndpoint, help_text: str, why: str) -> Command:
-    return Command(name, shared(own, of_all), help_text, f'{_ART} --reason "{why}"', timeout_s=CONTENT_S)
+    return Command(shared(own, of_all), f'{name} {_ART} --reason "{why}"', help_text, timeout_s=CONTENT_S)
 
 
 _SECRET = {"source_token": Field(typed=False, read=_token)}
@@ -135,10 +133,9 @@ run.declare(
     app,
     "artifact",
     Command(
-        "sign",
         shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT),
+        f"sign {_ART} installer.dsse",
         "Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.",
-        f"{_ART} installer.dsse",
         whole=Field(
             "FILE",
             "DSSE envelope, JSON; - is stdin.",
@@ -147,10 +144,9 @@ run.declare(
         timeout_s=CONTENT_S,
     ),
     Command(
-        "verify",
         shared(artifacts.VERIFY, artifacts.SHARED_VERIFY),
+        f"verify {_ART}",
         "Have size, digest, media type and signature checked: 0 verified, 1 not.",
-        _ART,
         fields=_SECRET,
         extra=_WITH_TOKEN,
         next=_promote,
@@ -158,10 +154,9 @@ run.declare(
         timeout_s=CONTENT_S,
     ),
     Command(
-        "promote",
         shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE),
+        f"promote {_ART} --channel stable",
         "Promote a verified artifact into a channel; its content is checked against the digest once more.",
-        f"{_ART} --channel stable",
         fields={"channel": Field(help="Where it may be used from now on."), **_SECRET},
         extra=_WITH_TOKEN,
         timeout_s=CONTENT_S,
@@ -182,15 +177,14 @@ run.declare(
         "the build machine was broken into",
     ),
     Command(
-        "list",
         shared(artifacts.LIST, artifacts.SHARED_LIST),
+        "list -o wide",
         "Artifacts of the project, or those shared with every project.",
-        "-o wide",
         fields={"shared": None},
     ),
     Command(
-        "storage",
         shared(artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET),
+        "storage",
         "How much room the artifacts take, and the limit that holds.",
         table=table(
             "bytes_used",
@@ -203,22 +197,20 @@ trust = run.group(
     "artifact trust",
     "Keys whose signatures on artifacts count.",
     Command(
-        "list",
         shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
+        "list",
         "Keys whose signatures count, and those that were revoked.",
     ),
     Command(
-        "add",
         shared(trust_keys.TRUST_KEY_PUT, trust_keys.SHARED_TRUST_KEY_PUT),
+        "add release release.pem",
         "Trust a public key. A key never changes, and never comes back after it was revoked.",
-        "release release.pem",
         fields={"public_key_pem": Field("FILE", "Public key, PEM; - is stdin.", read=lambda _, path: files.text(path))},
     ),
     Command(
-        "revoke",
         shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
+        "revoke release",
         "Revoke a key: what it alone vouched for is refused from now on.",
-        "release",
     ),
 )
 app.add_typer(trust, name="trust")

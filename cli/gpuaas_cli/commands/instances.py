@@ -18,9 +18,7 @@ from gpuaas_contract.instances import (
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, times, values
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field, switch
+from gpuaas_cli.runner import Call, Command, Field, run, switch
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow, versions
 
@@ -52,11 +50,9 @@ def _plan(answer: Deployed) -> list[str]:
 
 deploy = run.single(
     Command(
-        "deploy",
         INSTANCE_CREATE,
+        "deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 --set worker_allocation_ids=gpu-2,gpu-3",
         "Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.",
-        "slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 "
-        "--set worker_allocation_ids=gpu-2,gpu-3",
         fields={
             "app_slug": Field("APP"),
             "name": Field(help="Name of the instance; the app's own if empty.", default=""),
@@ -87,10 +83,9 @@ async def _upgrade(call: Call) -> int:
 
 upgrade = run.single(
     Command(
-        "upgrade",
         UPGRADE,
+        "upgrade slurm --version 1.1.0",
         "Move an instance to another version. Inputs stay as they are, except those named with --set.",
-        "slurm --version 1.1.0",
         fields={"version": Field("--version", "Newest the project may deploy if empty.", default="")},
         extra={"sets": Field("--set KEY=VALUE", "An input; repeatable.", type=list[str], default=None)},
         work=_upgrade,
@@ -112,28 +107,25 @@ async def _confirm(call: Call) -> None:
 
 stop = run.single(
     Command(
-        "stop",
         instances.STOP,
+        'stop slurm --reason "power maintenance"',
         "Stop an app on every machine. Members, machines and data stay; what runs in it ends.",
-        'slurm --reason "power maintenance"',
     )
 )
-start = run.single(Command("start", instances.START, "Start a stopped app.", "slurm"))
-restart = run.single(Command("restart", instances.RESTART, "Stop an app and start it again.", "slurm --dry-run"))
+start = run.single(Command(instances.START, "start slurm", "Start a stopped app."))
+restart = run.single(Command(instances.RESTART, "restart slurm --dry-run", "Stop an app and start it again."))
 rollback = run.single(
     Command(
-        "rollback",
         instances.ROLLBACK,
+        'rollback slurm --reason "jobs crash"',
         "Go back to the version before the last upgrade, where the app allows it.",
-        'slurm --reason "jobs crash"',
     )
 )
 decommission = run.single(
     Command(
-        "decommission",
         instances.DECOMMISSION,
+        'decommission slurm --reason "project ends"',
         "Take an app off every machine of an instance. The machines stay allocated.",
-        'slurm --reason "project ends"',
         confirm=_confirm,
         also=(instances.INSTANCE_GET,),
     )
@@ -144,10 +136,9 @@ role = run.group(
     "role",
     "When too many members of a role fail to join, its breaker opens and the role takes no more for a while.",
     Command(
-        "reset-breaker",
         BREAKER_RESET,
+        'reset-breaker slurm worker --reason "the image is repaired"',
         "Let a role take new members again; gpuaas get roles INSTANCE shows its breaker.",
-        'slurm worker --reason "the image is repaired"',
     ),
 )
 
@@ -156,10 +147,9 @@ hold = run.group(
     "hold",
     "A hold ends by itself; before that only its owner lifts it.",
     Command(
-        "place",
         HOLD_PLACE,
+        'place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"',
         "Place a hold on a member.",
-        'slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"',
         fields={
             "name": Field(help="What to call it."),
             "kind": Field(help="no-work: not resumed. no-removal: not removed, replaced or decommissioned."),
@@ -169,8 +159,8 @@ hold = run.group(
             ),
         },
     ),
-    Command("list", HOLD_LIST, "Holds on the members of an instance.", "slurm"),
-    Command("lift", HOLD_LIFT, "Lift a hold of yours.", "slurm bad-fan"),
+    Command(HOLD_LIST, "list slurm", "Holds on the members of an instance."),
+    Command(HOLD_LIFT, "lift slurm bad-fan", "Lift a hold of yours."),
 )
 
 
@@ -183,13 +173,12 @@ operator = run.group(
     "operator",
     "The operator of an instance is the service account whose controller may work on it.",
     Command(
-        "set",
         OPERATOR_SET,
-        "Hand an instance to another service account; open operations go with it.",
         (
-            'slurm slurm-controller-2 --reason "the old host is gone"',
-            'slurm --any --reason "any controller of the project"',
+            'set slurm slurm-controller-2 --reason "the old host is gone"',
+            'set slurm --any --reason "any controller of the project"',
         ),
+        "Hand an instance to another service account; open operations go with it.",
         fields={"operator_service_account_id": Field("SERVICE_ACCOUNT", "Name or id.", default="")},
         extra={"any_account": switch("--any", "Any service account of the project.")},
         check=_check,
@@ -219,10 +208,9 @@ async def _nodes(call: Call, bundle: AccessBundle) -> dict[str, str]:
 
 access = run.single(
     Command(
-        "access",
         ACCESS_BUNDLE_GET,
+        "access slurm",
         "Endpoints, paths and commands of an app instance, as its controller published them.",
-        "slurm",
         work=_show,
         shows=False,
         also=(ALLOCATION_GET,),

@@ -5,9 +5,7 @@ from typing import Any
 from gpuaas_contract.instances import MEMBER_OPERATION_CREATE
 
 from gpuaas_cli import failures
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call, words
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Call, Command, Field, run, words
 
 _MEMBERS = Field("MEMBER|NODE", "Member ids, nodes, or node/role.", type=list[str], default=...)
 _ROLE = Field("--role", "Role, where a node carries several members.")
@@ -36,7 +34,7 @@ def _command(kind: str, help_text: str, example: str, fields: dict[str, Field | 
         "stop_after_failures": _STOP_AFTER,
         "reason": _REASON,
     }
-    return Command(kind, MEMBER_OPERATION_CREATE, help_text, example, fields=given, work=_operate, **more)
+    return Command(MEMBER_OPERATION_CREATE, f"{kind} {example}", help_text, fields=given, work=_operate, **more)
 
 
 def _changing(kind: str, help_text: str, example: str) -> Command:

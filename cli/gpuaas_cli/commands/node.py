@@ -1,7 +1,5 @@
 """`gpuaas node`: let nodes in, look at them, take them out of use."""
 
-from typing import Any
-
 from gpuaas_contract import agents, capacity
 from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, NodeAllocation, NodeDrain
@@ -9,9 +7,7 @@ from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, Nod
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.kinds import machines as machine_kinds
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Call, Command, Field, run
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import node_tasks
 
@@ -110,18 +106,13 @@ def _asked(kind: str) -> dict[str, Field]:
     return {"type": Field(typed=False, read=lambda *_: kind)}
 
 
-def _moving(name: str, endpoint: Any, help_text: str, example: str) -> Command:
-    return Command(name, endpoint, help_text, example, many=True)
-
-
 app = run.group(
     "node",
     "Nodes are machines whose agent has enrolled.",
     Command(
-        "token",
         capacity.ENROLMENT_CREATE,
+        "token gpu-1",
         "Print a token that admits one node, once.",
-        "gpu-1",
         fields={
             "name": Field("NAME"),
             "sku": Field(help="What the node is sold as; left out: as before, or standard."),
@@ -132,22 +123,20 @@ app = run.group(
         table=table("token", "TOKEN"),
         page=lambda made: [made.token],
     ),
-    Command("list", capacity.NODE_LIST, "Every node.", "-o wide", fields={"name": None, "admin_state": None}),
+    Command(capacity.NODE_LIST, "list -o wide", "Every node.", fields={"name": None, "admin_state": None}),
     Command(
-        "get",
         capacity.NODE_GET,
+        "get gpu-1",
         "One node: what it is, its state, whose work is on it.",
-        "gpu-1",
         work=_get,
         shows=False,
         then=_show_structured,
         also=(NODE_ALLOCATIONS,),
     ),
     Command(
-        "inspect",
         agents.NODE_INSPECT,
+        "inspect gpu-1",
         "Have nodes report now, not at their next heartbeat, what they are made of.",
-        "gpu-1",
         many=True,
         fields=_asked("host.facts"),
         work=_inspect,
@@ -156,10 +145,9 @@ app = run.group(
         also=(capacity.NODE_GET, agents.NODE_TASK_GET),
     ),
     Command(
-        "health",
         agents.NODE_INSPECT,
+        "health gpu-1 gpu-2",
         "Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.",
-        "gpu-1 gpu-2",
         many=True,
         fields=_asked("host.health"),
         work=_inspect,
@@ -168,10 +156,9 @@ app = run.group(
         also=(capacity.NODE_GET, agents.NODE_TASK_GET),
     ),
     Command(
-        "set",
         capacity.NODE_SET,
+        'set gpu-1 gpu-2 --sku h100x8 --reason "new cards"',
         "Set what nodes are sold as and where they are; allocations they carry keep what they were given.",
-        'gpu-1 gpu-2 --sku h100x8 --reason "new cards"',
         many=True,
         fields={
             "reason": Field(),
@@ -181,52 +168,49 @@ app = run.group(
         check=_check_set,
         reads=capacity.NODE_GET,
     ),
-    _moving(
-        "cordon",
+    Command(
         capacity.NODE_CORDON,
+        'cordon gpu-1 gpu-2 --reason "firmware on Monday"',
         "Keep new allocations away from nodes; what they carry stays.",
-        'gpu-1 gpu-2 --reason "firmware on Monday"',
-    ),
-    _moving(
-        "uncordon",
-        capacity.NODE_UNCORDON,
-        "Let cordoned or draining nodes take allocations again.",
-        'gpu-1 --reason "firmware is done"',
+        many=True,
     ),
     Command(
-        "drain",
+        capacity.NODE_UNCORDON,
+        'uncordon gpu-1 --reason "firmware is done"',
+        "Let cordoned or draining nodes take allocations again.",
+        many=True,
+    ),
+    Command(
         capacity.NODE_DRAIN,
+        'drain gpu-1 --reason "bad fan"',
         "Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.",
-        'gpu-1 --reason "bad fan"',
         many=True,
         work=_drain,
         shows=False,
         then=_show_drained,
     ),
-    _moving(
-        "retire",
+    Command(
         capacity.NODE_RETIRE,
+        'retire gpu-1 --reason "sold"',
         "End the identity of nodes for good; refused while an allocation is on them.",
-        'gpu-1 --reason "sold"',
+        many=True,
     ),
 )
 task = run.group(
     "node task",
     "A task is one signed instruction to a node; ended ones are kept for a while.",
     Command(
-        "list",
         agents.NODE_TASK_LIST,
+        "list gpu-1",
         "Tasks that a node was given lately.",
-        "gpu-1",
         work=_tasks,
         shows=False,
         also=(capacity.NODE_GET,),
     ),
     Command(
-        "describe",
         agents.NODE_TASK_GET,
+        "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
         "One task with its result or its error.",
-        "gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
         work=_describe_task,
         shows=False,
         also=(capacity.NODE_GET,),

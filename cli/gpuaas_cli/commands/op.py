@@ -10,8 +10,7 @@ from gpuaas_contract.operations import EXITS, OPERATION_GET, ExitName
 
 from gpuaas_cli import failures
 from gpuaas_cli.client import session
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Command, Field, run
 from gpuaas_cli.work import follow
 
 app = run.group(
@@ -46,7 +45,7 @@ def wait(
 
 def _exit(name: ExitName, wanted: OperationStatus, help_text: str, why: str) -> Command:
     """A way out on which a controller works, so there is something to follow; `wanted` is its good end."""
-    return Command(name, EXITS[name], help_text, f'{_OP} --reason "{why}"', wanted=wanted)
+    return Command(EXITS[name], f'{name} {_OP} --reason "{why}"', help_text, wanted=wanted)
 
 
 run.declare(
@@ -66,17 +65,15 @@ run.declare(
     ),
     _exit("compensate", "cancelled", "Have the half-done work of a failed operation undone.", "give the machines back"),
     Command(
-        "force-complete",
         operations.OPERATION_FORCE_COMPLETE,
+        f'force-complete {_OP} --reason "checked by hand: the machine is empty"',
         "Declare an operation done that no controller can finish. Nothing is done on any machine.",
-        f'{_OP} --reason "checked by hand: the machine is empty"',
         follows=False,
     ),
     Command(
-        "tombstone",
         operations.OPERATION_TOMBSTONE,
+        f'tombstone {_OP} --reason "the machine burnt down"',
         "Give up members of a failed operation that cannot be recovered.",
-        f'{_OP} --reason "the machine burnt down"',
         fields={
             "reason": Field(),
             "member_ids": Field(

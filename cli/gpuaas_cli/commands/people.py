@@ -12,14 +12,12 @@ from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_E
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home, session
 from gpuaas_cli.input import ask
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field, Levels, switch
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
 
 org = run.group(
     "org",
     "Organisations own projects.",
-    Command("create", ORG_CREATE, "Create an organisation.", "acme", fields={"name": Field("NAME")}),
+    Command(ORG_CREATE, "create acme", "Create an organisation.", fields={"name": Field("NAME")}),
 )
 
 
@@ -35,10 +33,9 @@ run.declare(
     project,
     "project",
     Command(
-        "create",
         PROJECT_CREATE,
+        "create research --org acme",
         "Create a project; the first one becomes the one you work in.",
-        "research --org acme",
         fields={"name": Field("NAME"), "org_id": Field("--org", "Organisation, by name or id.", default=...)},
         then=_use_first,
     ),
@@ -79,24 +76,22 @@ user = run.group(
     "user",
     "People are made here, or by their first sign-in through an identity provider; roles are given apart.",
     Command(
-        "create",
         USER_CREATE,
+        "create ada --password",
         "Create a person. The password is asked for, or read from stdin; never give it on the command line.",
-        "ada --password",
         fields={"name": Field("NAME"), "password": Field(typed=False, read=_first_password)},
         extra={
             "with_password": switch("--password", "Ask for a password, or read it from stdin; without, none is set.")
         },
         next="gpuaas binding grant {name} ROLE",
     ),
-    Command("list", USER_LIST, "Everybody."),
-    Command("disable", USER_DISABLE, "End all of a person's sessions at once and let them start no new ones.", "ada"),
-    Command("enable", USER_ENABLE, "Let a disabled person sign in again, with the roles they have.", "ada"),
+    Command(USER_LIST, "list", "Everybody."),
+    Command(USER_DISABLE, "disable ada", "End all of a person's sessions at once and let them start no new ones."),
+    Command(USER_ENABLE, "enable ada", "Let a disabled person sign in again, with the roles they have."),
     Command(
-        "set-password",
         USER_SET_PASSWORD,
+        "set-password ada",
         "Give a person a new password and end all their sessions. It is asked for, or read from stdin.",
-        "ada",
         fields={"password": Field(typed=False, read=_password)},
     ),
 )
@@ -117,8 +112,8 @@ def _changed(call: Call, _: object) -> None:
 
 password = run.single(
     Command(
-        "password",
         MY_PASSWORD,
+        "password",
         "Change your own password and end your other sessions. The present and the new one are asked for, or read from "
         "stdin as two lines; never give them on the command line.",
         fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
@@ -130,12 +125,11 @@ password = run.single(
 own_sessions = run.group(
     "session",
     "A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.",
-    Command("list", SESSION_LIST, "Your sessions; the one this call is made with is marked."),
+    Command(SESSION_LIST, "list", "Your sessions; the one this call is made with is marked."),
     Command(
-        "end",
         SESSION_END,
+        "end ses_01k9z0c5p3v2m8q7r6t5w4x3y2",
         "End one of your sessions: its token opens nothing from now on.",
-        "ses_01k9z0c5p3v2m8q7r6t5w4x3y2",
     ),
 )
 
@@ -153,23 +147,20 @@ binding = run.group(
     "binding",
     "A role reaches everything below the place it is given at: the platform, an organisation, a project.",
     Command(
-        "list",
         Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
+        "list --org acme",
         "Roles given at the platform, in an organisation, or in the project.",
-        "--org acme",
     ),
     Command(
-        "grant",
         Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
+        "grant ada project_member --project research",
         "Give a person a role, at most one of your own. People without the right to list people name them by id.",
-        "ada project_member --project research",
         fields={"user_id": Field("USER", "Name or id."), "role": Field("ROLE")},
         check=_check_role,
     ),
     Command(
-        "revoke",
         Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
+        "revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme",
         "Take a role away; it counts from the next call on.",
-        "bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme",
     ),
 )

@@ -18,9 +18,7 @@ from gpuaas_cli.client import trail
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field, Levels
+from gpuaas_cli.runner import Call, Command, Field, Levels, run
 from gpuaas_cli.show import story, timeline
 
 
@@ -60,10 +58,9 @@ def _line(flags: Flags, event: Event) -> str:
 
 events = run.single(
     Command(
-        "events",
         Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
+        ("events --instance slurm", "events --org acme"),
         "Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.",
-        ("--instance slurm", "--org acme"),
         fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
         extra={
             "instance": Field("--instance", "Only of this instance."),
@@ -97,10 +94,9 @@ audit = run.group(
     "audit",
     "Rows are only ever added; each is chained to the one before by its hash.",
     Command(
-        "list",
         Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
+        ("list --action authz.deny --since 24h", "list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2"),
         "The audit trail of the project, of an organisation, or of everything; oldest first.",
-        ("--action authz.deny --since 24h", "--org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2"),
         fields={
             "correlation_id": Field("--correlation", "Of this correlation id."),
             "actor_id": Field("--actor", "By this user or service account, by id."),
@@ -181,29 +177,26 @@ usage = run.group(
     "usage",
     "Apps report usage; quantities are exact decimal numbers.",
     Command(
-        "list",
         USAGE_LIST,
+        "list --since 24h --meter gpu-time",
         "Usage records by the time they started.",
-        "--since 24h --meter gpu-time",
         fields=_filters(),
         work=_usage_list,
         also=(INSTANCE_GET,),
     ),
     Command(
-        "summary",
         USAGE_SUMMARY,
+        "summary --since 2030-01-01 --until 2030-02-01",
         "Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.",
-        "--since 2030-01-01 --until 2030-02-01",
         fields=_filters(day=True),
         work=_usage_list,
         table=table("day", "DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
         also=(INSTANCE_GET,),
     ),
     Command(
-        "export",
         USAGE_EXPORT,
+        "export --csv january.csv --since 2030-01-01 --until 2030-02-01",
         "All records as a CSV file, written whole or not at all.",
-        "--csv january.csv --since 2030-01-01 --until 2030-02-01",
         extra={"csv": Field("--csv FILE", "Where to write it; - is stdout.", default="-")},
         fields=_filters(),
         work=_export,
@@ -231,10 +224,9 @@ def _triage_show(call: Call, found: Correlation) -> None:
 
 triage = run.single(
     Command(
-        "triage",
         CORRELATION_GET,
+        "triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
         "Operations, members, events and audit rows of one correlation id, in time order.",
-        "cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
         shows=False,
         then=_triage_show,
     )

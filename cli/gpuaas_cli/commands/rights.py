@@ -19,9 +19,7 @@ from gpuaas_contract.policy import (
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, documents
 from gpuaas_cli.output import aligned, clock_time
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field, Levels, switch
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
 from gpuaas_cli.show.story import section
 
 
@@ -36,10 +34,9 @@ async def _ask(call: Call) -> CanIAnswer:
 
 can_i = run.single(
     Command(
-        "can-i",
         CAN_I,
+        "can-i apps.instance.create --app slurm",
         "Whether you may do something here, and what decides it: 0 yes, 1 no.",
-        "apps.instance.create --app slurm",
         fields={
             "permission": Field("PERMISSION", "area.thing.verb"),
             "project_id": None,
@@ -120,18 +117,16 @@ policy = run.group(
     "policy",
     "An overlay narrows and never broadens: what is allowed, every layer allows and none denies.",
     Command(
-        "show",
         _GET,
+        "show --org acme > acme.yaml",
         "The overlay of one layer, in the form that policy set takes.",
-        "--org acme > acme.yaml",
         page=lambda layer: _text(layer.overlay).splitlines(),
         then=_show_origin,
     ),
     Command(
-        "set",
         _SET,
+        "set acme.yaml --org acme",
         "Put an overlay in place of the present one, unless it was changed by another since you read it.",
-        "acme.yaml --org acme",
         whole=Field(
             "FILE",
             "The whole overlay, YAML or JSON; - is stdin.",
@@ -147,10 +142,9 @@ policy = run.group(
         also=_GET.every,
     ),
     Command(
-        "explain",
         contract.EXPLAIN,
+        "explain --region eu-1 --app slurm",
         "What all layers together allow in the project, and which of them decides.",
-        "--region eu-1 --app slurm",
         fields={
             "region": Field(help="May this region be used?"),
             "sku": Field(help="May this SKU be used?"),
@@ -207,13 +201,12 @@ def _tell(call: Call, binding: RoleBinding) -> None:
 
 break_glass = run.single(
     Command(
-        "break-glass",
         BREAK_GLASS_CREATE,
-        "Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.",
         (
-            'proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"',
-            "proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end",
+            'break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"',
+            "break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end",
         ),
+        "Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.",
         fields={
             "project_id": Field("PROJECT", "Its id, or its name if you see it."),
             "reason": Field(help="Why; kept on the audit trail. Needed unless you end it.", default=""),

@@ -12,9 +12,7 @@ from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
 from gpuaas_cli.input import times
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command, Field
+from gpuaas_cli.runner import Call, Command, Field, run
 
 _KEYS = table("key_id", "KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _KEY_FILE = Field("--key-file FILE", "Write a new key here, 0600; - is stdout.", default=...)
@@ -69,10 +67,9 @@ app = run.group(
     "service-account",
     "Service accounts are how programs sign in.",
     Command(
-        "create",
         identity.SERVICE_ACCOUNT_CREATE,
+        "create slurm-controller --key-file slurm.json",
         "Create a service account, and with --key-file its first key. The secret is never shown, only written.",
-        "slurm-controller --key-file slurm.json",
         fields={"name": Field("NAME")},
         extra={"key_file": Field("--key-file FILE", "Write a new key here, 0600; - is stdout.")},
         check=_check_file,
@@ -81,44 +78,39 @@ app = run.group(
         then=_made,
         also=(identity.SERVICE_ACCOUNT_KEY_CREATE,),
     ),
-    Command("list", identity.SERVICE_ACCOUNT_LIST, "Service accounts of the project."),
+    Command(identity.SERVICE_ACCOUNT_LIST, "list", "Service accounts of the project."),
     Command(
-        "disable",
         identity.SERVICE_ACCOUNT_DISABLE,
+        f"disable {_EXAMPLE}",
         "End all of its sessions at once; its keys open nothing until it is enabled.",
-        _EXAMPLE,
     ),
     Command(
-        "enable",
         identity.SERVICE_ACCOUNT_ENABLE,
+        f"enable {_EXAMPLE}",
         "Let a disabled service account sign in again, with its keys.",
-        _EXAMPLE,
     ),
     Command(
-        "delete", identity.SERVICE_ACCOUNT_DELETE, "Delete a service account with all its keys, for good.", _EXAMPLE
+        identity.SERVICE_ACCOUNT_DELETE, f"delete {_EXAMPLE}", "Delete a service account with all its keys, for good."
     ),
     Command(
-        "key",
         identity.SERVICE_ACCOUNT_KEY_CREATE,
+        "key slurm-controller --key-file slurm.json",
         "Make another key for a service account.",
-        "slurm-controller --key-file slurm.json",
         extra={"key_file": _KEY_FILE},
         check=_check_file,
         shows=False,
         then=_keep,
     ),
     Command(
-        "keys",
         identity.SERVICE_ACCOUNT_KEY_LIST,
+        f"keys {_EXAMPLE}",
         "Keys of a service account: when they were made and last used. Never a secret.",
-        _EXAMPLE,
         table=_KEYS,
     ),
     Command(
-        "rotate-key",
         identity.SERVICE_ACCOUNT_KEY_ROTATE,
+        f"rotate-key {_KEY_EXAMPLE} --key-file new.json",
         "Put a new key in the place of another; at most a day of grace.",
-        f"{_KEY_EXAMPLE} --key-file new.json",
         fields={
             "grace_s": Field("--grace TIME", "How long the old key still works: 10m, 1h.", default="0s", read=_grace)
         },
@@ -128,10 +120,9 @@ app = run.group(
         then=_keep,
     ),
     Command(
-        "revoke-key",
         identity.SERVICE_ACCOUNT_KEY_REVOKE,
+        f"revoke-key {_KEY_EXAMPLE}",
         "End a key and the sessions that were made with it.",
-        _KEY_EXAMPLE,
         table=_KEYS,
     ),
 )

@@ -15,9 +15,7 @@ from gpuaas_cli.client import home, session, sign_in
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import run
-from gpuaas_cli.runner.call import Call
-from gpuaas_cli.runner.command import Command
+from gpuaas_cli.runner import Call, Command, run
 
 login_app = run.single()
 
@@ -114,10 +112,9 @@ def _where(call: Call, _: Me) -> None:
 
 whoami = run.single(
     Command(
-        "whoami",
         ME,
+        "whoami -o json",
         "Who you are, and with which roles.",
-        "-o json",
         table=table(
             "name",
             "NAME TYPE=actor_type ID=actor_id ROLES",

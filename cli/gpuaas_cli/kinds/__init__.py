@@ -9,6 +9,7 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.kinds import apps, instances, machines, people, record
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
+from gpuaas_cli.kinds.kind import item_of as item_of
 
 KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *apps.KINDS, *instances.KINDS, *record.KINDS)
 

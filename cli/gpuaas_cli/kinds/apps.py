@@ -16,7 +16,6 @@ def _source(artifact: artifacts.Artifact) -> str:
 KINDS = (
     Kind(
         "apps",
-        catalog.AppVersion,
         catalog.PROJECT_APP_LIST,
         table(
             "app_slug",
@@ -30,7 +29,6 @@ KINDS = (
     ),
     Kind(
         "entitlements",
-        catalog.Entitlement,
         catalog.ENTITLEMENT_LIST,
         table(
             "app_slug",
@@ -43,7 +41,6 @@ KINDS = (
     ),
     Kind(
         "artifacts",
-        artifacts.Artifact,
         artifacts.LIST,
         table(
             "artifact_id",
@@ -57,7 +54,6 @@ KINDS = (
     ),
     Kind(
         "trust-keys",
-        trust_keys.TrustKey,
         trust_keys.TRUST_KEY_LIST,
         table(
             "trust_key_id",

@@ -30,7 +30,6 @@ def in_order(members: Iterable[instances.Member]) -> list[instances.Member]:
 KINDS = (
     Kind(
         "instances",
-        instances.Instance,
         instances.INSTANCE_LIST,
         table(
             "name",
@@ -43,7 +42,6 @@ KINDS = (
     ),
     Kind(
         "members",
-        instances.Member,
         instances.MEMBER_LIST,
         table(
             "member_id",
@@ -59,7 +57,6 @@ KINDS = (
     ),
     Kind(
         "roles",
-        instances.Role,
         instances.ROLE_LIST,
         table(
             "component_key",
@@ -70,7 +67,6 @@ KINDS = (
     ),
     Kind(
         "holds",
-        holds.Hold,
         holds.HOLD_LIST,
         table(
             "hold_id",
@@ -82,7 +78,6 @@ KINDS = (
     ),
     Kind(
         "operations",
-        operations.Operation,
         operations.OPERATION_LIST,
         table(
             "operation_id",
@@ -97,7 +92,6 @@ KINDS = (
     ),
     Kind(
         "controllers",
-        runtime.Controller,
         runtime.CONTROLLER_LIST,
         table(
             "holder",
@@ -108,7 +102,6 @@ KINDS = (
     ),
     Kind(
         "secrets",
-        secrets.RuntimeSecret,
         secrets.SECRET_LIST,
         table(
             "secret_id",

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.instances import INSTANCE_GET
+from msgspec import inspect as shapes
 
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.output import Table
@@ -25,6 +26,16 @@ AnyEndpoint = Endpoint[Any, Any]
 Fetch = Callable[[Session, AnyEndpoint, Filters], Awaitable[Sequence[Any]]]
 
 
+def item_of(response: Any) -> Any:
+    """`Node` of a page of nodes, and of a node."""
+    info = shapes.type_info(response)
+    if isinstance(info, shapes.StructType):
+        items = next((one.type for one in info.fields if one.name == "items"), None)
+        if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
+            return items.item_type.cls
+    return response
+
+
 async def listed(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
     return await session.every(endpoint, query=dict(filters.query), **filters.path)
 
@@ -32,7 +43,6 @@ async def listed(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
 @dataclass(frozen=True)
 class Kind:
     plural: str
-    struct: type
     listing: AnyEndpoint
     """The endpoint that lists them."""
     table: Table
@@ -52,6 +62,11 @@ class Kind:
     """The query parameter that asks for what belongs to one instance."""
     by_correlation: bool = False
     fetch_rows: Fetch = listed
+
+    @property
+    def struct(self) -> Any:
+        """The form of its things."""
+        return item_of(self.listing.response)
 
     @property
     def names(self) -> frozenset[str]:
@@ -84,7 +99,3 @@ class Kind:
         if filters.everything or self.is_gone is None:
             return rows
         return [row for row in rows if not self.is_gone(row)]
-
-
-def payload_text(payload: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))

@@ -32,7 +32,6 @@ def tasks(node_names: dict[str, str]) -> Table:
 KINDS = (
     Kind(
         "nodes",
-        capacity.Node,
         capacity.NODE_LIST,
         table(
             "name",
@@ -47,7 +46,6 @@ KINDS = (
     ),
     Kind(
         "allocations",
-        capacity.Allocation,
         capacity.ALLOCATION_LIST,
         table(
             "allocation_id",
@@ -61,14 +59,12 @@ KINDS = (
     ),
     Kind(
         "agent-releases",
-        agents.AgentRelease,
         agents.AGENT_RELEASE_LIST,
         table("sha256", "VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256"),
         known_by=("sha256", "version"),
     ),
     Kind(
         "grants",
-        access.MachineGrant,
         access.GRANT_LIST,
         table(
             "grant_id",
@@ -82,7 +78,6 @@ KINDS = (
     ),
     Kind(
         "credentials",
-        credentials.Credential,
         credentials.CREDENTIAL_LIST,
         table(
             "name",
@@ -96,7 +91,6 @@ KINDS = (
     ),
     Kind(
         "ssh-keys",
-        ssh_keys.SshKey,
         ssh_keys.SSH_KEY_LIST,
         table("ssh_key_id", "KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT"),
         words="sshkey sshkeys",

@@ -8,7 +8,6 @@ from gpuaas_cli.output import table
 KINDS = (
     Kind(
         "orgs",
-        identity.Org,
         identity.ORG_LIST,
         table("name", "NAME ORG=org_id AGE=created_at"),
         words="organisation organisations",
@@ -16,7 +15,6 @@ KINDS = (
     ),
     Kind(
         "projects",
-        identity.Project,
         identity.PROJECT_LIST,
         table("name", "NAME PROJECT=project_id ORG=org_id AGE=created_at"),
         words="proj",
@@ -24,7 +22,6 @@ KINDS = (
     ),
     Kind(
         "users",
-        users.User,
         users.USER_LIST,
         table("name", "NAME STATE PASSWORD=has_password PROVIDER=issuer AGE=created_at USER=user_id"),
         words="people",
@@ -32,14 +29,12 @@ KINDS = (
     ),
     Kind(
         "sessions",
-        sessions.Session,
         sessions.SESSION_LIST,
         table("session_id", "SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*"),
         known_by=("session_id",),
     ),
     Kind(
         "bindings",
-        bindings.RoleBinding,
         bindings.PROJECT_BINDING_LIST,
         table(
             "binding_id",
@@ -50,7 +45,6 @@ KINDS = (
     ),
     Kind(
         "service-accounts",
-        identity.ServiceAccount,
         identity.SERVICE_ACCOUNT_LIST,
         table("name", "NAME STATE AGE=created_at SERVICE_ACCOUNT=service_account_id"),
         words="serviceaccount serviceaccounts sa",

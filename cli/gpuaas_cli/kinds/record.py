@@ -7,8 +7,8 @@ from gpuaas_contract import audit, events, usage
 
 from gpuaas_cli.client import trail
 from gpuaas_cli.client.session import Session
-from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind, payload_text
-from gpuaas_cli.output import table
+from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
+from gpuaas_cli.output import payload_text, table
 
 EVENT_LIMIT = 500
 
@@ -31,7 +31,6 @@ async def _audit(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
 KINDS = (
     Kind(
         "events",
-        events.Event,
         events.EVENT_LIST,
         table(
             "event_id",
@@ -46,7 +45,6 @@ KINDS = (
     ),
     Kind(
         "audit",
-        audit.AuditRow,
         audit.AUDIT_LIST,
         table(
             "audit_id",
@@ -60,7 +58,6 @@ KINDS = (
     ),
     Kind(
         "usage",
-        usage.UsageRecord,
         usage.USAGE_LIST,
         table(
             "usage_id",

@@ -113,7 +113,7 @@ class Call:
 
     async def rows(self, **query: Any) -> Sequence[Any]:
         """What the list has; `query` are parameters that differ."""
-        kind = kinds.of(parameters.item_of(self.endpoint.response))
+        kind = kinds.of(kinds.item_of(self.endpoint.response))
         asked = {name: _query_text(value) for name, value in {**self.sent, **query}.items() if value not in ("", None)}
         filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
         if kind is None:
@@ -188,7 +188,7 @@ def _next(command: Command, answer: Any) -> str:
 def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
     """How things of this form are listed; of an empty list the endpoint knows the form."""
     first = answer[0] if isinstance(answer, list | tuple) and answer else answer
-    kind = kinds.of(type(first)) or kinds.of(parameters.item_of(endpoint.response))
+    kind = kinds.of(type(first)) or kinds.of(kinds.item_of(endpoint.response))
     if kind is None:
         raise LookupError(f"{endpoint.name}: no kind has the form {type(first).__name__}")
     return kind.table

@@ -72,11 +72,10 @@ def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
 
 @dataclass(frozen=True)
 class Command:
-    name: str
     endpoint: AnyEndpoint | Levels
+    example: str | tuple[str, ...]
+    """The name of the command, and what may follow it; several where one would not show enough."""
     help: str
-    example: str | tuple[str, ...] = ""
-    """What follows the words of the command; several where one would not show enough."""
     many: bool = False
     """The last argument takes several things. Each is rehearsed as a dry run before the first one changes."""
     fields: Mapping[str, Field | None] = field(default_factory=dict)
@@ -112,6 +111,14 @@ class Command:
     asks: bool = False
     """A question: it changes nothing although it is sent with POST."""
     timeout_s: float | None = None
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return (self.example,) if isinstance(self.example, str) else self.example
+
+    @property
+    def name(self) -> str:
+        return self.examples[0].split()[0]
 
     @property
     def endpoints(self) -> tuple[AnyEndpoint, ...]:

@@ -105,7 +105,7 @@ def _of_runner(command: Command) -> Iterator[inspect.Parameter]:
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
         option = typer.Option("--org", help="In this organisation, not in the project.")
         yield inspect.Parameter("org", _KEYWORD, default="", annotation=Annotated[str, option])
-    if command.is_list and (kind := kinds.of(item_of(command.main.response))) and kind.hides:
+    if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
         yield _flag("everything", "--all -a", "Also what is gone.")
     if command.confirm:
         yield _flag("yes", "--yes -y", "Do not ask.")
@@ -116,16 +116,6 @@ def _of_runner(command: Command) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter("if_match", _KEYWORD, default="", annotation=Annotated[str, option])
     if command.is_rehearsable:
         yield _flag("dry_run", "--dry-run", "Check everything, change nothing.")
-
-
-def item_of(response: Any) -> Any:
-    """`Node` of a page of nodes, and of a node."""
-    info = shapes.type_info(response)
-    if isinstance(info, shapes.StructType):
-        items = next((one.type for one in info.fields if one.name == "items"), None)
-        if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
-            return items.item_type.cls
-    return response
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -45,7 +45,7 @@ def group(words: str, help_text: str, *commands: Command) -> typer.Typer:
 
 def declare(app: typer.Typer, words: str, *commands: Command) -> None:
     for command in commands:
-        _declare(app, f"{words} {command.name}".strip(), command)
+        _declare(app, words, command)
 
 
 def by_hand(
@@ -87,7 +87,9 @@ def run(app: typer.Typer, name: str, words: list[str], flags: Flags) -> int:
     return failure.exit_code
 
 
-def _declare(app: typer.Typer, line: str, command: Command) -> None:
+def _declare(app: typer.Typer, words: str, command: Command) -> None:
+    line = f"{words} {command.name}".strip()
+
     def handler(context: typer.Context, **values: Any) -> int:
         return call.run(command, line, flags_of(context), values)
 
@@ -95,8 +97,8 @@ def _declare(app: typer.Typer, line: str, command: Command) -> None:
     handler.__signature__ = signature  # type: ignore[attr-defined]
     handler.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
     handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
-    examples = (command.example,) if isinstance(command.example, str) else command.example
-    help_text = "\n\n".join([command.help, *(f"Example: gpuaas {line} {example}".rstrip() for example in examples)])
+    examples = [f"Example: gpuaas {f'{words} {example}'.strip()}" for example in command.examples]
+    help_text = "\n\n".join([command.help, *examples])
     app.command(command.name, help=help_text, epilog=HELP)(handler)
 
 

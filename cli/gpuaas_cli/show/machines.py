@@ -1,4 +1,4 @@
-"""Pure: what is to be said of a node and of the people on an allocation, as lines."""
+"""Pure: nodes, their tasks, and the people on an allocation, as lines."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,58 +8,50 @@ from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import Node, NodeAllocation
 from gpuaas_contract.ssh_keys import AllocationKeys
 
-from gpuaas_cli.output import age, aligned, cell, clean, clock_time
+from gpuaas_cli.output import age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show import states
-from gpuaas_cli.show.story import facts, section
+from gpuaas_cli.show.story import section
 
 Lines = list[str]
 
+_NODE = table(
+    "name",
+    "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
+    "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
+    Node=lambda node: f"{node.name} ({node.node_id})",
+    Status=lambda node: f"{node.status}, last heartbeat {age(node.last_seen_at)} ago",
+    State=lambda node: f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
+    Sold_as=lambda node: f"{node.sku} in {node.region}",
+    GPUs=lambda node: ", ".join(f"{count} {kind}" for kind, count in node.gpus_by_type.items()) or "none",
+    Memory=lambda node: f"{node.facts.memory_mb} MB",
+    Disk=lambda node: f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
+    System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
+)
+_ALLOCATIONS = table(
+    "allocation_id", "ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids"
+)
+_PEOPLE = table("name", "NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
+
 
 def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
-    return [
-        *facts(
-            {
-                "Node": f"{node.name} ({node.node_id})",
-                "Status": f"{node.status}, heard {age(node.last_seen_at)} ago",
-                "State": f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
-                "Sold as": f"{node.sku} in {node.region}",
-                "GPUs": ", ".join(f"{count} {kind}" for kind, count in node.gpus_by_type.items()) or "none",
-                "CPUs": str(node.facts.cpus),
-                "Memory": f"{node.facts.memory_mb} MB",
-                "Disk": f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
-                "System": " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
-                "Address": node.address,
-                "Host key": node.ssh_host_public_key,
-                "Agent": node.agent_version,
-                "Boot": node.boot_id,
-                "Enrolled": clock_time(node.enrolled_at),
-            }
-        ),
-        *section("Work on it", _allocations(allocations)),
-    ]
+    return [*facts(node, _NODE), *section("Work on it", listing(allocations, _ALLOCATIONS))]
 
 
 def of_task(task: NodeTask, node: Node) -> Lines:
+    shape = table(
+        "task_id",
+        "Task=task_id Node Type For=subject_id State Issued=issued_at Until=expires_at Correlation=correlation_id",
+        Node=lambda _: f"{node.name} ({node.node_id})",
+    )
     return [
-        *facts(
-            {
-                "Task": task.task_id,
-                "Node": f"{node.name} ({node.node_id})",
-                "Type": task.type,
-                "For": task.subject_id,
-                "State": task.state,
-                "Issued": clock_time(task.issued_at),
-                "Until": clock_time(task.expires_at),
-                "Correlation": task.correlation_id,
-            }
-        ),
+        *facts(task, shape),
         *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
         *section("Result", _values(task.result)),
     ]
 
 
 def of_facts(node: Node, task: NodeTask) -> Lines:
-    return [*facts({"Node": f"{node.name} ({node.node_id})"}), *section("What it says of itself", _values(task.result))]
+    return [f"Node  {node.name} ({node.node_id})", *section("What it reports", _values(task.result))]
 
 
 def of_health(found: Iterable[tuple[Node, NodeTask]]) -> Lines:
@@ -74,39 +66,24 @@ def of_health(found: Iterable[tuple[Node, NodeTask]]) -> Lines:
 
 
 def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
-    """Whose work keeps each node from being empty."""
+    """The allocations that keep each node from being empty."""
     lines: Lines = []
     for name, allocations in left.items():
-        if not allocations:
-            lines.append(f"{name} is empty: gpuaas node retire {name} --reason REASON")
+        if allocations:
+            lines.append(f"{name} waits for its owners, who have been informed:")
+            lines += [f"  {line}" for line in listing(allocations, _ALLOCATIONS)]
         else:
-            lines += [
-                f"{name} waits for its owners, who were told:",
-                *(f"  {line}" for line in _allocations(allocations)),
-            ]
+            lines.append(f"{name} is empty: gpuaas node retire {name} --reason REASON")
     return lines
 
 
 def of_people(keys: AllocationKeys) -> Lines:
-    rows = [["NAME", "KEYS", "WHY_NOT"]]
-    for person in keys.people:
-        rows.append([cell(person.name, spaces=False), str(len(person.fingerprints)), cell(person.why_not, spaces=True)])
     state = (
-        f"the machine has this since {clock_time(keys.installed_at)}" if keys.installed_at else "nothing is on it yet"
+        f"on the machine since {clock_time(keys.installed_at)}" if keys.installed_at else "no key is on the machine yet"
     )
     if keys.state == "pending":
-        state = f"the machine does not have this yet{f': {keys.error}' if keys.error else ''}"
-    return [*(aligned(rows) if keys.people else ["Nobody's keys are on it."]), state]
-
-
-def _allocations(allocations: Sequence[NodeAllocation]) -> Lines:
-    if not allocations:
-        return []
-    rows = [["ALLOCATION", "STATUS", "PROJECT", "BY", "USED_BY"]]
-    for one in allocations:
-        words = (one.allocation_id, one.status, one.project_id, one.requested_by, ",".join(one.used_by_instance_ids))
-        rows.append([cell(word, spaces=False) for word in words])
-    return aligned(rows)
+        state = f"not on the machine yet{f': {keys.error}' if keys.error else ''}"
+    return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
 
 
 def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
@@ -114,6 +91,6 @@ def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
 
 
 def _values(result: Mapping[str, Any]) -> Lines:
-    """What a node answered, value by value; its words are the agent's, so they are shown as they are."""
+    """What a node answered, value by value, in the agent's own words."""
     plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
     return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

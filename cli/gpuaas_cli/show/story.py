@@ -1,4 +1,4 @@
-"""Pure: the whole story of a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
+"""Pure: everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
 
 import datetime
 import json
@@ -12,10 +12,11 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
 
-from gpuaas_cli.output import age, aligned, cell, clean, clock_time, duration
+from gpuaas_cli.output import age, aligned, clean, clock_time, duration, facts, listing, table
 from gpuaas_cli.show import states, steps
 
 CONTROLLERS_SHOWN = 3
+OPERATIONS_SHOWN = 10
 
 Lines = list[str]
 
@@ -24,10 +25,10 @@ def of_operation(operation: Operation, members: Sequence[Member], now: datetime.
     names = steps.names_of(members)
     involved = [member for member in members if member.member_id in {target.member_id for target in operation.targets}]
     return [
-        *facts(_operation_facts(operation, now)),
+        *_operation_facts(operation, now),
         *section("Error", _error(operation)),
-        *section("Members", _targets(operation, names, members)),
-        *section("Steps", _steps(operation, names, now)),
+        *section("Members", _targets(operation, members)),
+        *section("Steps", _steps(operation.steps, operation, names, now)),
         *section("Adapter detail", _details(involved, names)),
         *section("Result", of_result(operation.result or {})),
         *section("Ways out", steps.ways_out(operation)),
@@ -47,21 +48,21 @@ class Surroundings:
 
 
 def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
-    # A preview is only a question; what became of it says nothing about the instance.
+    # A preview is a question; its end has no meaning for the instance.
     members, operations = around.members, [one for one in around.operations if one.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
     latest = operations[-1] if operations else None
-    failed = next((found for found in reversed(operations) if found.status == "failed"), None)
+    failed = next((one for one in reversed(operations) if one.status == "failed"), None)
     story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
     names = steps.names_of(members)
     return [
-        *facts(_instance_facts(instance, now)),
-        *section("Conditions", _conditions(instance)),
+        *_instance_facts(instance, now),
+        *section("Conditions", listing(instance.conditions, _CONDITIONS)),
         *section("Controllers", _controllers(instance, around.controllers, now)),
-        *section("Roles", _roles(around.roles)),
-        *section("Members", _members(live)),
+        *section("Roles", listing(around.roles, _ROLES)),
+        *section("Members", listing(live, _MEMBERS)),
         *section("Holds", _holds(around.holds, names, now)),
-        *section("Operations", _operations(operations[-10:])),
+        *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *(_failure_of(story, names, now) if story else []),
         *section("Adapter detail", _details([one for one in live if one.adapter_detail or one.status_reason], names)),
         *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
@@ -71,13 +72,14 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
 def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
     latest = next((one for one in operations if one.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
+    about = [one for one in operations if any(target.member_id == member.member_id for target in one.targets)]
     names = {member.member_id: member.node_name}
     return [
-        *facts(_member_facts(member, now)),
+        *_member_facts(member, now),
         *section("Adapter detail", _details([member], names)),
-        *section(f"Steps of {member.last_operation_id}", _step_lines(own, latest, names, now) if latest else []),
+        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names, now) if latest else []),
         *section("Error", _error(latest) if latest else []),
-        *section("Operations", _operations([one for one in operations if _is_about(one, member)][-10:])),
+        *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *section("Next", _next_of_member(member)),
     ]
 
@@ -98,189 +100,152 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
 
 
 def of_result(result: Mapping[str, Any]) -> Lines:
-    """What an action brought."""
+    """The result of an action."""
     return [f"{clean(str(key))}: {_plain(value)}" for key, value in result.items()]
-
-
-def facts(pairs: Mapping[str, str]) -> Lines:
-    shown = {name: clean(value) for name, value in pairs.items() if value}
-    return aligned([[name, " ".join(value.split())] for name, value in shown.items()])
 
 
 def section(title: str, lines: Sequence[str]) -> Lines:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _operation_facts(operation: Operation, now: datetime.datetime) -> dict[str, str]:
+_CONDITIONS = table("type", "CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
+_ROLES = table(
+    "component_key",
+    "ROLE=component_key HEALTH READY FAILED_LATELY=breaker.failures BREAKER",
+    READY=lambda role: f"{role.ready}/{role.desired}",
+    BREAKER=lambda role: states.of_breaker(role.breaker),
+)
+_MEMBERS = table(
+    "member_id",
+    "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
+    "REASON=status_reason",
+)
+_OPERATIONS = table(
+    "operation_id",
+    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
+    ERROR=lambda operation: operation.error.message if operation.error else "",
+)
+
+
+def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
     took = duration(steps.elapsed_s(operation, operation.ended_at or now))
     ended = operation.status in ENDED_OPERATION
     holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
-    return {
-        "Operation": operation.operation_id,
-        "What": steps.title(operation),
-        "Status": f"{operation.status} {'after' if ended else 'for'} {took}",
-        "Instance": f"{operation.instance_name} ({operation.instance_id})",
-        "App": operation.app_slug,
-        "Correlation": operation.correlation_id,
-        "Requested": f"{clock_time(operation.created_at)} by {operation.requested_by}",
-        "Reason": operation.reason,
-        "Forced": "yes" if operation.force else "",
-        "Attempts": str(operation.attempts),
-        "Controller": holder or ("" if ended else "none has taken it yet"),
-        "Deadline": "" if ended else clock_time(operation.deadline_at),
-    }
+    shape = table(
+        "operation_id",
+        "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
+        "Attempts Controller Deadline",
+        What=steps.title,
+        Status=lambda one: f"{one.status} {'after' if ended else 'for'} {took}",
+        Instance=lambda one: f"{one.instance_name} ({one.instance_id})",
+        Requested=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
+        Forced=lambda one: "yes" if one.force else "",
+        Controller=lambda _: holder or ("" if ended else "none has taken it yet"),
+        Deadline=lambda one: "" if ended else clock_time(one.deadline_at),
+    )
+    return facts(operation, shape)
 
 
-def _instance_facts(instance: Instance, now: datetime.datetime) -> dict[str, str]:
+def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
     before = f" (before: {instance.previous_version})" if instance.previous_version else ""
-    return {
-        "Instance": f"{instance.name} ({instance.instance_id})",
-        "App": f"{instance.app_slug} {instance.app_version}{before}",
-        "Status": instance.status,
-        "Reason": instance.status_reason,
-        "Topology": instance.topology,
-        "Inputs": json.dumps(instance.inputs, ensure_ascii=False) if instance.inputs else "",
-        "Correlation": instance.correlation_id,
-        "Created": f"{clock_time(instance.created_at)} by {instance.requested_by}",
-        "Changed": f"{duration((now - instance.updated_at).total_seconds())} ago",
-        "Resource": instance.resource_name,
-    }
+    shape = table(
+        "name",
+        "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
+        "Resource=resource_name",
+        Instance=lambda one: f"{one.name} ({one.instance_id})",
+        App=lambda one: f"{one.app_slug} {one.app_version}{before}",
+        Inputs=lambda one: json.dumps(one.inputs, ensure_ascii=False) if one.inputs else "",
+        Created=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
+        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+    )
+    return facts(instance, shape)
 
 
-def _member_facts(member: Member, now: datetime.datetime) -> dict[str, str]:
-    return {
-        "Member": member.member_id,
-        "Role": member.component_key,
-        "Status": member.status,
-        "Reason": member.status_reason,
-        "Node": f"{member.node_name} {member.address}",
-        "Allocation": member.allocation_id,
-        "Instance": member.instance_id,
-        "Version": member.observed_version,
-        "Operation": member.last_operation_id,
-        "Correlation": member.correlation_id,
-        "Changed": f"{duration((now - member.updated_at).total_seconds())} ago",
-    }
+def _member_facts(member: Member, now: datetime.datetime) -> Lines:
+    shape = table(
+        "member_id",
+        "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
+        "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
+        Node=lambda one: f"{one.node_name} {one.address}",
+        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+    )
+    return facts(member, shape)
 
 
 def _error(operation: Operation) -> Lines:
     error = operation.error
     if error is None:
         return []
-    again = "trying again may help" if error.retryable else "trying again alone will not help"
+    again = "a retry may help" if error.retryable else "a retry alone will not help"
     lines = [f"{clean(error.message)}", f"code {error.code} · {error.failure_class} · {again}"]
     return [*lines, f"fix: {clean(error.fix)}"] if error.fix else lines
 
 
-def _targets(operation: Operation, names: Mapping[str, str], members: Sequence[Member]) -> Lines:
+def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
     by_id = {member.member_id: member for member in members}
-    rows = [["MEMBER", "NODE", "ROLE", "STATUS", "OUTCOME", "ERROR"]]
-    order = list(by_id)
-    for target in sorted(
-        operation.targets, key=lambda one: order.index(one.member_id) if one.member_id in by_id else -1
-    ):
-        member = by_id.get(target.member_id)
-        said = target.error or (member.status_reason if member else "")
-        if target.evidence:
-            said = f"{said} [{target.evidence.state}, seen by {target.evidence.source}]".strip()
-        node, role = (member.node_name, member.component_key) if member else ("", "")
-        status = member.status if member else ""
-        rows.append([target.member_id, *_cells(node, role, status, target.outcome), cell(said, spaces=True)])
-    return aligned(rows) if len(rows) > 1 else []
+    order = {member_id: place for place, member_id in enumerate(by_id)}
 
+    def of_member(attribute: str) -> Any:
+        return lambda target: getattr(by_id.get(target.member_id), attribute, "")
 
-def _members(members: Sequence[Member]) -> Lines:
-    rows = [["MEMBER", "NODE", "ROLE", "STATUS", "VERSION", "OPERATION", "REASON"]]
-    for one in members:
-        known = (one.node_name, one.component_key, one.status, one.observed_version, one.last_operation_id)
-        cells = _cells(one.member_id, *known)
-        rows.append([*cells, cell(one.status_reason, spaces=True)])
-    return aligned(rows) if len(rows) > 1 else []
+    def error(target: Any) -> str:
+        text = target.error or of_member("status_reason")(target)
+        seen = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
+        return f"{text}{seen}".strip()
 
-
-def _conditions(instance: Instance) -> Lines:
-    rows = [["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"]]
-    for one in instance.conditions:
-        rows.append(
-            [*_cells(one.type, one.status, clock_time(one.changed_at), one.reason), cell(one.message, spaces=True)]
-        )
-    return aligned(rows) if len(rows) > 1 else []
+    shape = table(
+        "member_id",
+        "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
+        NODE=of_member("node_name"),
+        ROLE=of_member("component_key"),
+        STATUS=of_member("status"),
+        ERROR=error,
+    )
+    return listing(sorted(operation.targets, key=lambda target: order.get(target.member_id, -1)), shape)
 
 
 def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
-    """Those that could work on the instance, the one heard of last first."""
-    mine = [one for one in controllers if one.app_slug == instance.app_slug and _may_operate(one, instance)]
+    """Those that could work on the instance, the one seen last first."""
+    operator = instance.operator_service_account_id
+    mine = [one for one in controllers if one.app_slug == instance.app_slug and operator in ("", one.actor_id)]
     newest = sorted(mine, key=lambda one: one.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned(
-        [[*_cells(one.holder, one.version), f"last seen {age(one.last_seen_at, now)} ago"] for one in newest]
-    )
-
-
-def _may_operate(controller: Controller, instance: Instance) -> bool:
-    return instance.operator_service_account_id in ("", controller.actor_id)
-
-
-def _roles(roles: Sequence[Role]) -> Lines:
-    rows = [["ROLE", "HEALTH", "READY", "FAILED_LATELY", "BREAKER"]]
-    for one in roles:
-        ready = f"{one.ready}/{one.desired}"
-        cells = _cells(one.component_key, one.health, ready, str(one.breaker.failures))
-        rows.append([*cells, states.of_breaker(one.breaker)])
-    return aligned(rows) if len(rows) > 1 else []
+    return aligned([[one.holder, one.version or "-", f"last seen {age(one.last_seen_at, now)} ago"] for one in newest])
 
 
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
-    rows = [["HOLD", "NAME", "KIND", "ON", "UNTIL", "OWNER", "REASON"]]
-    for one in holds:
-        if states.of_hold(one, now) == "active":
-            on = names.get(one.member_id, one.member_id)
-            cells = _cells(one.hold_id, one.name, one.kind, on, clock_time(one.expires_at), one.owner)
-            rows.append([*cells, cell(one.reason, spaces=True)])
-    return aligned(rows) if len(rows) > 1 else []
+    shape = table(
+        "hold_id",
+        "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON",
+        ON=lambda hold: names.get(hold.member_id, hold.member_id),
+    )
+    return listing([hold for hold in holds if states.of_hold(hold, now) == "active"], shape)
 
 
-def _operations(operations: Sequence[Operation]) -> Lines:
-    rows = [["OPERATION", "KIND", "STATUS", "STARTED", "CORRELATION", "ERROR"]]
-    for one in operations:
-        error = one.error.message if one.error else ""
-        cells = _cells(one.operation_id, one.kind, one.status, clock_time(one.created_at), one.correlation_id)
-        rows.append([*cells, cell(error, spaces=True)])
-    return aligned(rows) if len(rows) > 1 else []
-
-
-def _cells(*texts: str) -> list[str]:
-    return [cell(text, spaces=False) for text in texts]
-
-
-def _steps(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
-    return _step_lines(operation.steps, operation, names, now)
-
-
-def _step_lines(found: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
-    rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
-    for step in found:
-        at = duration((step.started_at - operation.created_at).total_seconds())
-        state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
-        who = names.get(step.member_id, step.member_id)
-        cells = _cells(at, duration(steps.step_s(step, now)), who, state)
-        rows.append([*cells, clean(step.name), cell(step.message, spaces=True)])
-    return aligned(rows) if len(rows) > 1 else []
+def _steps(found: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+    shape = table(
+        "name",
+        "AT TOOK NODE STATE STEP=name MESSAGE",
+        AT=lambda step: duration((step.started_at - operation.created_at).total_seconds()),
+        TOOK=lambda step: duration(steps.step_s(step, now)),
+        NODE=lambda step: names.get(step.member_id, step.member_id),
+        STATE=lambda step: step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)",
+    )
+    return listing(found, shape)
 
 
 def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
     title = f"Failed: {steps.title(operation)} ({operation.operation_id}, {operation.correlation_id})"
-    return [*section(title, _error(operation)), *section("Its steps", _steps(operation, names, now))]
+    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names, now))]
 
 
 def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
     lines: Lines = []
     for member in members:
         if member.adapter_detail:
-            lines.append(
-                f"{names.get(member.member_id, member.node_name)} ({member.component_key}, {member.member_id})"
-            )
+            name = names.get(member.member_id, member.node_name)
+            lines.append(f"{name} ({member.component_key}, {member.member_id})")
             lines += [f"  {clean(str(key))}: {_plain(value)}" for key, value in member.adapter_detail.items()]
     return lines
 
@@ -298,9 +263,11 @@ def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Line
     lines += [f"gpuaas triage {operation.correlation_id}"]
     failed = [member for member in involved if member.status == "failed"]
     lines += [f"gpuaas ssh {member.node_name}" for member in failed[:1]]
-    if operation.kind == "deploy":
-        lines.append(f"gpuaas decommission {operation.instance_id}, then deploy again")
-    return lines
+    return (
+        [*lines, f"gpuaas decommission {operation.instance_id}, then deploy again"]
+        if operation.kind == "deploy"
+        else lines
+    )
 
 
 def _next_of_instance(instance: Instance, latest: Operation | None, story: Operation | None) -> Lines:
@@ -314,7 +281,7 @@ def _next_of_instance(instance: Instance, latest: Operation | None, story: Opera
 
 
 def _next_of_roles(instance: Instance, roles: Sequence[Role]) -> Lines:
-    """A breaker closes by itself; whoever has repaired the cause need not wait."""
+    """A breaker closes by itself; after a repair it can be reset at once."""
     tripped = [role.component_key for role in roles if role.breaker.open]
     return [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
 
@@ -323,7 +290,3 @@ def _next_of_member(member: Member) -> Lines:
     if member.status in GONE_MEMBER:
         return []
     return [f"gpuaas describe operation {member.last_operation_id}", f"gpuaas ssh {member.node_name}"]
-
-
-def _is_about(operation: Operation, member: Member) -> bool:
-    return any(target.member_id == member.member_id for target in operation.targets)

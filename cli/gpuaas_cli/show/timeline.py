@@ -9,7 +9,7 @@ from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation, Step
 
-from gpuaas_cli.kinds.kind import payload_text
+from gpuaas_cli.output import payload_text
 from gpuaas_cli.show import steps
 
 
@@ -23,41 +23,33 @@ class Entry:
 
 def entries(bundle: Correlation) -> list[Entry]:
     names = steps.names_of(bundle.members)
-    found: list[Entry] = []
-    for operation in bundle.operations:
-        found += _of_operation(operation, names)
-    found += [_of_member(member) for member in bundle.members]
+    rows = [entry for operation in bundle.operations for entry in _of_operation(operation, names)]
+    rows += [_of_member(member) for member in bundle.members]
     # Steps are on the operation already, with their durations.
-    found += [_of_event(event) for event in bundle.events if event.type != "apps.operation.step"]
-    found += [_of_audit(row) for row in bundle.audit or ()]
-    return sorted(found, key=lambda entry: entry.at)
+    rows += [_of_event(event) for event in bundle.events if event.type != "apps.operation.step"]
+    rows += [_of_audit(row) for row in bundle.audit or ()]
+    return sorted(rows, key=lambda entry: entry.at)
 
 
 def _of_operation(operation: Operation, names: dict[str, str]) -> list[Entry]:
-    found = [Entry(operation.created_at, "operation", "accepted", f"{operation.operation_id} {steps.title(operation)}")]
+    rows = [Entry(operation.created_at, "operation", "accepted", f"{operation.operation_id} {steps.title(operation)}")]
     for step in operation.steps:
-        found += _of_step(step, names)
+        rows += _of_step(step, names)
     if operation.ended_at:
         error = f": {operation.error.code}: {operation.error.message}" if operation.error else ""
-        found.append(
-            Entry(
-                operation.ended_at,
-                "operation",
-                operation.status,
-                f"{operation.operation_id} {steps.title(operation)}{error}",
-            )
-        )
-    return found
+        detail = f"{operation.operation_id} {steps.title(operation)}{error}"
+        rows.append(Entry(operation.ended_at, "operation", operation.status, detail))
+    return rows
 
 
 def _of_step(step: Step, names: dict[str, str]) -> list[Entry]:
     who = names.get(step.member_id, step.member_id)
     label = f"{who} {step.name}".strip()
-    found = [Entry(step.started_at, "step", "started", label)]
+    rows = [Entry(step.started_at, "step", "started", label)]
     if step.ended_at:
         said = f": {step.message}" if step.message else ""
-        found.append(Entry(step.ended_at, "step", step.state, f"{label}{said}"))
-    return found
+        rows.append(Entry(step.ended_at, "step", step.state, f"{label}{said}"))
+    return rows
 
 
 def _of_member(member: Member) -> Entry:
