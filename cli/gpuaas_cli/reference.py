@@ -14,13 +14,14 @@ from gpuaas_cli.runner import reach
 _HEAD = """# Commands
 
 Made from the commands themselves; after a change there: `make contract`. `gpuaas COMMAND --help` has arguments, options
-and examples; `gpuaas explain RESOURCE` says what a thing is made of, `gpuaas schema ENDPOINT` what a call takes and
+and examples; `gpuaas explain RESOURCE` shows the fields of a thing, `gpuaas schema ENDPOINT` what a call takes and
 answers. Both work offline.
 
 {flags}
 
-`GPUAAS_HOME`, `GPUAAS_SERVER`, `GPUAAS_TOKEN`, `GPUAAS_PROJECT` and `GPUAAS_CONTEXT` stand in for what is not given;
-flags beat them, and they beat what `gpuaas login` remembered. Data goes to stdout, talk and progress to stderr. Secrets
+`GPUAAS_HOME`, `GPUAAS_SERVER`, `GPUAAS_TOKEN`, `GPUAAS_PROJECT` and `GPUAAS_CONTEXT` are used where the flag is not
+given; flags come first, then the environment, then what `gpuaas login` stored. Data goes to stdout, messages and
+progress to stderr. Secrets
 are asked for or read from stdin, never taken from the command line.
 
 | exit code | meaning |
@@ -30,12 +31,12 @@ are asked for or read from stdin, never taken from the command line.
 _CODES = {
     failures.OK: "done",
     failures.FAILED: "it failed, or the answer is no",
-    failures.SERVER: "no answer in time, or the server's own fault",
+    failures.SERVER: "no answer in time, or an internal error of the server",
     failures.AUTH: "not signed in, or not permitted",
-    failures.NOT_FOUND: "there is no such thing, or you may not see it",
-    failures.CONFLICT: "its state forbids it, or somebody changed it meanwhile",
+    failures.NOT_FOUND: "not found, or you have no access to it",
+    failures.CONFLICT: "its state forbids it, it was changed by another since, or the name is ambiguous",
     failures.USAGE: "the command line is wrong; nothing was sent",
-    failures.DETACHED: "interrupted; what runs on the platform goes on",
+    failures.DETACHED: "interrupted; what runs on the platform continues",
 }
 
 

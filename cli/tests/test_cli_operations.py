@@ -149,7 +149,7 @@ def test_inputs_are_checked_before_anything_is_sent(cloud: Cli) -> None:
     ended = cloud("deploy", "demo", "--set", "head_alocation=gpu-1", expect=64)
     assert "did you mean head_allocation?" in ended.err
     assert "replicas" in cloud("deploy", "demo", "--set", "replicas=many", expect=64).err
-    assert "did you mean gpu-1?" in cloud("deploy", "demo", "--set", "head_allocation=gpu1", expect=4).err
+    assert "no allocation gpu1" in cloud("deploy", "demo", "--set", "head_allocation=gpu1", expect=4).err
 
 
 def test_control_c_detaches_and_says_how_to_come_back(

@@ -26,7 +26,7 @@ from gpuaas_contract.custody import CustodyStatus
 from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import Instance
-from gpuaas_contract.operations import Exit, Operation, Preview, Step
+from gpuaas_contract.operations import Exit, Operation, Preview, Step, Target
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load(Path(__file__).with_name("demo_manifest.yaml").read_text()), Manifest)
@@ -219,11 +219,30 @@ def test_a_step_is_told_once_per_change() -> None:
     running = Step(name="install", state="running", started_at=NOW + datetime.timedelta(seconds=2), member_id="m")
     seen: steps.Seen = {}
     first = msgspec.structs.replace(operation, steps=[running])
-    assert steps.news(first, seen, {"m": "gpu-2"}) == ["   2.0s  gpu-2  install  running"]
-    assert steps.news(first, seen, {"m": "gpu-2"}) == []
+    later = NOW + datetime.timedelta(seconds=7)
+    assert steps.news(first, seen, {"m": "gpu-2"}, later) == ["   2.0s  gpu-2  install  running"]
+    assert steps.news(first, seen, {"m": "gpu-2"}, later) == []
     ended = msgspec.structs.replace(running, state="succeeded", ended_at=NOW + datetime.timedelta(seconds=12.3))
     second = msgspec.structs.replace(operation, steps=[ended])
-    assert steps.news(second, seen, {"m": "gpu-2"}) == ["  12.3s  gpu-2  install  succeeded"]
+    assert steps.news(second, seen, {"m": "gpu-2"}, later) == ["  12.3s  gpu-2  install  succeeded"]
+
+
+def test_a_message_that_changes_while_its_step_runs_shows_the_time_of_the_change() -> None:
+    started = Step(name="install", state="running", started_at=NOW, member_id="m", message="1 of 2")
+    operation: Operation = make(Operation, created_at=NOW, status="running", kind="deploy", steps=[started])
+    seen: steps.Seen = {}
+    steps.news(operation, seen, {"m": "gpu-2"}, NOW)
+    again = msgspec.structs.replace(operation, steps=[msgspec.structs.replace(started, message="2 of 2")])
+    later = NOW + datetime.timedelta(seconds=40)
+    assert steps.news(again, seen, {"m": "gpu-2"}, later) == ["  40.0s  gpu-2  install  running  2 of 2"]
+
+
+@pytest.mark.parametrize("previous", ["", "a-old"], ids=["before it moved", "after it moved"])
+def test_a_member_that_is_replaced_is_called_by_both_nodes(previous: str) -> None:
+    target = Target(member_id="m", allocation_id="a-new", previous_allocation_id=previous)
+    operation = make(Operation, kind="replace", targets=[target])
+    names, nodes = {"m": "gpu-5" if previous else "gpu-2"}, {"a-old": "gpu-2", "a-new": "gpu-5"}
+    assert steps.moved(operation, names, nodes) == {"m": "gpu-2->gpu-5"}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Target:
     server: str
     token: str
     project: str
-    """Name or id; empty when nobody said."""
+    """Name or id; empty where none was chosen."""
     ca_file: str
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ def _change_context(home: Path, name: str, **fields: str) -> None:
 
 @contextlib.contextmanager
 def _changing(home: Path) -> Iterator[Config]:
-    """Of two commands at once, the second goes on from what the first has written."""
+    """One command at a time changes the file, and reads what the one before it has written."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

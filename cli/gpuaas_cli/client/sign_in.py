@@ -37,7 +37,7 @@ def by_key_file(path: str) -> Prove:
 
 
 def by_browser(flags: Flags) -> Prove:
-    """The provider sends the browser to the platform's own address, so a person carries what it says over to us."""
+    """The provider sends the browser to the platform's own address, so a person pastes the address it ended at."""
 
     async def prove(client: Client) -> Token:
         start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)

@@ -25,8 +25,8 @@ def up(
         bool, typer.Option("--control-plane-only", help="No machines; needs no root.")
     ] = False,
 ) -> int:
-    """Start a GPU cloud on this host: machines, server, and an app that is proven to work. Everything runs on in the
-    background; again, this does only what is missing.
+    """Start a GPU cloud on this host: machines, server, and an app that is proven to work. Everything keeps running in
+    the background; a second run does only what is missing.
 
     Example: gpuaas up --nodes 3
     """
@@ -46,7 +46,7 @@ def down(
     purge: Annotated[bool, typer.Option("--purge", help="Also delete machines and data.")] = False,
     lab: Annotated[str, typer.Option(help="Name of the lab.")] = "local",
 ) -> int:
-    """Stop the local cloud. Data stays, so that gpuaas up goes on where this ended.
+    """Stop the local cloud. Data stays, so that gpuaas up continues where this ended.
 
     Example: gpuaas down --purge
     """

@@ -15,6 +15,7 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.runner import run
 from gpuaas_cli.show import story
+from gpuaas_cli.work import follow
 
 app = run.group("describe", "Everything about one thing, on one page.")
 
@@ -71,8 +72,8 @@ async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, A
 
 async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
     found = await opened.call(OPERATION_GET, operation_id=named)
-    members = await kinds.members(opened, found.instance_id)
-    return story.of_operation(found, members, _now()), {"operation": found, "members": members}
+    members, names = await kinds.members(opened, found.instance_id), await follow.names_in(opened, found)
+    return story.of_operation(found, members, names, _now()), {"operation": found, "members": members}
 
 
 async def _member(opened: session.Session, named: str, instance: str) -> Member:

@@ -104,7 +104,7 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
-    """With what the contract says under each field, which JSON Schema has a place for."""
+    """With the contract's text under each field as its description."""
     found = msgspec.json.schema(form.struct)
     described = meanings.described(found["$defs"], [form.struct])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "$defs": described}

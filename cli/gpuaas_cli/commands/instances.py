@@ -51,7 +51,8 @@ def _plan(answer: Deployed) -> list[str]:
 deploy = run.single(
     Command(
         INSTANCE_CREATE,
-        "deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 --set worker_allocation_ids=gpu-2,gpu-3",
+        "deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 "
+        "--set worker_allocation_ids=gpu-2,gpu-3",
         "Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.",
         fields={
             "app_slug": Field("APP"),
@@ -166,7 +167,7 @@ hold = run.group(
 
 def _check(call: Call) -> None:
     if bool(call["operator_service_account_id"]) == call["any_account"]:
-        raise failures.usage("Name a service account, or say --any", "gpuaas get service-accounts")
+        raise failures.usage("Name a service account, or add --any", "gpuaas get service-accounts")
 
 
 operator = run.group(

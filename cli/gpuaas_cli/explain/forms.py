@@ -143,8 +143,8 @@ def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
 
 
 def _form(name: str, struct: shapes.StructType, *, is_sent: bool) -> Form:
-    said = meanings.of(struct.cls)
-    fields = [_field(field, said.get(field.name, "")) for field in struct.fields]
+    texts = meanings.of(struct.cls)
+    fields = [_field(field, texts.get(field.name, "")) for field in struct.fields]
     meaning = inspect.cleandoc(struct.cls.__dict__.get("__doc__") or "")
     return Form(name, struct.cls, meaning, fields, is_sent)
 

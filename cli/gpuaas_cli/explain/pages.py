@@ -49,7 +49,7 @@ def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
 
 
 def commands(form: forms.Form) -> dict[str, str]:
-    """Each once, with what the first endpoint it reaches does; said once where several reach the same."""
+    """Each once, with what the first endpoint it reaches does; a repeated text is left out."""
     found: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint):
@@ -134,7 +134,7 @@ def _columns(pairs: Mapping[str, str], width: int) -> Lines:
 
 
 def _in_two_columns(pairs: Mapping[str, str], width: int) -> Iterable[str]:
-    """What does not fit goes on under itself."""
+    """A long value continues on the next line."""
     left = max(map(len, pairs), default=0) + 2
     for name, value in pairs.items():
         yield from _wrapped(value, max(width, left + _TEXT_WIDTH_MIN), name.ljust(left), " " * left) or [name]
@@ -157,7 +157,7 @@ def _sentence(text: str) -> str:
 
 
 def as_data(form: forms.Form) -> dict[str, Any]:
-    """For programs: what `of_form` says, in fields."""
+    """For programs: the same as `of_form`, in fields."""
     reached = [(line, one) for one in forms.endpoints_of(form) for line in reach.lines(one)]
     return {
         "form": form.name,

@@ -43,8 +43,8 @@ def values(kind: shapes.Type) -> list[str]:
 def limits(kind: shapes.Type) -> str:
     """As the contract words it, else by its numbers."""
     if isinstance(kind, shapes.Metadata):
-        said = (kind.extra_json_schema or {}).get("description", "")
-        return str(said) or limits(kind.type)
+        text_of = (kind.extra_json_schema or {}).get("description", "")
+        return str(text_of) or limits(kind.type)
     if isinstance(kind, shapes.StrType | shapes.BytesType | shapes.ListType | shapes.DictType):
         return _range(kind.min_length, kind.max_length, _UNITS.get(type(kind), "items"))
     if isinstance(kind, shapes.IntType | shapes.FloatType):

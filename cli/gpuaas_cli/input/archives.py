@@ -1,4 +1,4 @@
-"""Read the file `python -m gpuaas_agent.build` makes: a zip that says which version of the agent it holds."""
+"""Read the file `python -m gpuaas_agent.build` makes: a zip archive with the agent and its version."""
 
 import io
 import re
@@ -26,5 +26,5 @@ def version(path: str, archive: bytes) -> str:
     except (zipfile.BadZipFile, KeyError) as error:
         raise failures.usage(f"{path} is no archive of the agent", BUILD) from error
     if found is None:
-        raise failures.usage(f"{path} does not say its version", f"gpuaas agent register {path} --version VERSION")
+        raise failures.usage(f"{path} has no version in it", f"gpuaas agent register {path} --version VERSION")
     return found[1].decode()

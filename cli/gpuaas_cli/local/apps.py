@@ -105,7 +105,7 @@ class LocalApp:
             self._controller.start(command)
 
     async def _credentials(self) -> None:
-        """A key that works stays; a missing or refused one is made anew."""
+        """A key that works stays; a missing or refused one is replaced."""
         file = self._where.credentials(self._wish.app)
         if await self._key_works(file):
             return
@@ -136,7 +136,7 @@ class LocalApp:
                 return failures.OK
             if step == "give_up" and found is not None:
                 raise failures.Failure(
-                    f"The instance {name} is failed: {found.status_reason or 'see its story'}",
+                    f"The instance {name} is failed: {found.status_reason or 'gpuaas describe shows why'}",
                     fix=f"gpuaas describe instance {name}; then gpuaas decommission {name} and gpuaas up",
                     code="instance_failed",
                     correlation_id=found.correlation_id,
@@ -161,7 +161,7 @@ class LocalApp:
         return (await self._session.call(INSTANCE_CREATE, body)).operation.operation_id
 
     async def _follow(self, operation_id: str) -> int:
-        """Nobody else would work on the operation, so a dead controller ends the wait."""
+        """No other controller works on the operation, so a dead one ends the wait."""
         following = asyncio.ensure_future(follow.to_the_end(self._session, operation_id))
         try:
             while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
@@ -174,18 +174,18 @@ class LocalApp:
                 await asyncio.wait({following})
 
     async def _prove(self) -> None:
-        """Run the first command people are told to type, where and as whom they are told to type it."""
+        """Run the first command of the access bundle, on its machine and as its user."""
         name = self._wish.app
         machine.require_ssh()
         command = machine.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
         proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
         with proving, machine.prepared() as folder:
             ready = await machine.ask(self._session, command.allocation_id, folder)
-            said = await _until_it_works(ready, machine.as_user(command), name)
+            shown = await _until_it_works(ready, machine.as_user(command), name)
         allocations = await self._session.every(ALLOCATION_LIST)
         node = {one.allocation_id: one.node_name for one in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        print("\n".join(framed(f"{node}{user}: {command.line}", said)), flush=True)
+        print("\n".join(framed(f"{node}{user}: {command.line}", shown)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
         members = await kinds.members(self._session, name)
         next_commands = plan.next_commands(self._wish, self._manifest, members, allocations)
@@ -206,15 +206,15 @@ def _read_key(file: Path) -> ServiceAccountLogin | None:
 
 
 async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:
-    """Daemons need a moment after a restart; the last refusal is told if it never works."""
+    """Daemons need a moment after a restart; the last error is shown if it never works."""
     ends_at = time.monotonic() + PROOF_S
     while True:
-        said = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
-        if isinstance(said, str):
-            return said
+        tried = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
+        if isinstance(tried, str):
+            return tried
         if time.monotonic() + PROOF_PAUSE_S >= ends_at:
             raise failures.Failure(
-                f"{name} does not answer within {PROOF_S:g} s: {' '.join(said.stderr.split()) or 'it says nothing'}",
+                f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}",
                 fix=f"gpuaas describe instance {name}",
                 code="proof_failed",
             )

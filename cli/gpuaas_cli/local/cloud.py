@@ -155,7 +155,7 @@ async def _until_nodes_ready(
     while missing := plan.not_ready(wanted, await session.every(NODE_LIST), seen_since):
         if time.monotonic() >= ends_at:
             raise failures.Failure(
-                f"Not heard of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
+                f"No heartbeat of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
                 "server keeps asking for that one until it is purged",
                 fix=f"gpuaas lab exec {missing[0]} --lab {wish.lab} -- journalctl -u gpuaas-agent -n 20",
                 code="timeout",

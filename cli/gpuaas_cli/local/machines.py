@@ -1,4 +1,4 @@
-"""The lab as `gpuaas up` uses it: run `gpuaas-lab`, which takes the rights machines need, and pass on what it says."""
+"""The lab as `gpuaas up` uses it: run `gpuaas-lab`, which gets the rights that machines need, and show its output."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ class Lab:
         self._which = ["--lab", name]
 
     def require_rights(self) -> None:
-        """Before anything is made or stopped: half of it done would help nobody."""
+        """Before anything is made or stopped: a half-made cloud is of no use."""
         asked = subprocess.run([self._program, "check"], check=False, stdin=subprocess.DEVNULL, capture_output=True)
         if asked.returncode != 0:
             raise failures.Failure(

@@ -74,7 +74,7 @@ async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
 
 
 async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
-    """False if it ends first: one that is found running may be on its way out."""
+    """False if it ends first: a process that still runs may be about to end."""
     ends_at = time.monotonic() + READY_S
     while not await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
         if process.running() is None:
@@ -91,9 +91,9 @@ async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
 
 
 def died(process: Process) -> failures.Failure:
-    said = "\n".join(f"    {line}" for line in process.last_lines())
+    last = "\n".join(f"    {line}" for line in process.last_lines())
     return failures.Failure(
-        f"The {process.name} ended by itself; its last words:\n{said}\n ", fix=f"less {process.log}", code="died"
+        f"The {process.name} ended unexpectedly; last log lines:\n{last}\n ", fix=f"less {process.log}", code="died"
     )
 
 

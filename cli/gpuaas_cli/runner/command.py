@@ -89,7 +89,7 @@ class Command:
     work: Callable[[Any], Awaitable[Any]] | None = None
     """Takes the place of the one call of the endpoint."""
     reads: AnyEndpoint | None = None
-    """GET of what is changed: fields that are not given stay as they are, and a change meanwhile is refused."""
+    """GET of what is changed: fields that are not given stay as they are, and a change by another is refused."""
     also: tuple[AnyEndpoint, ...] = ()
     """Endpoints it reaches beside its own."""
     table: Table | None = None

@@ -30,23 +30,39 @@ def names_of(members: Sequence[Member]) -> dict[str, str]:
     }
 
 
-def news(operation: Operation, seen: Seen, names: Mapping[str, str]) -> list[str]:
-    """One line per step that changed since `seen`, oldest first; `seen` is brought up to date."""
+def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
+    """Names of members that an operation moves: `gpu-2->gpu-5`, for its steps run on both machines. `nodes` has the
+    node of each allocation."""
+    pairs = {
+        target.member_id: (nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, ""))
+        for target in operation.targets
+        if target.allocation_id
+    }
+    return {
+        **names,
+        **{one: f"{old or names.get(one, one)}->{new}" for one, (old, new) in pairs.items() if new not in ("", old)},
+    }
+
+
+def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+    """One line per step that changed since `seen`, oldest first; `seen` is brought up to date. A message that changes
+    while its step runs is of `now`."""
     lines: list[tuple[float, str]] = []
     for step in operation.steps:
         state = (step.state, step.message)
         if seen.get(key(step)) == state:
             continue
+        changed_at = now if key(step) in seen else step.started_at
         seen[key(step)] = state
-        moment = (step.ended_at or step.started_at) - operation.created_at
+        moment = (step.ended_at or changed_at) - operation.created_at
         lines.append((moment.total_seconds(), line(step, moment.total_seconds(), names)))
     return [text for _, text in sorted(lines, key=lambda pair: pair[0])]
 
 
 def line(step: Step, elapsed_s: float, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
-    said = f"  {clean(step.message)}" if step.message else ""
-    return f"{duration(elapsed_s):>7}  {who}  {step.name}  {step.state}{said}"
+    message = f"  {clean(step.message)}" if step.message else ""
+    return f"{duration(elapsed_s):>7}  {who}  {step.name}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
@@ -72,7 +88,7 @@ def waiting(operation: Operation) -> str:
 
 
 def ways_out(operation: Operation) -> list[str]:
-    """What the caller may do about an operation that does not go on, ready to be pasted; then what they may not."""
+    """Commands that end an operation which has stopped, ready to be pasted; then those the caller may not use."""
     mine = [[exit_command(operation, one.name), f"# {one.meaning}"] for one in operation.exits if one.permitted]
     others = [f"{_word(one.name)} needs {one.permission}" for one in operation.exits if not one.permitted]
     return [*aligned(mine), *others]

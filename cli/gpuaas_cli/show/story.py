@@ -21,8 +21,9 @@ OPERATIONS_SHOWN = 10
 Lines = list[str]
 
 
-def of_operation(operation: Operation, members: Sequence[Member], now: datetime.datetime) -> Lines:
-    names = steps.names_of(members)
+def of_operation(
+    operation: Operation, members: Sequence[Member], names: Mapping[str, str], now: datetime.datetime
+) -> Lines:
     involved = [member for member in members if member.member_id in {target.member_id for target in operation.targets}]
     return [
         *_operation_facts(operation, now),

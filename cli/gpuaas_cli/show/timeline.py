@@ -47,14 +47,14 @@ def _of_step(step: Step, names: dict[str, str]) -> list[Entry]:
     label = f"{who} {step.name}".strip()
     rows = [Entry(step.started_at, "step", "started", label)]
     if step.ended_at:
-        said = f": {step.message}" if step.message else ""
-        rows.append(Entry(step.ended_at, "step", step.state, f"{label}{said}"))
+        message = f": {step.message}" if step.message else ""
+        rows.append(Entry(step.ended_at, "step", step.state, f"{label}{message}"))
     return rows
 
 
 def _of_member(member: Member) -> Entry:
-    said = f": {member.status_reason}" if member.status_reason else ""
-    detail = f"{member.member_id} {member.component_key} on {member.node_name}{said}"
+    reason = f": {member.status_reason}" if member.status_reason else ""
+    detail = f"{member.member_id} {member.component_key} on {member.node_name}{reason}"
     if member.adapter_detail:
         detail += f" [{payload_text(member.adapter_detail)}]"
     return Entry(member.updated_at, "member", member.status, detail)

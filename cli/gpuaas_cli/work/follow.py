@@ -1,13 +1,15 @@
-"""Watch an operation until it ends, on a terminal or into a log. Ctrl-C leaves it running and says how to come back."""
+"""Watch an operation until it ends, on a terminal or into a log. Ctrl-C leaves it running."""
 
 import asyncio
 import contextlib
+import datetime
 import os
 import sys
 from collections.abc import Mapping
 from typing import Protocol, Self
 
 import msgspec
+from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.instances import MEMBER_LIST
 from gpuaas_contract.lifecycles import OperationStatus
@@ -19,7 +21,7 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.show import steps, story
 
 QUIET_S = 10.0
-"""After this long without a controller a watcher is told what is being waited for."""
+"""After this long without a controller, show what the operation waits for."""
 
 
 class View(Protocol):
@@ -96,18 +98,28 @@ async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operati
     with _view(session.flags, quiet=quiet) as view:
         async for latest in session.client.watch_operation(await session.project(), operation_id):
             if {step.member_id for step in latest.steps} - {"", *names}:
-                names = await names_in(session, latest.instance_id)
+                names = await names_in(session, latest)
             view.update(latest, names)
     if latest is None:
         raise LookupError(operation_id)
     return latest
 
 
-async def names_in(session: Session, instance_id: str) -> dict[str, str]:
-    """Whoever may see the operation but not its members reads ids instead of node names."""
+async def names_in(session: Session, operation: Operation) -> dict[str, str]:
+    """Names of the members of an operation's instance. Without the right to list members their ids are shown."""
     with contextlib.suppress(NotFound, PermissionDenied):
-        return steps.names_of(await session.every(MEMBER_LIST, instance_id=instance_id))
+        names = steps.names_of(await session.every(MEMBER_LIST, instance_id=operation.instance_id))
+        return steps.moved(operation, names, await _nodes(session, operation))
     return {}
+
+
+async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
+    """The node of each allocation that members move between."""
+    ends = [
+        (target.previous_allocation_id, target.allocation_id) for target in operation.targets if target.allocation_id
+    ]
+    ids = {allocation_id for pair in ends for allocation_id in pair if allocation_id}
+    return {one: (await session.call(ALLOCATION_GET, allocation_id=one)).node_name for one in sorted(ids)}
 
 
 def _view(flags: Flags, *, quiet: bool) -> View:
@@ -152,7 +164,7 @@ class _Lines(_Silence):
         if operation.status == "accepted":
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
-        for line in steps.news(operation, self._seen, names):
+        for line in steps.news(operation, self._seen, names, datetime.datetime.now(datetime.UTC)):
             _say(self._flags, line)
 
     def _stop_waiting(self) -> None:

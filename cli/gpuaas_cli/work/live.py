@@ -70,14 +70,14 @@ class _Picture:
         lines = len(operation.steps) + len(by_member)
         for member_id, found in by_member.items():
             branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
-            # Too many lines for the window: each member shows only where it stands.
+            # Too many lines for the window: each member shows its latest step only.
             for step in found if lines <= room else found[-1:]:
                 branch.add(self._step(step, now))
         return tree
 
     def _step(self, step: Step, now: datetime.datetime) -> Spinner | Text:
-        said = f"  {clean(step.message)}" if step.message else ""
-        text = Text.assemble(step.name, (f"  {duration(steps.step_s(step, now))}", "dim"), (said, "dim"))
+        message = f"  {clean(step.message)}" if step.message else ""
+        text = Text.assemble(step.name, (f"  {duration(steps.step_s(step, now))}", "dim"), (message, "dim"))
         if step.state == "running":
             return self._running(steps.key(step), text)
         mark, style = _MARKS[step.state]

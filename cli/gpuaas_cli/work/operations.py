@@ -27,7 +27,7 @@ async def finish(
         follow.show(session.flags, operation)
     else:
         hit = operation.preview is not None and operation.preview.running_work
-        names = await follow.names_in(session, operation.instance_id) if hit else {}
+        names = await follow.names_in(session, operation) if hit else {}
         print("\n".join(plans.of_operation(operation, about, names, datetime.datetime.now(datetime.UTC))))
     output.talk("Nothing was changed.")
     return failures.OK
