@@ -8,7 +8,7 @@ from gpuaas_contract.lifecycles import GONE_MEMBER
 
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
-from gpuaas_cli.output import age, table
+from gpuaas_cli.output import age
 from gpuaas_cli.show import states
 
 
@@ -31,11 +31,9 @@ KINDS = (
     Kind(
         "instances",
         instances.INSTANCE_LIST,
-        table(
-            "name",
-            "NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at INSTANCE=instance_id "
-            "OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason",
-        ),
+        "name",
+        "NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at INSTANCE=instance_id "
+        "OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason",
         words="inst insts app-instance app-instances",
         getting=instances.INSTANCE_GET,
         live={"live": "true"},
@@ -43,12 +41,10 @@ KINDS = (
     Kind(
         "members",
         instances.MEMBER_LIST,
-        table(
-            "member_id",
-            "MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id "
-            "OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* "
-            "VERSION=observed_version* ADDRESS* DETAIL=status_reason",
-        ),
+        "member_id",
+        "MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id "
+        "OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* VERSION=observed_version* "
+        "ADDRESS* DETAIL=status_reason",
         words="mem",
         known_by=("member_id", "node_name"),
         is_gone=lambda member: member.status in GONE_MEMBER,
@@ -58,33 +54,27 @@ KINDS = (
     Kind(
         "roles",
         instances.ROLE_LIST,
-        table(
-            "component_key",
-            "ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER",
-            BREAKER=lambda role: states.of_breaker(role.breaker),
-        ),
+        "component_key",
+        "ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER",
+        {"BREAKER": lambda role: states.of_breaker(role.breaker)},
         known_by=("component_key",),
     ),
     Kind(
         "holds",
         holds.HOLD_LIST,
-        table(
-            "hold_id",
-            "HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON",
-            STATE=states.of_hold,
-        ),
+        "hold_id",
+        "HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON",
+        {"STATE": states.of_hold},
         known_by=("hold_id", "name"),
         is_gone=lambda hold: states.of_hold(hold) != "active",
     ),
     Kind(
         "operations",
         operations.OPERATION_LIST,
-        table(
-            "operation_id",
-            "OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at "
-            "CORRELATION=correlation_id ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR",
-            ERROR=lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else "",
-        ),
+        "operation_id",
+        "OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id "
+        "ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR",
+        {"ERROR": lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else ""},
         words="op ops",
         getting=operations.OPERATION_GET,
         is_gone=lambda operation: operation.kind == "preview",
@@ -93,22 +83,18 @@ KINDS = (
     Kind(
         "controllers",
         runtime.CONTROLLER_LIST,
-        table(
-            "holder",
-            "CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN",
-            LAST_SEEN=lambda controller: f"{age(controller.last_seen_at)} ago",
-        ),
+        "holder",
+        "CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN",
+        {"LAST_SEEN": lambda controller: f"{age(controller.last_seen_at)} ago"},
         known_by=("holder", "controller_id"),
     ),
     Kind(
         "secrets",
         secrets.SECRET_LIST,
-        table(
-            "secret_id",
-            "SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at FINGERPRINT* BY=issued_by* "
-            "OPERATION=operation_id",
-            OPENED=lambda secret: f"{secret.deliveries_opened}/{secret.deliveries}",
-        ),
+        "secret_id",
+        "SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at FINGERPRINT* BY=issued_by* "
+        "OPERATION=operation_id",
+        {"OPENED": lambda secret: f"{secret.deliveries_opened}/{secret.deliveries}"},
         words="runtime-secret runtime-secrets",
         known_by=("secret_id", "name"),
         is_gone=lambda secret: secret.state != "issued",

@@ -9,7 +9,7 @@ from gpuaas_contract.instances import INSTANCE_GET
 from msgspec import inspect as shapes
 
 from gpuaas_cli.client.session import Session
-from gpuaas_cli.output import Table
+from gpuaas_cli.output import Table, Value, table
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,12 @@ class Kind:
     plural: str
     listing: AnyEndpoint
     """The endpoint that lists them."""
-    table: Table
+    name: Value
+    """What other commands take for one of these."""
+    columns: str
+    """As `output.table` takes them."""
+    cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """Functions of columns that no attribute has."""
     words: str = ""
     """Other names, beside the plural and what is left of it without its last letter."""
     listing_all: AnyEndpoint | None = None
@@ -62,6 +67,10 @@ class Kind:
     """The query parameter that asks for what belongs to one instance."""
     by_correlation: bool = False
     fetch_rows: Fetch = listed
+
+    @property
+    def table(self) -> Table:
+        return table(self.name, self.columns, **self.cells)
 
     @property
     def struct(self) -> Any:

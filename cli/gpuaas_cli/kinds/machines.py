@@ -33,13 +33,10 @@ KINDS = (
     Kind(
         "nodes",
         capacity.NODE_LIST,
-        table(
-            "name",
-            "NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS "
-            "SEEN=last_seen_at SKU* REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id "
-            "WHY=admin_reason",
-            GPUS=lambda node: str(len(node.facts.gpus)),
-        ),
+        "name",
+        "NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at "
+        "SKU* REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id WHY=admin_reason",
+        {"GPUS": lambda node: str(len(node.facts.gpus))},
         getting=capacity.NODE_GET,
         is_gone=lambda node: node.admin_state == "retired",
         fetch_rows=_nodes,
@@ -47,12 +44,9 @@ KINDS = (
     Kind(
         "allocations",
         capacity.ALLOCATION_LIST,
-        table(
-            "allocation_id",
-            "ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids "
-            "AGE=created_at SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* "
-            "REASON=status_reason",
-        ),
+        "allocation_id",
+        "ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids AGE=created_at "
+        "SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason",
         words="alloc allocs",
         getting=capacity.ALLOCATION_GET,
         is_gone=lambda allocation: allocation.status == "released",
@@ -60,18 +54,17 @@ KINDS = (
     Kind(
         "agent-releases",
         agents.AGENT_RELEASE_LIST,
-        table("sha256", "VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256"),
+        "sha256",
+        "VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256",
         known_by=("sha256", "version"),
     ),
     Kind(
         "grants",
         access.GRANT_LIST,
-        table(
-            "grant_id",
-            "GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL* "
-            "ALLOCATION=allocation_id* ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason",
-            WHO=lambda grant: grant.actor_name or grant.actor_id,
-        ),
+        "grant_id",
+        "GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL* ALLOCATION=allocation_id* "
+        "ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason",
+        {"WHO": lambda grant: grant.actor_name or grant.actor_id},
         words="machine-grant machine-grants",
         known_by=("grant_id",),
         live={"state": "active"},
@@ -79,12 +72,10 @@ KINDS = (
     Kind(
         "credentials",
         credentials.CREDENTIAL_LIST,
-        table(
-            "name",
-            "NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at "
-            "CREDENTIAL=credential_id USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT",
-            OPENED=lambda credential: f"{credential.deliveries_opened}/{credential.deliveries}",
-        ),
+        "name",
+        "NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at CREDENTIAL=credential_id "
+        "USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT",
+        {"OPENED": lambda credential: f"{credential.deliveries_opened}/{credential.deliveries}"},
         words="cred creds",
         getting=credentials.CREDENTIAL_GET,
         is_gone=lambda credential: credential.state == "revoked",
@@ -92,7 +83,8 @@ KINDS = (
     Kind(
         "ssh-keys",
         ssh_keys.SSH_KEY_LIST,
-        table("ssh_key_id", "KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT"),
+        "ssh_key_id",
+        "KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT",
         words="sshkey sshkeys",
         known_by=("ssh_key_id", "fingerprint", "comment"),
     ),

@@ -3,50 +3,52 @@
 from gpuaas_contract import bindings, identity, sessions, users
 
 from gpuaas_cli.kinds.kind import Kind
-from gpuaas_cli.output import table
 
 KINDS = (
     Kind(
         "orgs",
         identity.ORG_LIST,
-        table("name", "NAME ORG=org_id AGE=created_at"),
+        "name",
+        "NAME ORG=org_id AGE=created_at",
         words="organisation organisations",
         known_by=("name", "org_id"),
     ),
     Kind(
         "projects",
         identity.PROJECT_LIST,
-        table("name", "NAME PROJECT=project_id ORG=org_id AGE=created_at"),
+        "name",
+        "NAME PROJECT=project_id ORG=org_id AGE=created_at",
         words="proj",
         known_by=("name", "project_id"),
     ),
     Kind(
         "users",
         users.USER_LIST,
-        table("name", "NAME STATE PASSWORD=has_password PROVIDER=issuer AGE=created_at USER=user_id"),
+        "name",
+        "NAME STATE PASSWORD=has_password PROVIDER=issuer AGE=created_at USER=user_id",
         words="people",
         getting=users.USER_GET,
     ),
     Kind(
         "sessions",
         sessions.SESSION_LIST,
-        table("session_id", "SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*"),
+        "session_id",
+        "SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*",
         known_by=("session_id",),
     ),
     Kind(
         "bindings",
         bindings.PROJECT_BINDING_LIST,
-        table(
-            "binding_id",
-            "BINDING=binding_id USER=user_name ROLE SCOPE UNTIL=expires_at BY=created_by* AGE=created_at REASON",
-        ),
+        "binding_id",
+        "BINDING=binding_id USER=user_name ROLE SCOPE UNTIL=expires_at BY=created_by* AGE=created_at REASON",
         words="role-binding role-bindings",
         known_by=("binding_id",),
     ),
     Kind(
         "service-accounts",
         identity.SERVICE_ACCOUNT_LIST,
-        table("name", "NAME STATE AGE=created_at SERVICE_ACCOUNT=service_account_id"),
+        "name",
+        "NAME STATE AGE=created_at SERVICE_ACCOUNT=service_account_id",
         words="serviceaccount serviceaccounts sa",
         getting=identity.SERVICE_ACCOUNT_GET,
     ),

@@ -8,7 +8,7 @@ from gpuaas_contract import audit, events, usage
 from gpuaas_cli.client import trail
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
-from gpuaas_cli.output import payload_text, table
+from gpuaas_cli.output import payload_text
 
 EVENT_LIMIT = 500
 
@@ -32,11 +32,9 @@ KINDS = (
     Kind(
         "events",
         events.EVENT_LIST,
-        table(
-            "event_id",
-            "TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD",
-            PAYLOAD=lambda event: payload_text(event.payload),
-        ),
+        "event_id",
+        "TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD",
+        {"PAYLOAD": lambda event: payload_text(event.payload)},
         words="ev",
         known_by=("event_id",),
         by_instance="app_instance_id",
@@ -46,11 +44,9 @@ KINDS = (
     Kind(
         "audit",
         audit.AUDIT_LIST,
-        table(
-            "audit_id",
-            "TIME=occurred_at ACTOR ACTION RESULT CORRELATION=correlation_id AUDIT=audit_id* TARGET",
-            ACTOR=lambda row: f"{row.actor_type}:{row.actor_id}" if row.actor_id else row.actor_type,
-        ),
+        "audit_id",
+        "TIME=occurred_at ACTOR ACTION RESULT CORRELATION=correlation_id AUDIT=audit_id* TARGET",
+        {"ACTOR": lambda row: f"{row.actor_type}:{row.actor_id}" if row.actor_id else row.actor_type},
         words="audits audit-rows",
         known_by=("audit_id",),
         by_correlation=True,
@@ -59,11 +55,9 @@ KINDS = (
     Kind(
         "usage",
         usage.USAGE_LIST,
-        table(
-            "usage_id",
-            "STARTED=started_at ENDED=ended_at METER QUANTITY UNIT APP=app_slug INSTANCE=instance_id "
-            "MEMBER=member_id* RECORD=record_id* CORRELATION=correlation_id* SUBJECT",
-        ),
+        "usage_id",
+        "STARTED=started_at ENDED=ended_at METER QUANTITY UNIT APP=app_slug INSTANCE=instance_id "
+        "MEMBER=member_id* RECORD=record_id* CORRELATION=correlation_id* SUBJECT",
         words="usage-records",
         known_by=("usage_id", "record_id"),
         by_instance="instance_id",
