@@ -9,9 +9,10 @@ ROOT_CACHES := PYTHONPYCACHEPREFIX=~root/.cache/gpuaas/bytecode HYPOTHESIS_STORA
 PYTHON := $(if $(OWNER),$(ROOT_CACHES)) .venv/bin/python
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
 TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary bench docs/how-to
-PYTHON_FOLDERS := conftest.py contract sdk platform agent apps cli lab tests bench docs/how-to
+PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
+PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 
-.PHONY: help up down test check bench contract lock clean
+.PHONY: help up down test check words mutants bench contract lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,18 +29,26 @@ down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
 	@$(PYTHON) -m pytest -n 3 --dist loadgroup --durations 15 $(ARGS)
 
-check: .venv/.ready ## format, lint, types, import rules, no app words, golden contract
+check: .venv/.ready ## format, lint, types, import rules, no app words, safe comparisons, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
 	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
 	@$(BIN)/mypy $(PACKAGES)
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
+	@for tool in $(PYTHON_TOOLS); do $(BIN)/mypy --scripts-are-modules $$tool || exit 1; done
 	@$(BIN)/lint-imports --no-cache
 	@tools/no-app-words
+	@$(BIN)/python tools/secret-comparisons
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
 	@$(BIN)/python -m gpuaas_contract.permissions --check docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
+
+words: .venv/.ready ## words that are not plain English, with what to write instead (ARGS=--tests, or a path)
+	@$(BIN)/python tools/plain-words $(ARGS)
+
+mutants: .venv/.ready ## plant known bugs one at a time, print those that no test catches (ARGS="-k WORD" for a few)
+	@$(BIN)/python tools/mutants $(ARGS)
 
 bench: .venv/.ready ## measured ratios: durable POST against its floor, work on a long record, deploy against a shell script
 	@$(PYTHON) -m bench $(ARGS)
@@ -51,7 +60,7 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
 
-lock: .venv/.ready ## resolve requirements.in anew into requirements.lock
+lock: .venv/.ready ## resolve requirements.in again into requirements.lock
 	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock
 
 clean: ## remove the environment and caches

@@ -1,4 +1,4 @@
-"""Entry for `python -m gpuaas_agent`; the built .pyz starts the same function."""
+"""Entry point of `python -m gpuaas_agent`; the built .pyz starts the same function."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`python -m gpuaas_agent.build OUT.pyz` packs the agent into one file; equal source gives equal bytes."""
+"""`python -m gpuaas_agent.build OUT.pyz` packs the agent into one file. Equal source gives equal bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 SHEBANG = b"#!/usr/bin/env python3\n"
 STARTER = b"import sys\n\nfrom gpuaas_agent import main\n\nsys.exit(main.main())\n"
 UNIT = "gpuaas-agent.service"
-LEFT_OUT = frozenset({"build.py", "testing"})
+EXCLUDED = frozenset({"build.py", "testing"})
 
 
 def build(target: Path) -> str:
-    """Write the archive and answer its sha256."""
+    """Write the archive and return its sha256."""
     package = Path(__file__).resolve().parent
-    # The systemd unit travels in the archive: whoever installs the agent takes it from there.
+    # The archive includes the systemd unit: the installation of the agent copies it from there.
     contents = {"__main__.py": STARTER, UNIT: (package / UNIT).read_bytes()}
     for path in package.rglob("*.py"):
-        if not LEFT_OUT.intersection(path.relative_to(package).parts):
+        if not EXCLUDED.intersection(path.relative_to(package).parts):
             contents[path.relative_to(package.parent).as_posix()] = path.read_bytes()
     with target.open("wb") as file:
         file.write(SHEBANG)
@@ -31,7 +31,7 @@ def build(target: Path) -> str:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    # Stored, not deflated: the bytes then depend on no zlib version.
+    # Stored, not deflated, so that the bytes do not depend on the zlib version.
     entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
     entry.compress_type = zipfile.ZIP_STORED
     entry.create_system = 3

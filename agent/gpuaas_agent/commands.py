@@ -1,4 +1,4 @@
-"""Runs programs: argv lists only, a fixed environment, always a time limit. Used by keys, facts and handlers."""
+"""Run programs: argument lists only, a fixed environment, always a time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 
 class CommandFailed(Exception):
-    """A program could not be started, took too long, or ended with a status other than 0."""
+    """A program could not be started, timed out, or exited with a status other than 0."""
 
     def __init__(self, argv: list[str], reason: str) -> None:
         super().__init__("`{}` {}".format(" ".join(argv), reason))
@@ -17,23 +17,23 @@ class CommandFailed(Exception):
 
 
 def run(argv: list[str], *, content: bytes = b"", files: Sequence[int] = (), timeout_s: float = 60) -> bytes:
-    """Standard output of the program, which also gets these open files; raises CommandFailed unless it ended with 0."""
+    """Run the program, which inherits `files`, and return its standard output; raise CommandFailed if it fails."""
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             argv, input=content, capture_output=True, env=ENVIRONMENT, pass_fds=files, timeout=timeout_s, check=False
         )
     except OSError as error:
         raise CommandFailed(argv, f"could not be started: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(argv, f"did not end within {timeout_s:g} s") from error
-    if ended.returncode != 0:
-        said = (ended.stderr or ended.stdout).decode(errors="replace").strip()[-800:]
-        raise CommandFailed(argv, f"ended with status {ended.returncode}: {said}")
-    return ended.stdout
+    if process.returncode != 0:
+        output = (process.stderr or process.stdout).decode(errors="replace").strip()[-800:]
+        raise CommandFailed(argv, f"exited with status {process.returncode}: {output}")
+    return process.stdout
 
 
 def succeeds(argv: list[str], *, files: Sequence[int] = (), timeout_s: float = 60) -> bool:
-    """Whether the program ended with status 0; for programs whose status is the answer."""
+    """Return whether the program exited with status 0; for programs whose status is the answer."""
     try:
         run(argv, files=files, timeout_s=timeout_s)
     except CommandFailed:

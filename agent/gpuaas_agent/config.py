@@ -1,4 +1,4 @@
-"""The configuration file: read once by main, handed down frozen; rewritten once, to drop the used enrolment token."""
+"""The configuration file. `main` reads it once; it is rewritten once, to remove the used enrolment token."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import re
 import urllib.parse
 from pathlib import Path
 
-from gpuaas_agent import files, log
-
-
-class CannotStart(Exception):
-    """The agent cannot do its work until a person changes something; the message says what."""
+from gpuaas_agent import errors, files, log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +30,29 @@ def load(path: Path) -> Config:
     plain = is_plain_loopback(server)
     fingerprint = str(raw.get("ca_sha256") or "").replace(":", "").lower()
     if not plain and not re.fullmatch(r"[0-9a-f]{64}", fingerprint):
-        raise CannotStart(f"{path}: ca_sha256 must be the 64 hex digits of the platform's CA fingerprint.")
+        raise errors.CannotStart(f"{path}: ca_sha256 must be the 64 hex digits of the platform's CA fingerprint.")
     token = raw.get("token")
     if token is not None and not isinstance(token, str):
-        raise CannotStart(f"{path}: token must be a string.")
+        raise errors.CannotStart(f"{path}: token must be a string.")
     if token and path.stat().st_mode & 0o077:
-        log.event("the configuration holds a token and others can read it", level="warning", fix=f"chmod 600 {path}")
+        log.warning("config.token_readable_by_others", fix=f"chmod 600 {path}")
     return Config(path=path, server=server, ca_sha256=fingerprint, token=token or None, name=_text(raw, "name", path))
 
 
 def is_plain_loopback(server: str) -> bool:
-    """True for http to a loopback address, False for https; anything else is refused."""
+    """Return True for http to a loopback address and False for https; refuse any other URL."""
     url = urllib.parse.urlsplit(server)
     if url.scheme == "https" and url.hostname:
         return False
     if url.scheme == "http" and _is_loopback(url.hostname or ""):
         return True
-    raise CannotStart(f"server {server!r} is refused: use https://, or http:// with a loopback address (127.0.0.1).")
+    raise errors.CannotStart(
+        f"server {server!r} is refused: use https://, or http:// with a loopback address (127.0.0.1)."
+    )
 
 
 def forget_token(path: Path) -> None:
-    """Rewrite the file without the enrolment token; harmless when it is already gone."""
+    """Rewrite the file without the enrolment token, if it has one."""
     raw = _read_object(path)
     if "token" not in raw:
         return
@@ -66,18 +64,18 @@ def _read_object(path: Path) -> dict[str, object]:
     try:
         raw = json.loads(path.read_text())
     except OSError as error:
-        raise CannotStart(f"{path} cannot be read: {error.strerror}.") from error
+        raise errors.CannotStart(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise CannotStart(f"{path} is not JSON: {error}.") from error
+        raise errors.CannotStart(f"{path} is not JSON: {error}.") from error
     if not isinstance(raw, dict):
-        raise CannotStart(f"{path} must hold a JSON object.")
+        raise errors.CannotStart(f"{path} must contain a JSON object.")
     return raw
 
 
 def _text(raw: dict[str, object], key: str, path: Path) -> str:
     value = raw.get(key)
     if not isinstance(value, str) or not value:
-        raise CannotStart(f"{path}: {key} is missing or not a string.")
+        raise errors.CannotStart(f"{path}: {key} is missing or not a string.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, never half written. Used for the agent's state and by the handlers."""
+"""Read, write and remove files; a file that is written here is complete or absent, never half written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> None:
-    """Write beside the target, let `check` look at it, then rename over it; durable once this returns."""
+    """Write a draft in the same folder, let `check` inspect it, and rename it to the target; durable on return."""
     draft = _draft(path)
     try:
         with os.fdopen(os.open(str(draft), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -29,7 +29,7 @@ def write_atomic(path: Path, content: bytes, mode: int, check: Callable[[Path], 
 
 
 def put(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> bool:
-    """Make the file have this content and mode; answers whether anything had to change."""
+    """Make the file have this content and mode; return whether it had to change."""
     current = read(path)
     if current == content and stat.S_IMODE(path.stat().st_mode) == mode:
         return False
@@ -38,7 +38,7 @@ def put(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | N
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content, or None if there is no such file. Any other failure is raised."""
+    """Return the file's content, or None if there is no such file. Any other failure is raised."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def read(path: Path) -> bytes | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove the file, and what a crash while writing it left; answers whether the file was there."""
+    """Remove the file and the draft that a crash may have left; return whether the file existed."""
     with contextlib.suppress(FileNotFoundError):
         _draft(path).unlink()
     try:
@@ -58,7 +58,7 @@ def remove(path: Path) -> bool:
 
 
 def make_directory(path: Path, mode: int) -> None:
-    """Make the directory and its parents; the mode holds whatever the umask is."""
+    """Make the directory and its parents; the mode does not depend on the umask."""
     if path.is_dir():
         return
     make_directory(path.parent, 0o755)
@@ -75,5 +75,5 @@ def sync_directory(path: Path) -> None:
 
 
 def _draft(path: Path) -> Path:
-    # The leading dot keeps it out of sudo's and sshd's directory includes; one name per file, so crashes leave no heap.
+    # The leading dot keeps it out of sudo's and sshd's directory includes. One name per file: crashes leave one draft.
     return path.with_name(f".{path.name}.new")

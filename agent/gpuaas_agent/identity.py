@@ -1,4 +1,4 @@
-"""Who this node is: its key, its one enrolment, its short-lived token. Used by main and, as Session, by both loops."""
+"""The identity of this node: its private key, its one enrolment, and the client that makes authorised calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import config, files, keys, log, wire
+from gpuaas_agent import config, ed25519, errors, files, log, wire
 
 RENEW_AT_SHARE = 0.8
 
@@ -24,13 +24,13 @@ def enrol(
     describe: Callable[[], dict[str, Any]],
     stop: threading.Event,
 ) -> str:
-    """The node's id; enrols on the first start. A crash at any point is repaired by starting again."""
+    """Return the node's id; enrol on the first start. After a crash at any point, starting again continues."""
     node_file = state / "node.json"
     known = files.read(node_file)
     if known is None:
         node_id = _send_enrolment(server, settings, state, describe, stop)
         files.write_atomic(node_file, json.dumps({"node_id": node_id}).encode(), 0o600)
-        log.event("enrolled", node_id=node_id)
+        log.info("node.enrolled", node_id=node_id)
     else:
         node_id = str(json.loads(known)["node_id"])
     files.remove(state / "enrolment.json")
@@ -42,8 +42,8 @@ def token_message(node_id: str, timestamp_s: int, nonce: str) -> bytes:
     return f"gpuaas-node-token\n{node_id}\n{timestamp_s}\n{nonce}".encode()
 
 
-class Session:
-    """Authorised calls. The token lives in memory only and is shared by the loops' threads."""
+class NodeClient:
+    """Makes authorised calls. The token is kept in memory only and is shared by the loops' threads."""
 
     def __init__(self, server: wire.Server, node_id: str, private_key: Path) -> None:
         self.node_id = node_id
@@ -64,7 +64,7 @@ class Session:
         return self.server.call(method, path, body, token=self._current_token(), **options)
 
     def download(self, path: str) -> Generator[bytes, None, None]:
-        """The answer's bytes as they come. A token that no longer counts is dropped: asking again brings a new one."""
+        """Yield the answer's bytes. A refused token is discarded, so that the next attempt gets a new one."""
         token = self._current_token()
         try:
             yield from self.server.download(path, token)
@@ -83,13 +83,13 @@ class Session:
 
     def _discard(self, token: str) -> None:
         with self._lock:
-            # Another thread may have renewed it already; its new token stays.
+            # Another thread may have renewed it already; keep that token.
             if self._token == token:
                 self._token = None
 
     def _fetch_token(self) -> tuple[str, float]:
         timestamp_s, nonce = int(time.time()), secrets.token_hex(16)
-        signature = keys.sign(self._private_key, token_message(self.node_id, timestamp_s, nonce))
+        signature = ed25519.sign(self._private_key, token_message(self.node_id, timestamp_s, nonce))
         body = {
             "node_id": self.node_id,
             "timestamp_s": timestamp_s,
@@ -111,21 +111,21 @@ def _send_enrolment(
     stop: threading.Event,
 ) -> str:
     if not settings.token:
-        raise config.CannotStart(
+        raise errors.CannotStart(
             f"This node is not enrolled and {settings.path} has no token. Put a new token into it and start again."
         )
-    keys.ensure_private_key(state / "key.pem")
+    ed25519.ensure_private_key(state / "key.pem")
     request = _stored_request(settings, state, describe)
     body = dict(request["body"], token=settings.token)
     answer = _post_enrolment(server, body, str(request["idempotency_key"]), stop)
     node_id = answer.get("node_id")
     if not isinstance(node_id, str) or not node_id:
-        raise config.CannotStart("The platform's enrolment answer has no node_id; is the server URL right?")
+        raise errors.CannotStart("The platform's enrolment answer has no node_id; is the server URL right?")
     return node_id
 
 
 def _stored_request(settings: config.Config, state: Path, describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is sent, stored before it is sent: only a replay with the same key and body gets the same node."""
+    """Return the request, stored before it is sent: only a replay with the same key and body gets the same node."""
     path = state / "enrolment.json"
     # Bound to token and name (the token itself is not stored): a corrected configuration is a new enrolment.
     bound_to = hashlib.sha256(f"{settings.token}\n{settings.name}".encode()).hexdigest()
@@ -134,7 +134,7 @@ def _stored_request(settings: config.Config, state: Path, describe: Callable[[],
         request: dict[str, Any] = json.loads(stored)
         if request["bound_to"] == bound_to:
             return request
-    body = dict(describe(), name=settings.name, public_key_pem=keys.public_key_pem(state / "key.pem"))
+    body = dict(describe(), name=settings.name, public_key_pem=ed25519.public_key_pem(state / "key.pem"))
     request = {"bound_to": bound_to, "idempotency_key": secrets.token_hex(16), "body": body}
     files.write_atomic(path, json.dumps(request).encode(), 0o600)
     return request
@@ -148,9 +148,9 @@ def _post_enrolment(
         try:
             return server.call("POST", "/node/v1/enrol", body, idempotency_key=idempotency_key)
         except wire.Unreachable as error:
-            log.event("enrolment did not get through, trying again", level="warning", error=str(error))
+            log.warning("enrolment.failed", error=str(error))
         except wire.Rejected as error:
             if not error.retryable:
-                raise config.CannotStart(f"Enrolment was refused: {error}. Get a new enrolment token.") from error
-            log.event("enrolment is not possible yet, trying again", level="warning", error=str(error))
+                raise errors.CannotStart(f"Enrolment was refused: {error}. Get a new enrolment token.") from error
+            log.warning("enrolment.failed", error=str(error))
         backoff.wait()

@@ -1,4 +1,4 @@
-"""The record of tasks done: one file per task, durable before its result is posted. Owned by tasks.Worker."""
+"""The record of finished tasks: one file per task, durable before its result is posted. Owned by `tasks.Worker`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Entry:
     expires_at_s: float
     outcome: dict[str, Any]
     posted: bool
-    """Whether the platform has taken the result; if not, it is posted again at the next start."""
+    """Whether the platform has accepted the result; if not, it is posted again at the next start."""
 
 
 class Journal:
@@ -44,7 +44,7 @@ class Journal:
         for entry in self._entries():
             if now_s > entry.expires_at_s + KEPT_AFTER_EXPIRY_S:
                 files.remove(self._path(entry.task_id))
-                log.event("journal entry removed", task_id=entry.task_id)
+                log.info("journal.entry_removed", task_id=entry.task_id)
 
     def _entries(self) -> list[Entry]:
         return [_entry(path.read_bytes()) for path in sorted(self._directory.glob("[a-z]*.json"))]
@@ -54,6 +54,6 @@ class Journal:
 
 
 def _entry(content: bytes) -> Entry:
-    """A later agent, since rolled back, may have written more than this one knows."""
-    said = json.loads(content)
-    return Entry(**{field.name: said[field.name] for field in dataclasses.fields(Entry)})
+    """Decode an entry; ignore fields that a later agent, since rolled back, may have written."""
+    raw = json.loads(content)
+    return Entry(**{field.name: raw[field.name] for field in dataclasses.fields(Entry)})

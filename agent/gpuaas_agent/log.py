@@ -1,4 +1,7 @@
-"""One JSON line per event on stderr, where journald picks it up. Never given a token or a key."""
+"""One JSON line per event on stderr, where journald reads it. Tokens and keys are never passed here.
+
+An event name is stable and dotted (`tasks.poll_failed`), so that people can search for it and alert on it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,20 @@ import sys
 import time
 
 
-def event(message: str, *, level: str = "info", correlation_id: str | None = None, **fields: object) -> None:
-    record: dict[str, object] = {"time_s": round(time.time(), 3), "level": level, "event": message}
+def info(event: str, *, correlation_id: str | None = None, **fields: object) -> None:
+    _write("info", event, correlation_id, fields)
+
+
+def warning(event: str, *, correlation_id: str | None = None, **fields: object) -> None:
+    _write("warning", event, correlation_id, fields)
+
+
+def error(event: str, *, correlation_id: str | None = None, **fields: object) -> None:
+    _write("error", event, correlation_id, fields)
+
+
+def _write(level: str, event: str, correlation_id: str | None, fields: dict[str, object]) -> None:
+    record: dict[str, object] = {"time_s": round(time.time(), 3), "level": level, "event": event}
     if correlation_id:
         record["correlation_id"] = correlation_id
     record.update(fields)

@@ -1,4 +1,4 @@
-"""Where the agent starts: arguments, configuration, trust, enrolment, then its loops until SIGTERM or a successor."""
+"""Start the agent: arguments, configuration, trust, enrolment, then the loops until SIGTERM or an upgrade."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from gpuaas_agent import (
     AGENT_VERSION,
     commands,
     config,
-    facts,
+    errors,
     files,
     handlers,
     heartbeat,
     identity,
     journal,
     log,
-    polling,
+    poll,
     tasks,
     trust,
 )
 from gpuaas_agent.handlers import upgrade
+from gpuaas_agent.host import facts
 
 EXIT_CONFIGURATION = 78
 GRACE_S = 45.0
@@ -35,26 +36,26 @@ GRACE_S = 45.0
 
 def main(arguments: list[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    signal.signal(signal.SIGINT, _exit_on_signal)
     if flags.trial:
         signal.alarm(flags.trial)
     stop = threading.Event()
     archive = own_archive(flags)
     try:
         poller = prepare(config.load(flags.config), flags.state, archive, stop)
-    except config.CannotStart as error:
-        log.event("the agent cannot start", level="error", error=str(error))
+    except errors.CannotStart as error:
+        log.error("agent.start_failed", error=str(error))
         return EXIT_CONFIGURATION
     except (commands.CommandFailed, OSError) as error:
-        log.event("the agent cannot start", level="error", error=str(error))
+        log.error("agent.start_failed", error=str(error))
         return 1
-    me = {"agent_sha256": archive.sha256()}
+    description = {"agent_sha256": archive.sha256()}
     if flags.trial:
-        return prove(poller, {**me, "trial": True})
-    status = serve(poller, me)
-    if archive.sha256() != me["agent_sha256"]:
-        os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the successor keeps our process id
+        return prove(poller, {**description, "trial": True})
+    status = serve(poller, description)
+    if archive.sha256() != description["agent_sha256"]:
+        os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the new agent keeps this process id
     return status
 
 
@@ -63,57 +64,56 @@ def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
     return upgrade.Archive(Path(sys.argv[0]).resolve(), arguments)
 
 
-def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> polling.Poller:
-    """Everything that must hold before the first task: a believed platform, a known node id, a journal."""
+def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> poll.Poller:
+    """Do what the first task needs: verify the platform, get the node's id, open the journal."""
     files.make_directory(state, 0o700)
     server = trust.establish(settings, state, stop)
     node_id = identity.enrol(server, settings, state, _description, stop)
-    session = identity.Session(server, node_id, state / "key.pem")
-    record = journal.Journal(state / "tasks")
-    worker = tasks.Worker(session, record, state / "task.pem", handlers.known_to(session, archive), stop)
-    return polling.Poller(worker)
+    client = identity.NodeClient(server, node_id, state / "key.pem")
+    history = journal.Journal(state / "tasks")
+    table = handlers.complete(client, archive)
+    return poll.Poller(tasks.Worker(client, history, state / "task.pem", table, stop))
 
 
-def prove(poller: polling.Poller, me: dict[str, Any]) -> int:
-    """On trial: run as ever, touch no task, and end well as soon as the platform has heard a beat and a poll."""
+def prove(poller: poll.Poller, description: dict[str, Any]) -> int:
+    """Run on trial: touch no task, and return 0 as soon as the platform has accepted a heartbeat and a poll."""
     poller.on_trial = True
-    beaten, polled, ended = threading.Event(), threading.Event(), threading.Event()
+    has_beaten, has_polled, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def note(loop: threading.Event) -> None:
+    def mark(loop: threading.Event) -> None:
         loop.set()
-        if beaten.is_set() and polled.is_set():
+        if has_beaten.is_set() and has_polled.is_set():
             ended.set()
 
-    poller.heard = lambda: note(polled)
-    serve(poller, me, heard=lambda: note(beaten), ended=ended)
-    return 0 if beaten.is_set() and polled.is_set() else 1
+    poller.on_answer = lambda: mark(has_polled)
+    serve(poller, description, on_heartbeat=lambda: mark(has_beaten), ended=ended)
+    return 0 if has_beaten.is_set() and has_polled.is_set() else 1
 
 
 def serve(
-    poller: polling.Poller,
-    me: dict[str, Any],
-    heard: Callable[[], None] = lambda: None,
+    poller: poll.Poller,
+    description: dict[str, Any],
+    on_heartbeat: Callable[[], None] = lambda: None,
     ended: threading.Event | None = None,
 ) -> int:
-    """Run the loops until a signal (SystemExit from `_leave`), a successor, or until one of them breaks."""
+    """Run the loops until a signal (SystemExit from `_exit_on_signal`), an upgrade, or the failure of a loop."""
     ended = ended or threading.Event()
-    worker = poller.worker
-    session, stop = worker.session, worker.stop
-    threading.excepthook = _log_broken_loop
+    client, stop, running = poller.worker.client, poller.worker.stop, poller.worker.running
+    threading.excepthook = _log_failed_loop
     try:
-        # A signal may come as soon as the first loop runs, and a task with it.
-        _start("heartbeat", lambda: heartbeat.run(session, me, stop, heard), ended)
+        # Inside the try, because a signal, and a task, can arrive as soon as the first loop runs.
+        _start("heartbeat", lambda: heartbeat.run(client, description, stop, on_heartbeat), ended)
         _start("tasks", poller.run, ended)
         _start("work", poller.work, ended)
-        log.event("the agent runs", version=AGENT_VERSION, node_id=session.node_id)
+        log.info("agent.started", version=AGENT_VERSION, node_id=client.node_id)
         ended.wait()
         return 1
     finally:
         stop.set()
-        # The threads may sit in a long poll and are left behind; only running handlers are waited for.
-        if not worker.running.all_ended(GRACE_S):
-            log.event("a task still runs, ending without it", level="warning", grace_s=GRACE_S)
-        log.event("the agent ends")
+        # Wait for running handlers only, not for threads that are in a long poll.
+        if not running.wait_until_none(GRACE_S):
+            log.warning("agent.task_abandoned", grace_s=GRACE_S)
+        log.info("agent.stopped")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,8 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _leave(_signal: int, _frame: object) -> None:
-    # Only once: a second signal must not cut the wait for a running handler short.
+def _exit_on_signal(_signal: int, _frame: object) -> None:
+    # Only once: a second signal must not interrupt the wait for a running handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _signal, _frame: None)
     raise SystemExit(0)
@@ -135,18 +135,18 @@ def _leave(_signal: int, _frame: object) -> None:
 def _description() -> dict[str, Any]:
     key = facts.ssh_host_public_key()
     if not key:
-        log.event("sshd has no host key yet; it is reported with the first allocation", level="warning")
+        log.warning("facts.ssh_host_key_missing", fix="ssh-keygen -A")
     return {"ssh_host_public_key": key, "facts": facts.collect()}
 
 
-def _log_broken_loop(broken: threading.ExceptHookArgs) -> None:
-    trace = traceback.format_exception(broken.exc_type, broken.exc_value, broken.exc_traceback)
-    log.event("a loop broke", level="error", loop=getattr(broken.thread, "name", None), error="".join(trace))
+def _log_failed_loop(failure: threading.ExceptHookArgs) -> None:
+    trace = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    log.error("loop.failed", loop=getattr(failure.thread, "name", None), error="".join(trace))
 
 
 def _start(name: str, loop: Callable[[], None], ended: threading.Event) -> None:
     def guarded() -> None:
-        # A loop that dies alone would leave a node that looks alive: the whole agent ends and systemd starts it again.
+        # Without one of its loops the node would only look alive: end the whole agent, and systemd restarts it.
         try:
             loop()
         finally:

@@ -1,20 +1,28 @@
-"""Pure: what a task says, and whether this node may run it. Called by tasks after the signature was found good."""
+"""Pure: the form of a task and whether this node may run it. Called by `tasks` after the signature was verified."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import parameters
 
 TASK_ID = re.compile(r"[a-z]+_[A-Za-z0-9]+")
 
 
 class MalformedTask(Exception):
-    """The payload is signed but is not a task; there is no task_id to report under."""
+    """The payload is signed but is not a task, so there is no task_id to post a result for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Handler:
+    """What runs a task of one type, and the parameters it accepts."""
+
+    params: Mapping[str, parameters.Check]
+    function: Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,21 +56,21 @@ def parse(payload: str) -> Task:
     return Task(raw["task_id"], raw["node_id"], raw["type"], raw["params"], expires_at_s, raw["correlation_id"])
 
 
-def refusal(task: Task, *, now_s: float, handlers: Mapping[str, spec.Handler]) -> dict[str, str] | None:
-    """Why a task for this node must not run, as the error to report; None if it may."""
+def refusal(task: Task, *, now_s: float, handlers: Mapping[str, Handler]) -> dict[str, str] | None:
+    """Return why a task for this node must not run, as the error to report; None if it may run."""
     if now_s >= task.expires_at_s:
         return problem("task_expired", f"expired {now_s - task.expires_at_s:.0f} s ago by this node's clock")
     handler = handlers.get(task.type)
     if handler is None:
         return problem("task_type_unknown", f"this agent has no handler for {task.type!r}")
-    wrong = spec.mismatch(handler.params, task.params)
-    if wrong is not None:
-        return problem("task_params_invalid", wrong)
+    mismatch = parameters.mismatch(handler.params, task.params)
+    if mismatch is not None:
+        return problem("task_params_invalid", mismatch)
     return None
 
 
 def outcome(status: str, result: dict[str, Any] | None = None, error: dict[str, str] | None = None) -> dict[str, Any]:
-    """The body of a task's result: succeeded, failed or refused."""
+    """Return the body of a task's result; the status is succeeded, failed or refused."""
     return {"status": status, "result": result or {}, "error": error}
 
 

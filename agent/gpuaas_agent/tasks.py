@@ -1,4 +1,4 @@
-"""One task from its delivery to its posted result: verify, decide, run, record, post. `polling` brings them."""
+"""One task from its delivery to its posted result: verify, decide, run, record, post. `poll` delivers the tasks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import commands, identity, journal, keys, log, rules, wire
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import commands, ed25519, errors, identity, journal, log, rules, wire
 
 
-class Running:
-    """Counts the handlers that run. Once the worker stops none begins, and main waits here for those that have."""
+class RunningHandlers:
+    """Counts the handlers that run. After the worker stops, none starts, and `main` waits here for the running ones."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
+    def count(self) -> Iterator[None]:
         self._add(1)
         try:
             yield
         finally:
             self._add(-1)
 
-    def all_ended(self, timeout_s: float) -> bool:
+    def wait_until_none(self, timeout_s: float) -> bool:
+        """Return whether every running handler ended within this time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count == 0, timeout_s)
 
@@ -43,46 +43,46 @@ class Running:
 
 @dataclasses.dataclass
 class Worker:
-    session: identity.Session
+    client: identity.NodeClient
     history: journal.Journal
     task_public_key: Path
-    handlers: Mapping[str, spec.Handler]
+    handlers: Mapping[str, rules.Handler]
     stop: threading.Event
-    running: Running = dataclasses.field(default_factory=Running)
+    running: RunningHandlers = dataclasses.field(default_factory=RunningHandlers)
     """Handlers whose result is not recorded yet."""
 
     def post_unposted(self) -> None:
-        """Results that were recorded before the agent's last end."""
+        """Post the results that an earlier run of the agent recorded but did not post."""
         for entry in self.history.unposted():
             self._post_entry(entry)
 
-    def opened(self, envelope: Mapping[str, Any]) -> rules.Task | None:
-        """What was delivered, if it can be trusted to come from the platform."""
+    def verify(self, envelope: Mapping[str, Any]) -> rules.Task | None:
+        """Return the delivered task, or None if its signature or its form is wrong."""
         payload = envelope.get("payload")
         try:
             signature = base64.b64decode(str(envelope.get("signature")), validate=True)
         except binascii.Error:
             signature = b""
-        if not isinstance(payload, str) or not keys.verify(self.task_public_key, payload.encode(), signature):
+        if not isinstance(payload, str) or not ed25519.verify(self.task_public_key, payload.encode(), signature):
             fix = f"if the platform's task key was changed: rm {self.task_public_key} and restart the agent"
-            log.event("task dropped", level="error", code="task_signature_invalid", fix=fix)
+            log.error("task.dropped", code="task_signature_invalid", fix=fix)
             return None
         try:
             return rules.parse(payload)
         except rules.MalformedTask as error:
-            log.event("task dropped", level="error", code="task_malformed", error=str(error))
+            log.error("task.dropped", code="task_malformed", error=str(error))
             return None
 
     def handle(self, task: rules.Task) -> bool:
-        """Deal with one delivered task; False if nothing came of it, because it cannot be done yet."""
-        if task.node_id != self.session.node_id:
-            log.event("task refused", level="error", task_id=task.task_id, code="task_other_node")
-            error = rules.problem("task_other_node", f"this node is {self.session.node_id}")
+        """Run one delivered task and post its result; return False if the task cannot be done yet."""
+        if task.node_id != self.client.node_id:
+            log.error("task.refused", task_id=task.task_id, code="task_other_node")
+            error = rules.problem("task_other_node", f"this node is {self.client.node_id}")
             self._post(task.task_id, task.correlation_id, rules.outcome("refused", error=error))
             return True
         entry = self.history.find(task.task_id)
         if entry is not None:
-            log.event("task was done before, posting its result again", **_named(task))
+            log.info("task.already_done", **_log_fields(task))
         else:
             entry = self._perform(task)
         if entry is None:
@@ -91,69 +91,74 @@ class Worker:
         return True
 
     def _perform(self, task: rules.Task) -> journal.Entry | None:
-        with self.running.one():
+        with self.running.count():
             if self.stop.is_set():
                 return None
             try:
                 outcome = self._outcome(task)
-            except spec.Replaced:
+            except errors.Replaced:
                 self.stop.set()
                 return None
-            except spec.TryLater as reason:
-                log.event("task left for later", level="warning", error=str(reason), **_named(task))
+            except errors.TryLater as reason:
+                log.warning("task.postponed", error=str(reason), **_log_fields(task))
                 return None
             if self.stop.is_set() and outcome["status"] == "failed":
-                # The same stop may have ended the handler's programs; the platform delivers the task again.
-                log.event("task interrupted by the agent's end, not recorded", **_named(task))
+                # The signal that stops the agent may also have ended the handler's programs, so this failure is not
+                # recorded; the platform delivers the task again.
+                log.info("task.interrupted", **_log_fields(task))
                 return None
             entry = journal.Entry(task.task_id, task.correlation_id, task.expires_at_s, outcome, posted=False)
             self.history.record(entry)
             return entry
 
     def _outcome(self, task: rules.Task) -> dict[str, Any]:
-        error = rules.refusal(task, now_s=time.time(), handlers=self.handlers)
-        if error is not None:
-            log.event("task refused", level="error", code=error["code"], error=error["message"], **_named(task))
-            return rules.outcome("refused", error=error)
+        refusal = rules.refusal(task, now_s=time.time(), handlers=self.handlers)
+        if refusal is not None:
+            log.error("task.refused", code=refusal["code"], error=refusal["message"], **_log_fields(task))
+            return rules.outcome("refused", error=refusal)
         started_s = time.monotonic()
-        try:
-            outcome = rules.outcome("succeeded", self.handlers[task.type].function(task.params))
-        except spec.TryLater:
-            raise
-        except spec.HandlerError as failure:
-            outcome = rules.outcome("failed", error=rules.problem(failure.code, str(failure)))
-        except commands.CommandFailed as failure:
-            outcome = rules.outcome("failed", error=rules.problem("command_failed", str(failure)))
-        except Exception as failure:  # noqa: BLE001
-            # Whatever a handler raises is the task's failure, never the agent's end.
-            outcome = rules.outcome("failed", error=rules.problem("handler_crashed", repr(failure)))
-        fields = {"status": outcome["status"], "error": outcome["error"], "took_s": time.monotonic() - started_s}
-        log.event("task ended", level="error" if outcome["error"] else "info", **fields, **_named(task))
+        outcome = self._run_handler(task)
+        write = log.error if outcome["error"] else log.info
+        duration_s = time.monotonic() - started_s
+        write("task.ended", status=outcome["status"], error=outcome["error"], took_s=duration_s, **_log_fields(task))
         return outcome
+
+    def _run_handler(self, task: rules.Task) -> dict[str, Any]:
+        try:
+            return rules.outcome("succeeded", self.handlers[task.type].function(task.params))
+        except errors.TryLater:
+            raise
+        except errors.TaskFailed as failure:
+            return rules.outcome("failed", error=rules.problem(failure.code, str(failure)))
+        except commands.CommandFailed as failure:
+            return rules.outcome("failed", error=rules.problem("command_failed", str(failure)))
+        except Exception as failure:  # noqa: BLE001
+            # Any other exception of a handler fails the task and must not end the agent.
+            return rules.outcome("failed", error=rules.problem("handler_crashed", repr(failure)))
 
     def _post_entry(self, entry: journal.Entry) -> None:
         if self._post(entry.task_id, entry.correlation_id, entry.outcome) and not entry.posted:
             self.history.mark_posted(entry)
 
     def _post(self, task_id: str, correlation_id: str, outcome: dict[str, Any]) -> bool:
-        """Post until the platform takes it or says it wants it no more; False if the agent ended first."""
+        """Post until the platform accepts or finally refuses the result; return False if the agent stopped first."""
         backoff = wire.Backoff(self.stop)
         path = f"/node/v1/tasks/{task_id}/result"
-        named = {"task_id": task_id, "correlation_id": correlation_id}
+        fields: dict[str, Any] = {"task_id": task_id, "correlation_id": correlation_id}
         while not self.stop.is_set():
             try:
-                self.session.call("POST", path, outcome, idempotency_key=task_id, correlation_id=correlation_id)
+                self.client.call("POST", path, outcome, idempotency_key=task_id, correlation_id=correlation_id)
                 return True
             except wire.Rejected as error:
                 if error.status in (404, 409):
-                    log.event("the platform does not want this result, dropped", error=str(error), **named)
+                    log.info("result.dropped", error=str(error), **fields)
                     return True
-                log.event("the result was not taken, trying again", level="warning", error=str(error), **named)
+                log.warning("result.post_failed", error=str(error), **fields)
             except wire.Unreachable as error:
-                log.event("the result did not get through, trying again", level="warning", error=str(error), **named)
+                log.warning("result.post_failed", error=str(error), **fields)
             backoff.wait()
         return False
 
 
-def _named(task: rules.Task) -> dict[str, Any]:
+def _log_fields(task: rules.Task) -> dict[str, Any]:
     return {"task_id": task.task_id, "type": task.type, "correlation_id": task.correlation_id}

@@ -1,6 +1,6 @@
 """JSON over HTTP to the platform: TLS against one CA, no redirects, two kinds of error. Used by trust and identity.
 
-Each thread keeps one connection for as long as the platform does, so a beat or a poll costs no handshake.
+Each thread keeps one connection open as long as the platform does, so that a heartbeat or a poll needs no handshake.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TEMPORARY_STATUSES = frozenset({408, 425, 429})
 
 
 class WireError(Exception):
-    """The platform did not do what was asked."""
+    """A call to the platform failed."""
 
 
 class Unreachable(WireError):
-    """No usable answer: connection refused or cut, TLS failure, timeout, or not JSON. Trying again is right."""
+    """No usable answer: connection refused or cut, TLS failure, timeout, or not JSON. The call can be repeated."""
 
 
 class Rejected(WireError):
@@ -46,7 +46,7 @@ class Server:
     url: str
     tls: ssl.SSLContext | None
     """None only for plain http on loopback, which `config.load` has checked."""
-    _kept: threading.local = dataclasses.field(default_factory=threading.local, compare=False, repr=False)
+    _per_thread: threading.local = dataclasses.field(default_factory=threading.local, compare=False, repr=False)
 
     def call(
         self,
@@ -72,7 +72,7 @@ class Server:
         return _answer(*self._exchange(method, path, content, headers, timeout_s))
 
     def download(self, path: str, token: str, timeout_s: float = 60) -> Generator[bytes, None, None]:
-        """The answer's bytes as they come. It may end early: whoever reads knows how much there is, and closes it."""
+        """Yield the answer's bytes. They may end early: the caller must compare the length, and close the generator."""
         connection = self._connection(timeout_s)
         headers = {"Authorization": "Bearer " + token, "User-Agent": "gpuaas-agent/" + AGENT_VERSION}
         try:
@@ -90,28 +90,28 @@ class Server:
     def _exchange(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
-        connection = self._kept_connection(timeout_s)
+        connection = self._thread_connection(timeout_s)
 
-        def ask() -> http.client.HTTPResponse:
+        def send() -> http.client.HTTPResponse:
             connection.request(method, urllib.parse.urlsplit(self.url).path + path, body=content, headers=headers)
             return connection.getresponse()
 
         try:
-            response = _asked_again_if_cut(connection, ask)
+            response = _repeat_if_closed(connection, send)
             answer = response.status, response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
             raise Unreachable(f"{method} {self.url}{path}: {error or type(error).__name__}") from error
         if not response.isclosed():
-            # What is left of the answer would be taken for the next one.
+            # The rest of this answer would be read as the next answer.
             connection.close()
         return answer
 
-    def _kept_connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """This thread's own; one that was closed opens again by itself."""
-        held: _Held | None = getattr(self._kept, "held", None)
+    def _thread_connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Return this thread's connection; http.client opens a closed one again by itself."""
+        held: _ThreadConnection | None = getattr(self._per_thread, "held", None)
         if held is None:
-            held = self._kept.held = _Held(self._connection(timeout_s))
+            held = self._per_thread.held = _ThreadConnection(self._connection(timeout_s))
         connection = held.connection
         connection.timeout = timeout_s
         if connection.sock is not None:
@@ -126,8 +126,8 @@ class Server:
         return http.client.HTTPSConnection(host, url.port, timeout=timeout_s, context=self.tls)
 
 
-class _Held:
-    """A thread's connection; it ends with the thread or with the Server. At the process's end a poll may wait on it."""
+class _ThreadConnection:
+    """A thread's connection, closed with the thread or the Server. Not at process exit: a poll may still wait on it."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self.connection = connection
@@ -135,7 +135,7 @@ class _Held:
 
 
 def verified(url: str, ca_pem: str) -> Server:
-    """A server whose certificate must come from exactly this CA and name this host or address."""
+    """Return a server whose certificate must be signed by exactly this CA and name this host or address."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.minimum_version = ssl.TLSVersion.TLSv1_2
     tls.load_verify_locations(cadata=ca_pem)
@@ -143,7 +143,7 @@ def verified(url: str, ca_pem: str) -> Server:
 
 
 def unverified(url: str) -> Server:
-    """For the first contact only: whoever answers is checked by fingerprint before anything is sent to it."""
+    """Return a server for the first contact only: `trust` checks its CA's fingerprint before anything is sent."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE
@@ -151,7 +151,7 @@ def unverified(url: str) -> Server:
 
 
 class Backoff:
-    """Growing, jittered pauses; `reset` after a success. Each loop has its own."""
+    """Growing pauses with jitter; call `reset` after a success. Each loop has its own."""
 
     def __init__(self, stop: threading.Event, first_s: float = 0.5, longest_s: float = 15) -> None:
         self._stop = stop
@@ -167,22 +167,22 @@ class Backoff:
         self._next_s = self._first_s
 
 
-def _asked_again_if_cut(
-    connection: http.client.HTTPConnection, ask: Callable[[], http.client.HTTPResponse]
+def _repeat_if_closed(
+    connection: http.client.HTTPConnection, send: Callable[[], http.client.HTTPResponse]
 ) -> http.client.HTTPResponse:
-    """A kept connection may have been closed by the other side at any time, which shows only when it is used.
+    """Send again if the platform has closed a kept connection, which is only visible when the connection is used.
 
-    Asking twice is harmless: beats and polls change nothing twice, results and enrolments carry their key, and a proof
-    that was used already is refused and made anew.
+    Sending twice is harmless: heartbeats and polls can be repeated, results and enrolments carry an idempotency key,
+    and a token request that was used already is refused and made again.
     """
     is_reused = connection.sock is not None
     try:
-        return ask()
+        return send()
     except (ConnectionError, ssl.SSLError):
         connection.close()
         if not is_reused:
             raise
-    return ask()
+    return send()
 
 
 def _answer(status: int, content: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The built agent as a process of its own, for tests."""
+"""The built agent as a separate process, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuaas_agent import build
 
 
 class AgentProcess:
-    """The .pyz with its own configuration and state; started as often as a test likes."""
+    """The .pyz with its own configuration and state; a test may start it several times."""
 
     def __init__(self, directory: Path, server: str, token: str, ca_sha256: str = "") -> None:
         self.archive, self.state, self.config = directory / "agent.pyz", directory / "state", directory / "agent.json"

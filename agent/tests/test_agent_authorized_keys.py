@@ -1,12 +1,13 @@
-"""The complete set of people's keys on a machine: what sshd is told, and whose sessions end."""
+"""The complete set of people's keys on a machine: what sshd reads, and which sessions end."""
 
 import os
 import stat
 from pathlib import Path
 
 import pytest
-from gpuaas_agent import handlers
-from gpuaas_agent.handlers import authorized_keys, spec, ssh_files, ssh_keys
+from gpuaas_agent import errors, handlers, parameters
+from gpuaas_agent.handlers import authorized_keys
+from gpuaas_agent.host.ssh import keys, paths
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g ada"
 OTHER = KEY.replace("AAAAIAEC", "AAAAIAED").replace("ada", "bea")
@@ -14,22 +15,22 @@ OTHER = KEY.replace("AAAAIAEC", "AAAAIAED").replace("ada", "bea")
 
 @pytest.fixture(autouse=True)
 def keys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(ssh_files, "KEYS", tmp_path)
+    monkeypatch.setattr(paths, "KEYS", tmp_path)
     return tmp_path
 
 
 def test_the_file_holds_exactly_the_set_and_only_root_changes_it(keys_folder: Path) -> None:
-    ssh_keys.put("alice", [KEY, OTHER])
-    ssh_keys.put("alice", [OTHER])
+    keys.put("alice", [KEY, OTHER])
+    keys.put("alice", [OTHER])
     file = keys_folder / "alice"
     assert file.read_text() == OTHER + "\n"
     assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_uid) == (0o644, os.getuid())
 
 
 def test_an_empty_set_leaves_no_file(keys_folder: Path) -> None:
-    ssh_keys.put("alice", [KEY])
-    ssh_keys.put("alice", [])
-    ssh_keys.put("alice", [])
+    keys.put("alice", [KEY])
+    keys.put("alice", [])
+    keys.put("alice", [])
     assert list(keys_folder.iterdir()) == []
 
 
@@ -41,22 +42,32 @@ def test_an_empty_set_leaves_no_file(keys_folder: Path) -> None:
         ("bob/" + OTHER.split()[1], False),
         ("4711", False),
     ],
-    ids=["a key of the set", "a key that went", "another user's", "a certificate's serial"],
+    ids=["a key of the set", "a removed key", "another user's", "a certificate's serial"],
 )
 def test_sessions_end_with_the_key_that_opened_them(opener: str, ends: bool) -> None:
-    assert ssh_keys.is_over(opener, "alice", [KEY]) == ends
+    assert keys.is_removed(opener, "alice", [KEY]) == ends
 
 
-def test_a_set_has_public_keys_only_and_may_be_empty() -> None:
-    expected = handlers.HANDLERS["allocation.install_authorized_keys"].params
-    given = {"allocation_id": "alloc_1", "user": "gpu-1"}
-    assert spec.mismatch(expected, {**given, "public_keys": []}) is None
-    assert spec.mismatch(expected, {**given, "public_keys": [KEY, OTHER]}) is None
-    for wrong in ([f'command="x" {KEY}'], [KEY + "\nssh-rsa x"], KEY, [7]):
-        assert spec.mismatch(expected, {**given, "public_keys": wrong}) is not None
+def mismatch(public_keys: object) -> str | None:
+    params = {"allocation_id": "alloc_1", "user": "gpu-1", "public_keys": public_keys}
+    return parameters.mismatch(handlers.HANDLERS["allocation.install_authorized_keys"].params, params)
+
+
+@pytest.mark.parametrize("public_keys", [[], [KEY, OTHER]], ids=["empty", "two keys"])
+def test_a_set_of_public_keys_is_accepted(public_keys: list[str]) -> None:
+    assert mismatch(public_keys) is None
+
+
+@pytest.mark.parametrize(
+    "public_keys",
+    [[f'command="x" {KEY}'], [KEY + "\nssh-rsa x"], KEY, [7]],
+    ids=["options", "two lines", "no list", "a number"],
+)
+def test_anything_but_a_set_of_public_keys_is_refused(public_keys: object) -> None:
+    assert mismatch(public_keys) is not None
 
 
 def test_keys_for_an_allocation_that_is_not_here_are_refused() -> None:
     params = {"allocation_id": "alloc_none", "user": "gpu-none", "public_keys": [KEY]}
-    with pytest.raises(spec.HandlerError, match="not on this node"):
+    with pytest.raises(errors.TaskFailed, match="not on this node"):
         authorized_keys.install(params)

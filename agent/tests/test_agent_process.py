@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess
-from gpuaas_agent import polling
+from gpuaas_agent import poll
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -55,8 +55,7 @@ def test_after_enrolment_the_token_is_gone_from_configuration_state_and_log(
     assert "token" not in json.loads(agent.config.read_text())
     assert agent.config.stat().st_mode & 0o777 == 0o600
     written = [path for path in agent.state.rglob("*") if path.is_file()]
-    for path in [*written, agent.log]:
-        assert platform.enrolment_token.encode() not in path.read_bytes()
+    assert [path for path in [*written, agent.log] if platform.enrolment_token.encode() in path.read_bytes()] == []
     secrets = [*platform.access_tokens, (agent.state / "key.pem").read_text().splitlines()[1]]
     assert not any(secret in agent.log.read_text() for secret in secrets)
     assert (agent.state / "key.pem").stat().st_mode & 0o777 == 0o600
@@ -67,12 +66,12 @@ def test_a_crash_between_sending_the_enrolment_and_saving_its_answer_gives_one_n
 ) -> None:
     with agent.running() as process:
 
-        def cut_off(request: testing_platform.Request) -> None:
+        def kill_agent(request: testing_platform.Request) -> None:
             if request.path.endswith("/enrol"):
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
 
-        platform.before_answer = cut_off
+        platform.before_answer = kill_agent
         platform.until(lambda: process.poll() is not None)
     platform.before_answer = lambda request: None
     assert not (agent.state / "node.json").exists()
@@ -93,7 +92,7 @@ def test_an_enrolled_node_that_starts_again_does_not_enrol_again(
     assert len(platform.seen("POST", "/enrol")) == 1
 
 
-def test_a_refused_enrolment_ends_the_agent_with_a_sentence(
+def test_a_refused_enrolment_ends_the_agent_with_an_error_that_names_the_fix(
     platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     platform.enrolment_token = "another"
@@ -106,16 +105,16 @@ def test_sigterm_ends_the_agent_at_once_and_cleanly(platform: testing_platform.P
     with agent.running() as process:
         platform.until(lambda: bool(platform.seen("GET", "/tasks")))
         process.terminate()
-        assert process.wait(polling.POLL_WAIT_S - 5) == 0, "before its long poll is over"
-    assert agent.events()[-1]["event"] == "the agent ends"
+        assert process.wait(poll.POLL_WAIT_S - 5) == 0, "before its long poll is over"
+    assert agent.events()[-1]["event"] == "agent.stopped"
 
 
-def test_a_platform_that_is_down_at_first_and_restarted_later_gets_its_node_back(
+def test_a_node_reconnects_to_a_platform_that_was_down_at_first_and_restarted_later(
     platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     platform.stop()
     with agent.running():
-        testing_platform.poll(lambda: agent.log.exists() and b"trying again" in agent.log.read_bytes())
+        testing_platform.poll(lambda: agent.log.exists() and b"trust.fetch_failed" in agent.log.read_bytes())
         platform.start()
         platform.until(lambda: bool(platform.seen("GET", "/tasks")))
         platform.stop()
@@ -127,12 +126,12 @@ def test_a_platform_that_is_down_at_first_and_restarted_later_gets_its_node_back
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> openssl.Authority:
+def authority(tmp_path: Path) -> openssl.CertificateAuthority:
     return openssl.make_authority(tmp_path, "authority")
 
 
 @pytest.fixture
-def tls_platform(tmp_path: Path, authority: openssl.Authority) -> Iterator[testing_platform.Platform]:
+def tls_platform(tmp_path: Path, authority: openssl.CertificateAuthority) -> Iterator[testing_platform.Platform]:
     certificate = openssl.make_server_certificate(tmp_path, authority, "127.0.0.1")
     started = testing_platform.Platform(tmp_path, tls=certificate, ca_pem=authority.pem)
     started.start()
@@ -141,7 +140,7 @@ def tls_platform(tmp_path: Path, authority: openssl.Authority) -> Iterator[testi
 
 
 def test_over_tls_the_agent_enrols_when_the_fingerprint_is_right(
-    tmp_path: Path, authority: openssl.Authority, tls_platform: testing_platform.Platform
+    tmp_path: Path, authority: openssl.CertificateAuthority, tls_platform: testing_platform.Platform
 ) -> None:
     agent = AgentProcess(tmp_path, tls_platform.url, tls_platform.enrolment_token, authority.sha256)
     with agent.running():
@@ -159,16 +158,16 @@ def test_a_wrong_fingerprint_stops_the_agent_before_anything_is_sent(
     assert "does not match ca_sha256" in str(agent.events()[-1]["error"])
 
 
-def test_a_stranger_who_repeats_the_right_ca_without_its_key_gets_nothing(
-    tmp_path: Path, authority: openssl.Authority
+def test_a_server_that_repeats_the_right_ca_without_its_key_gets_nothing(
+    tmp_path: Path, authority: openssl.CertificateAuthority
 ) -> None:
     other = openssl.make_authority(tmp_path, "other")
     certificate = openssl.make_server_certificate(tmp_path, other, "127.0.0.1")
-    stranger = testing_platform.Platform(tmp_path, tls=certificate, ca_pem=authority.pem)
-    stranger.start()
-    agent = AgentProcess(tmp_path, stranger.url, stranger.enrolment_token, authority.sha256)
+    impostor = testing_platform.Platform(tmp_path, tls=certificate, ca_pem=authority.pem)
+    impostor.start()
+    agent = AgentProcess(tmp_path, impostor.url, impostor.enrolment_token, authority.sha256)
     with agent.running():
         testing_platform.poll(lambda: agent.log.exists() and b"CERTIFICATE_VERIFY_FAILED" in agent.log.read_bytes())
-    stranger.stop()
-    assert [request.path for request in stranger.requests] == ["/node/v1/trust"]
+    impostor.stop()
+    assert [request.path for request in impostor.requests] == ["/node/v1/trust"]
     assert not (agent.state / "task.pem").exists()

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import build, config, facts, files, handlers
-from gpuaas_agent.handlers import accounts, health, processes, spec, sshd
+from gpuaas_agent import build, config, errors, files, handlers, parameters
+from gpuaas_agent.handlers import health
+from gpuaas_agent.host import accounts, facts, processes
+from gpuaas_agent.host.ssh import sshd
 
+SOURCE = Path(build.__file__).parent
 CA_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJPOyMNUJUHcoYzOJnoVfXpA+MZKNgt5EFgJFaMlHnN platform"
 PROVISION = {"allocation_id": "alloc_1", "user": "alice", "principal": "alloc_1", "user_ca_public_keys": [CA_KEY]}
 
 
 def provision_mismatch(**changes: Any) -> str | None:
-    return spec.mismatch(handlers.HANDLERS["allocation.provision"].params, {**PROVISION, **changes})
+    return parameters.mismatch(handlers.HANDLERS["allocation.provision"].params, {**PROVISION, **changes})
 
 
 def test_the_documented_parameters_are_accepted() -> None:
@@ -44,14 +47,16 @@ def test_authority_keys_must_be_whole_keys_one_per_line(keys: Any) -> None:
     assert provision_mismatch(user_ca_public_keys=keys) is not None
 
 
-def test_parameters_too_many_or_too_few_are_named() -> None:
+def test_an_unknown_parameter_is_named() -> None:
     assert provision_mismatch(shell="/bin/sh") == "unknown parameters: shell"
-    assert (
-        spec.mismatch(handlers.HANDLERS["allocation.release"].params, {}) == "missing parameters: allocation_id, user"
-    )
 
 
-def test_the_sshd_drop_in_names_authority_principals_and_whose_keys_it_knows() -> None:
+def test_missing_parameters_are_named() -> None:
+    expected = handlers.HANDLERS["allocation.release"].params
+    assert parameters.mismatch(expected, {}) == "missing parameters: allocation_id, user"
+
+
+def test_the_sshd_drop_in_names_the_authority_the_principals_and_the_users_with_keys() -> None:
     assert sshd.drop_in_text(["bob", "alice"]).splitlines()[1:] == [
         "TrustedUserCAKeys /etc/gpuaas/ssh/user_ca.pub",
         "AuthorizedPrincipalsFile none",
@@ -69,7 +74,7 @@ def test_the_sudo_right_is_one_line() -> None:
     assert accounts.sudoers_text("alice") == "alice ALL=(ALL:ALL) NOPASSWD: ALL\n"
 
 
-def test_a_setting_that_another_file_took_first_is_found() -> None:
+def test_a_setting_that_another_file_sets_first_is_reported() -> None:
     good = "port 22\n" + "".join(line.strip().lower() + "\n" for line in sshd.drop_in_text(["a"]).splitlines())
     assert sshd.ignored_settings(good) == []
     another = good.replace("revoked_keys", "other_keys").replace(
@@ -79,7 +84,7 @@ def test_a_setting_that_another_file_took_first_is_found() -> None:
     assert "trustedusercakeys" in sshd.ignored_settings("")
 
 
-def test_listening_sockets_of_a_port_are_told_from_others() -> None:
+def test_only_listening_sockets_of_the_port_are_returned() -> None:
     table = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
         "   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0\n"
@@ -114,14 +119,14 @@ def test_processes_behind_sudo_still_belong_to_the_user(
     assert processes.is_of_user(observed, 1001) is belongs
 
 
-def test_a_control_group_whose_name_is_no_text_hides_no_process(tmp_path: Path) -> None:
+def test_a_control_group_whose_name_is_not_text_does_not_hide_a_process(tmp_path: Path) -> None:
     (tmp_path / "status").write_text("State:\tS (sleeping)\nUid:\t0\t0\t0\t0\n")
     (tmp_path / "cgroup").write_bytes(b"0::/user.slice/user-1001.slice/\xff\n")
     assert processes._belongs(tmp_path, 1001)
     assert not processes._belongs(tmp_path, 1002)
 
 
-def test_what_a_user_left_in_a_shared_folder_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_users_own_files_are_removed_from_a_shared_folder(tmp_path: Path) -> None:
     shared, elsewhere = tmp_path / "shared", tmp_path / "elsewhere"
     (shared / "folder").mkdir(parents=True)
     elsewhere.mkdir()
@@ -138,18 +143,18 @@ def test_what_a_user_left_in_a_shared_folder_goes_and_nothing_else(tmp_path: Pat
     "server", ["http://10.0.0.1:7443", "http://127.0.0.1.example", "http://127.0.0.1@h", "ftp://x"]
 )
 def test_plain_http_beyond_loopback_is_refused(server: str) -> None:
-    with pytest.raises(config.CannotStart, match="refused"):
+    with pytest.raises(errors.CannotStart, match="refused"):
         config.is_plain_loopback(server)
 
 
 def test_https_needs_a_whole_fingerprint(tmp_path: Path) -> None:
     path = tmp_path / "agent.json"
     path.write_text(json.dumps({"server": "https://10.0.0.1:7443", "ca_sha256": "abc", "name": "gpu-1"}))
-    with pytest.raises(config.CannotStart, match="ca_sha256"):
+    with pytest.raises(errors.CannotStart, match="ca_sha256"):
         config.load(path)
 
 
-def test_gpus_come_from_the_declaration_first_and_from_the_driver_else(tmp_path: Path) -> None:
+def test_gpus_come_from_the_declaration_or_else_from_the_driver(tmp_path: Path) -> None:
     declared, driver = tmp_path / "gpus.json", tmp_path / "gpus"
     assert facts.gpus(declared, driver) == []
     card = driver / "0000:01:00.0"
@@ -190,7 +195,7 @@ def test_a_file_that_fails_its_check_is_not_put_in_place(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_crash_while_writing_left_is_used_up_or_removed(tmp_path: Path) -> None:
+def test_a_draft_that_a_crash_left_is_overwritten_or_removed(tmp_path: Path) -> None:
     for name in ("written", "removed"):
         (tmp_path / f".{name}.new").write_text("half")
     files.put(tmp_path / "written", b"whole", 0o644)
@@ -210,9 +215,9 @@ def test_equal_source_gives_an_equal_archive_which_starts(tmp_path: Path) -> Non
     assert shown.stdout.strip() == "0.1.0"
 
 
-def test_every_file_is_python_3_9() -> None:
-    for path in Path(build.__file__).parent.rglob("*.py"):
-        ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")))
+def test_every_file_is_python_3_9(name: str) -> None:
+    ast.parse((SOURCE / name).read_text(), name, feature_version=(3, 9))
 
 
 @pytest.mark.parametrize(
@@ -226,25 +231,26 @@ def test_every_file_is_python_3_9() -> None:
         (health.gpu_devices_are_there(["/dev/null", "/dev/absent0"]), False),
     ],
 )
-def test_a_health_check_answers_with_a_reason(check: dict[str, Any], ok: bool) -> None:
+def test_a_health_check_has_a_verdict_and_a_reason(check: dict[str, Any], ok: bool) -> None:
     assert check["ok"] is ok
     assert check["message"]
 
 
-def test_sshd_is_told_from_silence_and_from_a_stranger() -> None:
+@pytest.mark.parametrize(("greeting", "ok"), [(b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"HTTP/1.1 400\r\n", False)])
+def test_sshd_is_recognised_by_its_greeting(greeting: bytes, ok: bool) -> None:
+    client, server = socket.socketpair()
+    with client, server:
+        server.sendall(greeting)
+        assert health.greets_as_sshd(client) is ok
+
+
+def test_a_port_without_a_listener_is_not_sshd() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        for greeting, ok in ((b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"HTTP/1.1 400\r\n", False)):
-            client = socket.create_connection(address)
-            accepted, _ = server.accept()
-            accepted.sendall(greeting)
-            assert health.greets_as_sshd(client) is ok
-            client.close()
-            accepted.close()
     assert not health.sshd_answers(address)["ok"]
 
 
 def test_the_hosts_own_health_has_the_promised_names() -> None:
-    found = health.report()
-    assert set(found) == {"ok", "checks", "disk_free_gb", "memory_available_mb", "load_1m", "uptime_s"}
-    assert found["ok"] == all(check["ok"] for check in found["checks"])
+    report = health.report()
+    assert set(report) == {"ok", "checks", "disk_free_gb", "memory_available_mb", "load_1m", "uptime_s"}
+    assert report["ok"] == all(check["ok"] for check in report["checks"])

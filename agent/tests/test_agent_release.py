@@ -1,4 +1,4 @@
-"""What a release takes away and what it says of it, as far as a folder can show it; machines show the rest."""
+"""What a release removes and reports, as far as a folder can show it; tests on machines show the rest."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from gpuaas_agent import commands
-from gpuaas_agent.handlers import accounts, allocation, ssh_files, units
+from gpuaas_agent.handlers import allocation
+from gpuaas_agent.host import accounts, units
+from gpuaas_agent.host.ssh import paths
 
 MINE = os.getuid()
 ENDS_BY_ITSELF = """#!/bin/sh
@@ -18,12 +20,12 @@ else
   exit 5
 fi
 """
-"""A systemctl that shows a unit once, and knows nothing of it when it is to be stopped."""
+"""A systemctl that lists a unit once and no longer has it when it is to be stopped."""
 
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands for all the node's file systems, and a home in it."""
+    """A folder that replaces the node's file systems, with a home in it."""
     (tmp_path / "home/alice/.ssh").mkdir(parents=True)
     (tmp_path / "opt/tool").mkdir(parents=True)
     (tmp_path / "opt/tool/binary").write_text("x")
@@ -33,19 +35,19 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_files_anywhere_on_the_nodes_disk_go_and_looking_again_finds_none(disk: Path) -> None:
+def test_files_anywhere_on_the_nodes_disk_are_removed(disk: Path) -> None:
     assert accounts.left_behind("alice", MINE) == [str(disk / "opt/tool"), str(disk / "opt/tool/binary")]
     assert sorted(accounts.remove_leftovers("alice", MINE)) == [str(disk / "opt/tool"), str(disk / "opt/tool/binary")]
     assert accounts.left_behind("alice", MINE) == []
 
 
-def test_what_others_own_stays_and_is_nobodys_leftover(disk: Path) -> None:
+def test_files_of_other_users_stay_and_are_not_reported(disk: Path) -> None:
     assert accounts.remove_leftovers("alice", MINE + 1) == []
     assert accounts.left_behind("alice", MINE + 1) == []
     assert (disk / "opt/tool/binary").exists()
 
 
-def test_the_home_is_not_told_file_by_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_not_reported_file_by_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "FILE_SYSTEMS", (disk / "home",))
     (disk / "home/alice/notes").write_text("x")
     assert accounts.remove_leftovers("alice", MINE) == []
@@ -60,16 +62,16 @@ def test_a_folder_that_cannot_be_emptied_is_left_behind(disk: Path) -> None:
     assert accounts.left_behind("alice", 4711) == [str(disk / "opt/tool")]
 
 
-def test_a_folder_that_becomes_a_file_as_it_is_looked_into_is_found_the_next_time(
+def test_a_folder_that_becomes_a_file_during_the_scan_is_reported_by_the_next_scan(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = os.open
+    real_open = os.open
 
     def become_a_file(path: str, *more: Any, **named: Any) -> int:
         if path == "tool":
             (disk / "opt/tool").rename(disk / "moved")
             (disk / "opt/tool").write_text("x")
-        return opened(path, *more, **named)
+        return real_open(path, *more, **named)
 
     with monkeypatch.context() as changing:
         changing.setattr(os, "open", become_a_file)
@@ -77,7 +79,7 @@ def test_a_folder_that_becomes_a_file_as_it_is_looked_into_is_found_the_next_tim
     assert accounts.left_behind("alice", MINE) == [str(disk / "opt/tool")]
 
 
-def test_another_file_system_is_left_alone(disk: Path) -> None:
+def test_another_file_system_is_not_scanned(disk: Path) -> None:
     if not Path("/dev/shm").is_dir() or Path("/dev/shm").stat().st_dev == disk.stat().st_dev:
         pytest.skip("this host has one file system only")
     (disk / "opt/elsewhere").symlink_to("/dev/shm")
@@ -85,26 +87,26 @@ def test_another_file_system_is_left_alone(disk: Path) -> None:
     assert not any(path.startswith("/dev/shm") for path in accounts.left_behind("alice", MINE))
 
 
-def test_what_went_is_told_by_what_it_was() -> None:
-    principal, authority = str(ssh_files.PRINCIPALS / "alice"), str(ssh_files.USER_CA)
-    keys = [authority, str(ssh_files.KEYS / "alice"), "/home/alice/.ssh/authorized_keys"]
-    told = allocation.sorted_out([principal, *keys, "/etc/sudoers.d/x"])
-    assert told == {
+def test_removed_paths_are_reported_by_kind() -> None:
+    principal, authority = str(paths.PRINCIPALS / "alice"), str(paths.USER_CA)
+    keys = [authority, str(paths.KEYS / "alice"), "/home/alice/.ssh/authorized_keys"]
+    reported = allocation.by_kind([principal, *keys, "/etc/sudoers.d/x"])
+    assert reported == {
         "principals": [principal],
         "keys": keys,
         "files": ["/etc/sudoers.d/x"],
     }
-    assert len(allocation.sorted_out([f"/tmp/{number}" for number in range(500)])["files"]) == 100
+    assert len(allocation.by_kind([f"/tmp/{number}" for number in range(500)])["files"]) == 100
 
 
-def test_the_units_that_run_as_a_user_are_found_by_what_systemd_says() -> None:
+def test_the_units_of_a_user_are_read_from_systemctl_show() -> None:
     shown = (
         "User=\nId=ssh.service\n\nUser=alice\nId=b.service\n\nUser=alice2\nId=c.service\n\nId=a.service\nUser=alice\n"
     )
     assert units.of_user(shown, "alice") == ["a.service", "b.service"]
 
 
-def test_a_unit_that_ends_by_itself_before_it_is_stopped_is_no_failure(
+def test_a_unit_that_ends_by_itself_before_it_is_stopped_does_not_fail_the_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "systemctl"

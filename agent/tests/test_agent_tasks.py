@@ -1,4 +1,4 @@
-"""One task with a handler that counts: what runs, what is refused, what is reported, and how often."""
+"""A task with a handler that counts: what runs, what is refused, what is posted, and how often."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, identity, journal, keys, main, polling, tasks, wire
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import config, ed25519, errors, identity, journal, main, parameters, poll, rules, tasks, wire
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -29,26 +28,26 @@ class Bench:
         self.state.mkdir()
         settings = config.Config(directory / "agent.json", platform.url, "", platform.enrolment_token, "gpu-1")
         settings.path.write_text(json.dumps({"token": platform.enrolment_token}))
-        (self.state / "task.pem").write_text(keys.public_key_pem(platform.task_key))
+        (self.state / "task.pem").write_text(ed25519.public_key_pem(platform.task_key))
         server = wire.Server(platform.url, None)
         self.node_id = identity.enrol(server, settings, self.state, dict, self.stop)
-        self.session = identity.Session(server, self.node_id, self.state / "key.pem")
+        self.client = identity.NodeClient(server, self.node_id, self.state / "key.pem")
         self.worker = self.new_worker()
 
     def new_worker(self) -> tasks.Worker:
         handlers = {
-            "test.count": spec.Handler({"word": spec.text("[a-z]+")}, self._count),
-            "test.fail": spec.Handler({}, self._fail),
-            "test.later": spec.Handler({}, self._later),
-            "test.crash": spec.Handler({}, lambda params: params["missing"]),
+            "test.count": rules.Handler({"word": parameters.text("[a-z]+")}, self._count),
+            "test.fail": rules.Handler({}, self._fail),
+            "test.later": rules.Handler({}, self._later),
+            "test.crash": rules.Handler({}, lambda params: params["missing"]),
         }
         record = journal.Journal(self.state / "tasks")
-        return tasks.Worker(self.session, record, self.state / "task.pem", handlers, self.stop)
+        return tasks.Worker(self.client, record, self.state / "task.pem", handlers, self.stop)
 
     def handle(self, envelope: dict[str, Any], worker: tasks.Worker | None = None) -> bool:
-        """As the loop does it; False if nothing came of it."""
+        """Verify and run a task as the poll loop does; False if it has no result yet."""
         worker = worker or self.worker
-        task = worker.opened(envelope)
+        task = worker.verify(envelope)
         return task is not None and worker.handle(task)
 
     def _count(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -58,11 +57,11 @@ class Bench:
     def _later(self, _params: dict[str, Any]) -> dict[str, Any]:
         self.executed.append({})
         if len(self.executed) == 1:
-            raise spec.TryLater("the platform is away")
+            raise errors.TryLater("the platform is away")
         return {}
 
     def _fail(self, _params: dict[str, Any]) -> dict[str, Any]:
-        raise spec.HandlerError("disk_full", "no room left")
+        raise errors.TaskFailed("disk_full", "no room left")
 
 
 @pytest.fixture
@@ -183,16 +182,16 @@ def test_a_recorded_result_that_was_never_posted_is_posted_at_the_next_start(
 ) -> None:
     entry = journal.Entry("task_9", "corr-9", time.time() + 60, {"status": "succeeded"}, posted=False)
     bench.worker.history.record(entry)
-    thread = threading.Thread(target=polling.Poller(bench.new_worker()).run, daemon=True)
+    thread = threading.Thread(target=poll.Poller(bench.new_worker()).run, daemon=True)
     thread.start()
     platform.until(lambda: bool(platform.results) and bool(platform.seen("GET", "/tasks")))
     assert platform.results == [("task_9", {"status": "succeeded"})]
     assert bench.worker.history.unposted() == []
 
 
-def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.Platform, bench: Bench) -> None:
+def test_a_result_is_posted_after_a_restart_of_the_platform(platform: testing_platform.Platform, bench: Bench) -> None:
     envelope = platform.task(bench.node_id, "test.count", {"word": "go"})
-    bench.session.call("PUT", "/node/v1/status", {})
+    bench.client.call("PUT", "/node/v1/status", {})
     platform.stop()
     platform.forget_access_tokens()
     thread = threading.Thread(target=bench.handle, args=(envelope,), daemon=True)
@@ -205,14 +204,16 @@ def test_a_result_outlives_a_restart_of_the_platform(platform: testing_platform.
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_a_result_is_posted_until_it_is_taken(platform: testing_platform.Platform, bench: Bench, status: int) -> None:
+def test_a_result_is_posted_until_it_is_accepted(
+    platform: testing_platform.Platform, bench: Bench, status: int
+) -> None:
     platform.refuse_result = lambda: status if len(platform.seen("POST", "/result")) < 2 else None
     bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert len(platform.results) == 1
 
 
 @pytest.mark.parametrize("status", [404, 409])
-def test_a_result_the_platform_does_not_want_is_dropped(
+def test_a_result_that_the_platform_finally_refuses_is_dropped(
     platform: testing_platform.Platform, bench: Bench, status: int
 ) -> None:
     platform.refuse_result = lambda: status
@@ -224,9 +225,9 @@ def test_a_result_the_platform_does_not_want_is_dropped(
 def test_a_token_refused_with_401_is_renewed_and_the_call_repeated(
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
-    bench.session.call("PUT", "/node/v1/status", {})
+    bench.client.call("PUT", "/node/v1/status", {})
     platform.forget_access_tokens()
-    assert bench.session.call("PUT", "/node/v1/status", {}) == {"heartbeat_interval_s": 30.0}
+    assert bench.client.call("PUT", "/node/v1/status", {}) == {"heartbeat_interval_s": 30.0}
     assert len(platform.seen("POST", "/token")) == 2
 
 
@@ -234,7 +235,7 @@ def test_a_token_is_used_again_until_most_of_its_life_is_over(
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
     for _ in range(3):
-        bench.session.call("PUT", "/node/v1/status", {})
+        bench.client.call("PUT", "/node/v1/status", {})
     assert len(platform.seen("POST", "/token")) == 1
 
 
@@ -243,12 +244,12 @@ def test_a_token_at_the_end_of_its_life_is_renewed_before_use(
 ) -> None:
     platform.token_life_s = 0
     for _ in range(2):
-        bench.session.call("PUT", "/node/v1/status", {})
+        bench.client.call("PUT", "/node/v1/status", {})
     assert len(platform.seen("POST", "/token")) == 2
     assert len(platform.seen("PUT", "/status")) == 2
 
 
-def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> None:
+def test_journal_entries_are_removed_seven_days_after_their_expiry(tmp_path: Path) -> None:
     record = journal.Journal(tmp_path / "tasks")
     for name, expires_at_s in (("task_old", 1000.0), ("task_new", 2000.0)):
         record.record(journal.Entry(name, "c", expires_at_s, {}, posted=True))
@@ -257,24 +258,22 @@ def test_journal_entries_go_seven_days_after_their_expiry(tmp_path: Path) -> Non
     assert record.find("task_new") is not None
 
 
-def test_a_signature_is_made_and_checked_without_a_file_that_a_kill_could_leave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signing_and_verifying_write_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     private, public = tmp_path / "key.pem", tmp_path / "public.pem"
-    keys.ensure_private_key(private)
-    public.write_text(keys.public_key_pem(private))
-    proof = keys.sign(private, b"message")
-    assert keys.verify(public, b"message", proof)
-    assert not keys.verify(public, b"massage", proof)
-    assert not keys.verify(public, b"message", proof[:-1])
+    ed25519.ensure_private_key(private)
+    public.write_text(ed25519.public_key_pem(private))
+    proof = ed25519.sign(private, b"message")
+    assert ed25519.verify(public, b"message", proof)
+    assert not ed25519.verify(public, b"massage", proof)
+    assert not ed25519.verify(public, b"message", proof[:-1])
 
 
-def test_an_entry_of_a_later_agent_is_read_by_the_one_that_takes_over_again(tmp_path: Path) -> None:
+def test_an_entry_of_a_later_agent_can_be_read_after_a_rollback(tmp_path: Path) -> None:
     record = journal.Journal(tmp_path / "tasks")
     record.record(journal.Entry("task_1", "c", 1000.0, {}, posted=False))
     path = tmp_path / "tasks" / "task_1.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "a_word_of_tomorrow": 1}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "a_later_field": 1}))
     assert record.find("task_1") == record.unposted()[0] == journal.Entry("task_1", "c", 1000.0, {}, posted=False)
 
 
@@ -284,19 +283,19 @@ def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, be
     assert (bench.executed, platform.results) == ([], [])
 
 
-class SignalledPoller(polling.Poller):
-    """The signal comes as soon as the first task could."""
+class SignalledPoller(poll.Poller):
+    """Sends SIGTERM to the agent as soon as its loop starts."""
 
     def run(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         self.worker.stop.wait()
 
 
-def test_a_signal_that_comes_while_the_loops_start_ends_the_agent_as_any_other(
+def test_a_signal_during_the_start_of_the_loops_ends_the_agent_cleanly(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    before = {number: signal.signal(number, main._leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, main._exit_on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with pytest.raises(SystemExit):
             main.serve(SignalledPoller(bench.worker), {})
@@ -304,4 +303,4 @@ def test_a_signal_that_comes_while_the_loops_start_ends_the_agent_as_any_other(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert bench.stop.is_set()
-    assert "the agent ends" in [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()]
+    assert "agent.stopped" in [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()]

@@ -1,4 +1,4 @@
-"""The agent replaces itself by another one that reports, and by no other. Real processes against a real socket."""
+"""The agent replaces itself only by an agent that reports. Real processes against a real socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def agent(tmp_path: Path, platform: testing_platform.Platform) -> AgentProcess:
 
 
 def variant(directory: Path, **changed: str) -> bytes:
-    """The agent with some of its files replaced."""
+    """Return the agent with some of its files replaced."""
     archive = directory / "variant.pyz"
     build.build(archive)
     contents = {"gpuaas_agent/__init__.py": f'AGENT_VERSION = "{NEXT_VERSION}"\n', **changed}
@@ -53,12 +53,12 @@ def upgrade(platform: testing_platform.Platform, content: bytes, **changes: Any)
 
 
 def versions(platform: testing_platform.Platform) -> list[str]:
-    """Of the agents that were heard in earnest, in turn."""
+    """Return the versions that sent heartbeats outside a trial, in order."""
     beats = [beat.body for beat in platform.seen("PUT", "/status") if not beat.body.get("trial")]
     return list(dict.fromkeys(beat["agent_version"] for beat in beats))
 
 
-def test_an_agent_that_reports_takes_over_and_says_so_itself(
+def test_an_agent_that_reports_takes_over_and_posts_the_result(
     tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     wanted = variant(tmp_path)
@@ -78,13 +78,13 @@ HANGS = "import time\n\ntime.sleep(3600)\n"
 SILENT = """
 import threading
 
-def run(session, agent, stop, heard):
+def run(client, agent, stop, on_accepted):
     threading.Event().wait()
 """
 
 
 @pytest.mark.parametrize(
-    ("broken", "trial_s", "why"),
+    ("broken", "trial_s", "reason"),
     [
         ({"__main__.py": CRASHES}, LONG_TRIAL_S, "this build is broken"),
         ({"__main__.py": HANGS}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
@@ -93,13 +93,13 @@ def run(session, agent, stop, heard):
     ],
     ids=["crashes", "hangs", "never reports", "does not compile"],
 )
-def test_an_agent_that_does_not_report_never_takes_the_place_of_the_old_one(
+def test_an_agent_that_does_not_report_never_replaces_the_old_one(
     tmp_path: Path,
     platform: testing_platform.Platform,
     agent: AgentProcess,
     broken: dict[str, str],
     trial_s: int,
-    why: str,
+    reason: str,
 ) -> None:
     with agent.running() as process:
         platform.until(lambda: bool(platform.seen("PUT", "/status")))
@@ -111,11 +111,11 @@ def test_an_agent_that_does_not_report_never_takes_the_place_of_the_old_one(
         assert process.poll() is None
     (_, outcome) = platform.results[0]
     assert (outcome["status"], outcome["error"]["code"]) == ("failed", "agent_did_not_report")
-    assert why in outcome["error"]["message"]
+    assert reason in outcome["error"]["message"]
     assert (agent.archive.read_bytes(), versions(platform)) == (before, [AGENT_VERSION])
 
 
-def test_bytes_that_are_not_what_the_signed_task_names_are_never_started(
+def test_an_archive_with_another_digest_than_the_signed_task_is_never_started(
     tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     wanted = variant(tmp_path)
@@ -128,7 +128,7 @@ def test_bytes_that_are_not_what_the_signed_task_names_are_never_started(
     assert not [beat for beat in platform.seen("PUT", "/status") if beat.body.get("trial")]
 
 
-def test_an_upgrade_to_what_is_already_there_changes_nothing(
+def test_an_upgrade_to_the_running_agent_changes_nothing(
     platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     with agent.running():
@@ -139,7 +139,7 @@ def test_an_upgrade_to_what_is_already_there_changes_nothing(
     assert not platform.seen("GET", "/agent-releases/")
 
 
-def test_an_agent_killed_in_the_middle_of_a_trial_starts_as_it_was_and_tries_again(
+def test_an_agent_killed_during_a_trial_starts_unchanged_and_repeats_the_trial(
     tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     wanted = variant(tmp_path)

@@ -1,4 +1,4 @@
-"""The agent's connections: kept while the platform keeps them, replaced without a word when it does not."""
+"""The agent keeps its connections while the platform does, and replaces closed ones without an error."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ def server(platform: testing_platform.Platform) -> wire.Server:
     return wire.Server(platform.url, None) if plain else wire.verified(platform.url, platform.ca_pem)
 
 
-def ask(server: wire.Server, times: int = 1) -> None:
-    for _ in range(times):
-        assert "task_public_key_pem" in server.call("GET", "/node/v1/trust")
+def call(server: wire.Server, times: int = 1) -> None:
+    answers = [server.call("GET", "/node/v1/trust") for _ in range(times)]
+    assert all("task_public_key_pem" in answer for answer in answers)
 
 
 def test_many_calls_share_one_connection_refusals_included(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
-    ask(server, CALLS)
+    call(server, CALLS)
     with pytest.raises(wire.Rejected):
         server.call("GET", "/node/v1/status")
-    ask(server, CALLS)
+    call(server, CALLS)
     assert platform.connections_made == 1
 
 
 def test_a_platform_that_was_restarted_is_reached_again_without_an_error(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
-    ask(server)
+    call(server)
     platform.stop()
     platform.start()
-    ask(server, CALLS)
+    call(server, CALLS)
     assert platform.connections_made == 2
 
 
-def test_a_platform_that_closes_after_every_answer_is_no_obstacle(
+def test_a_platform_that_closes_after_every_answer_can_be_called_again(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
     platform.stop()
     platform.keeps_connections = False
     platform.start()
-    ask(server, CALLS)
+    call(server, CALLS)
     assert platform.connections_made == CALLS
 
 
-def test_every_thread_has_a_connection_of_its_own(platform: testing_platform.Platform, server: wire.Server) -> None:
-    loops = [threading.Thread(target=ask, args=(server, CALLS)) for _ in range(3)]
+def test_every_thread_has_its_own_connection(platform: testing_platform.Platform, server: wire.Server) -> None:
+    loops = [threading.Thread(target=call, args=(server, CALLS)) for _ in range(3)]
     for loop in loops:
         loop.start()
     for loop in loops:
@@ -75,18 +75,18 @@ def test_every_thread_has_a_connection_of_its_own(platform: testing_platform.Pla
     assert platform.connections_made == 3
 
 
-def test_what_is_left_of_an_answer_is_never_read_as_the_next_one(
+def test_the_rest_of_an_answer_is_never_read_as_the_next_one(
     platform: testing_platform.Platform, server: wire.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as limited:
         limited.setattr(wire, "ANSWER_BYTES_MAX", 10)
         with pytest.raises(wire.Unreachable):
             server.call("GET", "/node/v1/trust")
-    ask(server)
+    call(server)
     assert platform.connections_made == 2
 
 
-def test_a_request_that_was_cut_off_on_a_new_connection_is_the_callers_to_repeat(
+def test_a_request_interrupted_on_a_new_connection_is_not_repeated(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
     platform.before_answer = lambda request: platform.stop()
@@ -95,12 +95,12 @@ def test_a_request_that_was_cut_off_on_a_new_connection_is_the_callers_to_repeat
     assert len(platform.seen("GET", "/trust")) == 1
 
 
-def test_a_download_has_a_connection_of_its_own_that_ends_with_it(
+def test_a_download_has_its_own_connection_that_is_closed_after_it(
     platform: testing_platform.Platform, server: wire.Server
 ) -> None:
     platform.artifacts["plc_1"] = b"x" * 10
     platform.access_tokens["secret"] = "node_1"
-    ask(server)
+    call(server)
     assert b"".join(server.download("/node/v1/artifact-content/plc_1", "secret")) == b"x" * 10
-    ask(server)
+    call(server)
     assert platform.connections_made == 2

@@ -32,7 +32,7 @@ SUBCOMMANDS = {
     "policy": ["show", "set", "explain"],
     "audit": ["list"],
     "org": ["create"],
-    "project": ["create", "use"],
+    "project": ["create", "get", "rename", "delete", "use"],
     "service-account": [
         *("create", "list", "disable", "enable", "delete"),
         *("key", "keys", "rotate-key", "revoke-key"),

@@ -183,3 +183,16 @@ def _typed(cli: Cli, words: list[str], text: str) -> str:
     said, _ = process.communicate(timeout=60)
     os.close(terminal)
     return said.decode()
+
+
+def test_a_project_is_shown_renamed_and_deleted_once_it_is_empty(cli: Cli) -> None:
+    cli("project", "create", "spare", "--org", "acme")
+    project_id = cli("project", "get", "spare", "-o", "json").json["project_id"]
+    assert cli("project", "rename", "spare", "lab", "-o", "json").json["name"] == "lab"
+    assert cli("project", "get", project_id, "-o", "json").json["revision"] == 2
+    cli("service-account", "create", "robot", "--project", "lab")
+    refused = cli("project", "delete", "lab", expect=5)
+    assert "The project still owns 1 service account (sa_" in refused.err
+    cli("service-account", "delete", "robot", "--project", "lab")
+    assert cli("project", "delete", "lab", "-o", "json").json["project_id"] == project_id
+    assert "project_id" not in cli("get", "projects", "lab", expect=4).out

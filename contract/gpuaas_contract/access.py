@@ -1,13 +1,18 @@
 """Machine access: a short SSH certificate for one allocation, and the record of who got one."""
 
-import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
 
+CERTIFICATE_S_MAX = 600
+CertificateSeconds = Annotated[
+    int, msgspec.Meta(ge=1, le=CERTIFICATE_S_MAX, description=f"From 1 to {CERTIFICATE_S_MAX} seconds.")
+]
 GrantState = Literal["active", "ended"]
 """An ended grant opens no session and holds none open."""
 
@@ -21,8 +26,8 @@ class RequestMachineAccess(Request):
     """App controllers name the operation they hold; people leave it empty."""
     epoch: int = 0
     """Of the operation's lease, for app controllers."""
-    ttl_s: int = 600
-    """How long the certificate opens new sessions; more than 600 is read as 600."""
+    ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
+    """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
 
 
 class MachineAccess(Wire):
@@ -31,8 +36,8 @@ class MachineAccess(Wire):
     grant_id: str
     certificate: str
     """OpenSSH user certificate: one principal, one source, serial bound to operation and actor. Empty in a dry run."""
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     principal: str
     """The name in the certificate that the machine lets in: the allocation's id."""
     host: str
@@ -41,7 +46,7 @@ class MachineAccess(Wire):
     """The Unix user to log in as."""
     host_public_key: str
     """Pin it: there is no trust on first use."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """Until then the certificate opens new sessions."""
 
 
@@ -61,21 +66,21 @@ class MachineGrant(Wire):
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     source: str
     """The only address the certificate is good from."""
     state: GrantState
-    granted_at: datetime.datetime
-    expires_at: datetime.datetime
+    granted_at: Timestamp
+    expires_at: Timestamp
     """Until then the certificate opens new sessions."""
-    sessions_until: datetime.datetime | None = None
+    sessions_until: Timestamp | None = None
     """When its sessions end; none for an operation, whose sessions last as long as its lease."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     ended_by: str = ""
     """Who ended it; `platform` when what it rested on was gone."""
     end_reason: str = ""
-    enforced_at: datetime.datetime | None = None
+    enforced_at: Timestamp | None = None
     """When the machine had the end: from here on it refuses the certificate and its sessions are gone."""
 
 
@@ -100,6 +105,7 @@ MACHINE_ACCESS = Endpoint(
     permission="access.machine.connect",
     request=RequestMachineAccess,
     response=MachineAccess,
+    subject="grant_id",
     status=201,
     errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
 )
@@ -121,6 +127,7 @@ GRANT_REVOKE = Endpoint(
     permission="access.machine.revoke",
     request=RevokeGrant,
     response=MachineGrant,
+    subject="grant_id",
     repeat="natural",
 )
 ENDPOINTS = (MACHINE_ACCESS, GRANT_LIST, GRANT_REVOKE)

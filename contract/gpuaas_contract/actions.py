@@ -19,7 +19,7 @@ class InvokeAction(Request):
 
 class ActionQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the end of the action."""
+    """How long to wait for the action to end."""
 
 
 ACTION_INVOKE = Endpoint(
@@ -31,6 +31,7 @@ ACTION_INVOKE = Endpoint(
     request=InvokeAction,
     query=ActionQuery,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress,),
 )

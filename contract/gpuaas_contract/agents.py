@@ -1,6 +1,5 @@
 """The node agent as operators see it: its releases, and the tasks nodes were given."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
@@ -33,7 +32,7 @@ class AgentRelease(Wire):
     version: str
     size_bytes: int
     registered_by: str
-    registered_at: datetime.datetime
+    registered_at: Timestamp
 
 
 class UpgradeAgent(Request):
@@ -67,14 +66,14 @@ class NodeTask(Wire):
     error: TaskError | None
     """Why it failed or was refused."""
     correlation_id: str
-    issued_at: datetime.datetime
-    expires_at: datetime.datetime
+    issued_at: Timestamp
+    expires_at: Timestamp
     """A node that has not begun by then leaves it."""
 
 
 class TaskWaitQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the task to end."""
+    """How long to wait for the task to end."""
 
 
 AGENT_RELEASE_REGISTER = Endpoint(
@@ -85,6 +84,7 @@ AGENT_RELEASE_REGISTER = Endpoint(
     permission="capacity.agent.release",
     request=RegisterAgentRelease,
     response=AgentRelease,
+    subject="sha256",
     status=201,
 )
 AGENT_RELEASE_LIST = Endpoint(
@@ -105,6 +105,7 @@ NODE_UPGRADE_AGENT = Endpoint(
     permission="capacity.agent.release",
     request=UpgradeAgent,
     response=NodeTask,
+    subject="task_id",
     status=202,
 )
 NODE_INSPECT = Endpoint(
@@ -115,6 +116,7 @@ NODE_INSPECT = Endpoint(
     permission="capacity.node.change",
     request=InspectNode,
     response=NodeTask,
+    subject="task_id",
     status=202,
 )
 NODE_TASK_LIST = Endpoint(

@@ -4,7 +4,6 @@ Each act exists twice: in a project, and for the platform's shared artifacts, wh
 signatures count is in `trust_keys`, how the bytes leave the platform in `deliveries` and `placements`.
 """
 
-import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Timestamp, Wire
 
 SHARED = "platform"
 """The scope of artifacts and trust keys that hold for every project."""
@@ -126,11 +125,11 @@ class Artifact(Wire):
     reason: str
     """Why it was deprecated, retired or revoked."""
     created_by: str
-    created_at: datetime.datetime
-    content_checked_at: datetime.datetime | None = None
+    created_at: Timestamp
+    content_checked_at: Timestamp | None = None
     """When its content was last seen to be as published."""
-    verified_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
+    verified_at: Timestamp | None = None
+    ended_at: Timestamp | None = None
     """When it was retired or revoked, whichever came first. Its content is deleted some time later."""
 
 
@@ -220,6 +219,7 @@ def own_and_shared(
     response: type[_Answer],
     *,
     permission: str,
+    subject: str = "",
     shared_permission: str = "artifacts.shared.change",
     status: int = 200,
     query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
@@ -239,6 +239,7 @@ def own_and_shared(
             where,
             summary,
             permission=key,
+            subject=subject,
             request=request,
             response=response,
             status=status,
@@ -264,6 +265,7 @@ PUBLISH, SHARED_PUBLISH = own_and_shared(
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
+    subject="artifact_id",
 )
 LIST, SHARED_LIST = own_and_shared(
     "artifact",
@@ -317,6 +319,7 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
         errors.ArtifactRevoked,
         errors.PolicyDenied,
     ),
+    subject="artifact_id",
 )
 SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "signature",
@@ -329,6 +332,7 @@ SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
+    subject="artifact_id",
 )
 VERIFY, SHARED_VERIFY = own_and_shared(
     "artifact",
@@ -347,6 +351,7 @@ VERIFY, SHARED_VERIFY = own_and_shared(
         errors.PolicyDenied,
     ),
     example={},
+    subject="artifact_id",
 )
 PROMOTE, SHARED_PROMOTE = own_and_shared(
     "artifact",
@@ -359,6 +364,7 @@ PROMOTE, SHARED_PROMOTE = own_and_shared(
     permission="artifacts.artifact.promote",
     errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
+    subject="artifact_id",
 )
 DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "artifact",
@@ -370,6 +376,7 @@ DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
+    subject="artifact_id",
 )
 RETIRE, SHARED_RETIRE = own_and_shared(
     "artifact",
@@ -381,6 +388,7 @@ RETIRE, SHARED_RETIRE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
+    subject="artifact_id",
 )
 REVOKE, SHARED_REVOKE = own_and_shared(
     "artifact",
@@ -392,6 +400,7 @@ REVOKE, SHARED_REVOKE = own_and_shared(
     Artifact,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
+    subject="artifact_id",
 )
 _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (PUBLISH, SHARED_PUBLISH),

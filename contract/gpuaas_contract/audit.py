@@ -1,22 +1,21 @@
 """The audit trail: who did what, from where, and who was refused. Rows are only ever added."""
 
-import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.wire import NoBody, PageSize, Query, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Timestamp, Wire
 
-Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+AuditResult = Literal["success", "failure"]
 
 
 class AuditEntry(Wire):
     """What is written, once. The hash chain runs over these exact bytes; request bodies and secrets are never in it."""
 
     audit_id: str
-    occurred_at: datetime.datetime
+    occurred_at: Timestamp
     actor_type: str
     """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
@@ -42,7 +41,7 @@ class AuditRow(AuditEntry):
     """Who did what, or was refused; rows are only ever added."""
 
     cursor: int = 0
-    """Place among all rows, in commit order; pass it as `after` to go on from here."""
+    """Position among all rows, in commit order."""
     chain: str = ""
     """The organisation's id, or `platform` for rows of no organisation."""
     position: int = 0
@@ -51,11 +50,9 @@ class AuditRow(AuditEntry):
     """SHA-256 over chain, position, the hash before and the entry."""
 
 
-class AuditQuery(Query):
+class AuditQuery(PageQuery):
     after: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
-    """Rows behind this cursor only; 0 starts with the oldest."""
-    limit: PageSize = 200
-    """How many rows at the most; more than 500 is read as 500."""
+    """Rows after this cursor only; 0: all."""
     correlation_id: str = ""
     """Rows under this id only; empty: all."""
     actor_id: str = ""
@@ -64,22 +61,12 @@ class AuditQuery(Query):
     """Rows of this action only, such as `apps.instance.create`; empty: of all."""
     target: str = ""
     """Rows of this target only, just as rows show it; empty: of all."""
-    result: str = ""
-    """`success` or `failure`; empty: both."""
-    since: Moment | None = None
+    result: AuditResult | None = None
+    """Rows with this result only; none: both."""
+    since: Timestamp | None = None
     """Rows of this moment or later, by the platform's clock."""
-    until: Moment | None = None
+    until: Timestamp | None = None
     """Rows of this moment or earlier."""
-
-
-class AuditRows(Wire):
-    """A part of the audit trail, oldest first."""
-
-    items: list[AuditRow]
-    cursor: int = 0
-    """Pass it as `after` to go on. A page looks at a bounded number of rows, so it may hold few or none and go on."""
-    more: bool = False
-    """Whether there is anything behind `cursor` to look at."""
 
 
 AUDIT_LIST = Endpoint(
@@ -90,7 +77,7 @@ AUDIT_LIST = Endpoint(
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
-    response=AuditRows,
+    response=Page[AuditRow],
     errors=(NotFound,),
 )
 ORG_AUDIT_LIST = Endpoint(
@@ -101,7 +88,7 @@ ORG_AUDIT_LIST = Endpoint(
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
-    response=AuditRows,
+    response=Page[AuditRow],
     errors=(NotFound,),
 )
 PLATFORM_AUDIT_LIST = Endpoint(
@@ -112,6 +99,6 @@ PLATFORM_AUDIT_LIST = Endpoint(
     permission="record.audit.read_all",
     request=NoBody,
     query=AuditQuery,
-    response=AuditRows,
+    response=Page[AuditRow],
 )
 ENDPOINTS = (AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST)

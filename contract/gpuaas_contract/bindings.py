@@ -1,12 +1,11 @@
 """Who holds which role where, and temporary access in an emergency."""
 
-import datetime
 from typing import Annotated
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
 REASON_LENGTH_MIN = 10
@@ -23,8 +22,8 @@ class RoleBinding(Wire):
     """`platform`, an org id or a project id."""
     created_by: str
     """Who gave it; `platform` for what came with the first start."""
-    created_at: datetime.datetime
-    expires_at: datetime.datetime | None = None
+    created_at: Timestamp
+    expires_at: Timestamp | None = None
     """None: until it is taken away."""
     reason: str = ""
     """Why it was given; always there for temporary access."""
@@ -56,6 +55,7 @@ PLATFORM_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 PLATFORM_BINDING_LIST = Endpoint(
@@ -76,6 +76,7 @@ PLATFORM_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 ORG_BINDING_CREATE = Endpoint(
     "identity.org_binding.create",
@@ -85,6 +86,7 @@ ORG_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 ORG_BINDING_LIST = Endpoint(
@@ -105,6 +107,7 @@ ORG_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 PROJECT_BINDING_CREATE = Endpoint(
     "identity.project_binding.create",
@@ -114,6 +117,7 @@ PROJECT_BINDING_CREATE = Endpoint(
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 PROJECT_BINDING_LIST = Endpoint(
@@ -134,6 +138,7 @@ PROJECT_BINDING_DELETE = Endpoint(
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 BREAK_GLASS_CREATE = Endpoint(
     "identity.break_glass.create",
@@ -143,6 +148,7 @@ BREAK_GLASS_CREATE = Endpoint(
     permission="identity.break_glass.create",
     request=BreakGlass,
     response=RoleBinding,
+    subject="binding_id",
     status=201,
 )
 BREAK_GLASS_END = Endpoint(
@@ -153,6 +159,7 @@ BREAK_GLASS_END = Endpoint(
     permission="identity.break_glass.end",
     request=NoBody,
     response=RoleBinding,
+    subject="binding_id",
 )
 ENDPOINTS = (
     PLATFORM_BINDING_CREATE,

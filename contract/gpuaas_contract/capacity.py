@@ -1,6 +1,5 @@
 """Nodes as operators see them, and allocations: a project's claim on a node."""
 
-import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -9,9 +8,10 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Timestamp, Wire
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
+TokenSeconds = Annotated[int, msgspec.Meta(ge=60, le=86_400, description="From 60 to 86400 seconds.")]
 INTEGRATION_METADATA_BYTES_MAX = 8192
 
 
@@ -63,8 +63,8 @@ class Node(Wire):
     agent_version: str
     boot_id: str
     """Changes with every boot."""
-    enrolled_at: datetime.datetime
-    last_seen_at: datetime.datetime
+    enrolled_at: Timestamp
+    last_seen_at: Timestamp
     """When the platform last received a heartbeat."""
     allocation_id: str | None
     """The claim that holds it; none when it is free."""
@@ -139,8 +139,8 @@ class CreateEnrolmentToken(Request):
     """Empty: as a node of that name has it already; else `standard`."""
     region: OptionalLabel = ""
     """Empty: as a node of that name has it already; else `local`."""
-    ttl_s: int = 3600
-    """How long the token can be used: at least a minute, at most a day."""
+    ttl_s: TokenSeconds = 3600
+    """How long the token can be used."""
 
 
 class EnrolmentToken(Wire):
@@ -152,7 +152,7 @@ class EnrolmentToken(Wire):
     """The node that may use it."""
     ca_sha256: str
     """Fingerprint of the certificate authority the node must find when it joins over TLS."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class ReleaseEvidence(Wire):
@@ -173,7 +173,7 @@ class ReleaseEvidence(Wire):
     """Everything else: rights, schedules, and what the user owned outside its home; the first hundred."""
     left_behind: list[str] = []
     """What was still there when the agent looked again."""
-    reported_at: datetime.datetime | None = None
+    reported_at: Timestamp | None = None
 
 
 class Allocation(Wire):
@@ -201,17 +201,17 @@ class Allocation(Wire):
     correlation_id: str
     used_by_instance_ids: list[str]
     """While an app instance uses it, it is released only by override."""
-    created_at: datetime.datetime
-    updated_at: datetime.datetime
+    created_at: Timestamp
+    updated_at: Timestamp
     scheduler_type: str = ""
     """As the request said; carried, never interpreted."""
     integration_metadata: dict[str, Any] = {}
     """As the request said; carried, never interpreted."""
-    provision_retry_at: datetime.datetime | None = None
+    provision_retry_at: Timestamp | None = None
     """Its node was installed anew: from then on the platform has it prepared again, as soon as it hears the node."""
     release_attempts: int = 0
     """How often the node was told to clean up."""
-    release_retry_at: datetime.datetime | None = None
+    release_retry_at: Timestamp | None = None
     """The node could not be cleaned: from then on the platform tries again, as soon as it hears the node."""
     release_evidence: ReleaseEvidence | None = None
     """What the agent said of the last attempt; none while that runs, and when it never answered."""
@@ -264,6 +264,7 @@ ENROLMENT_CREATE = Endpoint(
     permission="capacity.enrolment.create",
     request=CreateEnrolmentToken,
     response=EnrolmentToken,
+    subject="name",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -296,6 +297,7 @@ NODE_SET = Endpoint(
     permission="capacity.node.change",
     request=SetNode,
     response=Node,
+    subject="node_id",
     repeat="natural",
     guarded=True,
 )
@@ -307,6 +309,7 @@ NODE_CORDON = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_UNCORDON = Endpoint(
     "capacity.node.uncordon",
@@ -316,6 +319,7 @@ NODE_UNCORDON = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_DRAIN = Endpoint(
     "capacity.node.drain",
@@ -325,6 +329,7 @@ NODE_DRAIN = Endpoint(
     permission="capacity.node.change",
     request=ChangeNode,
     response=NodeDrain,
+    subject="node_id",
 )
 NODE_RETIRE = Endpoint(
     "capacity.node.retire",
@@ -334,6 +339,7 @@ NODE_RETIRE = Endpoint(
     permission="capacity.node.retire",
     request=ChangeNode,
     response=Node,
+    subject="node_id",
 )
 NODE_ALLOCATIONS = Endpoint(
     "capacity.node.allocations",
@@ -352,6 +358,7 @@ ALLOCATION_CREATE = Endpoint(
     permission="capacity.allocation.create",
     request=CreateAllocation,
     response=Allocations,
+    subject="project_id",
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
@@ -383,6 +390,7 @@ ALLOCATION_RELEASE = Endpoint(
     permission="capacity.allocation.release",
     request=NoBody,
     response=Allocation,
+    subject="allocation_id",
     status=202,
 )
 ALLOCATION_RELEASE_USED = Endpoint(
@@ -393,6 +401,7 @@ ALLOCATION_RELEASE_USED = Endpoint(
     permission="capacity.allocation.release_used",
     request=OverrideRelease,
     response=Allocation,
+    subject="allocation_id",
     status=202,
 )
 ALLOCATION_FORCE_RELEASE = Endpoint(
@@ -403,6 +412,7 @@ ALLOCATION_FORCE_RELEASE = Endpoint(
     permission="capacity.allocation.force_release",
     request=OverrideRelease,
     response=Allocation,
+    subject="allocation_id",
 )
 ENDPOINTS = (
     ENROLMENT_CREATE,

@@ -1,13 +1,12 @@
 """The app catalog: apps, immutable versions with a manifest, and what a project may deploy."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Slug = Annotated[
     str,
@@ -172,7 +171,7 @@ class AppVersion(Wire):
     """New deploys take published versions; a deprecated one when it is named."""
     manifest: Manifest
     """Never changes; another manifest is another version."""
-    created_at: datetime.datetime
+    created_at: Timestamp
     channels: list[str] = []
     """Where it was published; entitlements can be limited to some."""
     state_reason: str = ""
@@ -204,7 +203,7 @@ class Entitlement(Wire):
     enabled: bool
     """False: no new deploys and upgrades; what runs can still be managed."""
     changed_by: str
-    changed_at: datetime.datetime
+    changed_at: Timestamp
     versions: list[str] = []
     """Versions that may be deployed; none listed: all."""
     channels: list[str] = []
@@ -244,6 +243,7 @@ VERSION_REGISTER = Endpoint(
     permission="catalog.version.register",
     request=Manifest,
     response=AppVersion,
+    subject="app_slug",
     status=201,
 )
 VERSION_PUBLISH = Endpoint(
@@ -254,6 +254,7 @@ VERSION_PUBLISH = Endpoint(
     permission="catalog.version.publish",
     request=PublishVersion,
     response=AppVersion,
+    subject="version",
     example={"channels": ["stable"]},
 )
 VERSION_DEPRECATE = Endpoint(
@@ -264,6 +265,7 @@ VERSION_DEPRECATE = Endpoint(
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
+    subject="version",
     example={"reason": "1.1.0 is faster"},
 )
 VERSION_WITHDRAW = Endpoint(
@@ -274,6 +276,7 @@ VERSION_WITHDRAW = Endpoint(
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
+    subject="version",
     example={"reason": "loses data on restart"},
 )
 VERSION_LIST = Endpoint(
@@ -322,6 +325,7 @@ ENTITLEMENT_SET = Endpoint(
     permission="catalog.entitlement.change",
     request=SetEntitlement,
     response=Entitlement,
+    subject="app_slug",
     repeat="natural",
     example={"enabled": True},
 )

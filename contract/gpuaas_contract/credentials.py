@@ -3,7 +3,6 @@
 A controller that holds an operation asks for a delivery, naming a public key it has just made, and opens it once. What
 comes back is encrypted to that key (HPKE, RFC 9180), so nobody on the way can read it."""
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
 PRIVATE_KEY_LENGTH_MAX = 16_384
@@ -67,9 +66,9 @@ class Credential(Wire):
     public_key: str
     """OpenSSH form: what belongs into the host's authorized_keys."""
     created_by: str
-    created_at: datetime.datetime
-    rotated_at: datetime.datetime | None = None
-    last_used_at: datetime.datetime | None = None
+    created_at: Timestamp
+    rotated_at: Timestamp | None = None
+    last_used_at: Timestamp | None = None
     """When a controller last opened a delivery of it."""
     last_used_for: str = ""
     """The operation it was for."""
@@ -77,7 +76,7 @@ class Credential(Wire):
     """How often a controller asked for it."""
     deliveries_opened: int = 0
     """How many of these were opened."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     """When it was revoked; the key is destroyed then."""
 
 
@@ -122,7 +121,7 @@ class CredentialDelivery(Wire):
     credential: Credential
     delivery_id: str
     """Opens the key once."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """Five minutes after it was made; not opened by then, it is void."""
 
 
@@ -155,6 +154,7 @@ CREDENTIAL_CREATE = Endpoint(
     permission="access.credential.create",
     request=CreateCredential,
     response=Credential,
+    subject="credential_id",
     status=201,
     repeat="natural",
     errors=(errors.Sealed,),
@@ -186,6 +186,7 @@ CREDENTIAL_ROTATE = Endpoint(
     permission="access.credential.rotate",
     request=RotateCredential,
     response=Credential,
+    subject="credential_id",
     repeat="natural",
     errors=(errors.Sealed,),
 )
@@ -197,6 +198,7 @@ CREDENTIAL_REVOKE = Endpoint(
     permission="access.credential.revoke",
     request=RevokeCredential,
     response=Credential,
+    subject="credential_id",
     repeat="natural",
 )
 CREDENTIAL_DELIVER = Endpoint(
@@ -207,6 +209,7 @@ CREDENTIAL_DELIVER = Endpoint(
     permission="access.credential.deliver",
     request=DeliverCredential,
     response=CredentialDelivery,
+    subject="credential.credential_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.Sealed),
@@ -219,6 +222,7 @@ CREDENTIAL_OPEN = Endpoint(
     permission="access.credential.deliver",
     request=OpenCredential,
     response=OpenedCredential,
+    subject="delivery_id",
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),

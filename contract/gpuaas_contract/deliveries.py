@@ -1,6 +1,5 @@
 """Deliveries: an artifact handed out for a task, with a token of minutes that opens this one and nothing else."""
 
-import datetime
 from typing import Annotated
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
 CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
@@ -34,7 +33,7 @@ class Delivery(Wire):
     """Path under this API; GET it with the token as bearer."""
     token: str
     """Shown once; the platform keeps a digest only."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     digest: str
     size_bytes: int
     media_type: str
@@ -48,6 +47,7 @@ DELIVERY_CREATE = Endpoint(
     permission="artifacts.artifact.deliver",
     request=CreateDelivery,
     response=Delivery,
+    subject="delivery_id",
     status=201,
     secret_answer=True,
     errors=HANDING_OUT_ERRORS,

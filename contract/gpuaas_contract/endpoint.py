@@ -18,9 +18,9 @@ RequestBody = TypeVar("RequestBody")
 Answer = TypeVar("Answer")
 
 Audience = Literal["caller", "node", "public"]
-"""Who authenticates: a person or service account, a node, or nobody."""
+"""Who authenticates: a person or service account (`caller`), a node, or no one (`public`)."""
 Repeat = Literal["key", "natural"]
-"""How a repeated mutation stays one: by X-Idempotency-Key, or because its content makes it so (PUT, epochs)."""
+"""Why a repeated change is made once: by X-Idempotency-Key, or because its content allows it (PUT, epochs)."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,28 @@ class Endpoint(Generic[RequestBody, Answer]):
     summary: str
     request: type[RequestBody]
     response: type[Answer]
+    description: str = ""
+    """What a caller needs to understand beside the summary; whole sentences."""
+    subject: str = ""
+    """What a change is about, for its audit row: a path parameter, or a field of the answer (`instance.instance_id`).
+    Empty where the change has no subject: a sign-in, a heartbeat."""
     permission: str = ""
     audience: Audience = "caller"
     status: int = 200
     query: type[Query] = NoQuery
     repeat: Repeat = "key"
     audited: bool = True
-    """Leaves an audit row; off only for the steady chatter of nodes and controllers."""
+    """Writes an audit row; off only for the frequent reports of nodes and controllers."""
     secret_answer: bool = False
-    """The answer holds a secret: it is given once and never stored for a replay."""
+    """The answer contains a secret: it is sent once and never stored for a replay."""
     streams: bool = False
-    """The answer is text/event-stream and has no end; `response` is the form of each event's data."""
+    """The answer is a text/event-stream without an end; `response` is the type of each event's data."""
     media_type: str = "application/json"
-    """Of the answer. Any other is sent as a stream that ends; errors stay problem documents."""
+    """Media type of the answer. Anything but JSON is sent as a stream that ends; errors stay problem documents."""
     guarded: bool = False
-    """Changes only what the caller has read: If-Match with the ETag that GET on the same path answers with."""
+    """Changes only what the caller has read: needs If-Match with the ETag of GET on the same path."""
+    has_etag: bool = False
+    """Answers with an ETag although the answer has no `revision`."""
     errors: tuple[type[ApiError], ...] = ()
     example: dict[str, Any] = field(default_factory=dict)
     """One request body that works on a fresh local cloud, as JSON values."""
@@ -57,24 +64,25 @@ class Endpoint(Generic[RequestBody, Answer]):
 
     @property
     def takes_bytes(self) -> bool:
-        """The body is raw and read as a stream, not as JSON."""
+        """The body is read as a stream of raw bytes, not as JSON."""
         return self.request is bytes
 
     @property
     def tagged(self) -> bool:
-        """Answers with an ETag: one resource that knows its revision."""
-        return self.method == "GET" and "revision" in getattr(self.response, "__struct_fields__", ())
+        """Answers with an ETag: one resource with a revision, or a document."""
+        fields = getattr(self.response, "__struct_fields__", ())
+        return self.method == "GET" and (self.has_etag or "revision" in fields)
 
     def possible_errors(self) -> tuple[type[ApiError], ...]:
-        found = [*EVERYWHERE, *self.errors]
+        kinds = [*EVERYWHERE, *self.errors]
         if self.audience != "public":
-            found += AUTHENTICATED
+            kinds += AUTHENTICATED
         if self.audience == "caller" and "{" in self.path:
-            found.append(NameAmbiguous)
+            kinds.append(NameAmbiguous)
         if self.mutates:
-            found += MUTATION
+            kinds += MUTATION
         if self.mutates and self.repeat == "key":
-            found += REPEATED_BY_KEY
+            kinds += REPEATED_BY_KEY
         if self.guarded:
-            found += GUARDED
-        return tuple(dict.fromkeys(found))
+            kinds += GUARDED
+        return tuple(dict.fromkeys(kinds))

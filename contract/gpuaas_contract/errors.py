@@ -100,8 +100,15 @@ class OidcNotConfigured(ApiError):
 
 
 class PermissionDenied(ApiError):
-    code, status, title, retryable = "insufficient_permissions", 403, "You lack the permission this needs", False
-    default_fix = "Ask a project admin for a role that holds the permission named in details."
+    """`details.permission` and the fix name the permission, where one is missing."""
+
+    code, status, title, retryable = "insufficient_permissions", 403, "You do not have the permission for this", False
+    default_fix = "Use an account that may do this; `details.permission` names the permission if one is missing."
+
+    def __init__(self, message: str = "", *, details: dict[str, Any] | None = None, fix: str = "") -> None:
+        permission = (details or {}).get("permission", "")
+        named = f"Ask an admin for a role that holds {permission}." if permission else ""
+        super().__init__(message, details=details, fix=fix or named)
 
 
 class NotFound(ApiError):
@@ -122,6 +129,34 @@ class MethodNotAllowed(ApiError):
 class Conflict(ApiError):
     code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
     default_fix = "Read the present state, then decide."
+
+
+class IllegalMove(Conflict):
+    """`details` has `member_id`, `from`, `to` and `allowed`."""
+
+    code, title = "illegal_move", "The member cannot move to this status now"
+    default_fix = "Report a status out of `details.allowed`, or the status the member has."
+
+
+class OperationUnfinished(Conflict):
+    """`details` has `members` (member id -> status) and `wanted`."""
+
+    code, title = "operation_unfinished", "Some members of the operation are neither done nor failed"
+    default_fix = "Report each member of `details.members` as `details.wanted` or `failed`, then complete again."
+
+
+class AppUnknown(NotFound):
+    """An app controller may start before its app is registered, so asking again is right."""
+
+    code, title, retryable = "app_unknown", "No app is registered under this slug", True
+    default_fix = "Check the slug. If the app is not registered yet, register it; then ask again."
+
+
+class ProjectNotEmpty(Conflict):
+    """`details.owns` lists ids by kind, the first 20 of each."""
+
+    code, title = "project_not_empty", "The project still owns something"
+    default_fix = "Delete, release, revoke or decommission what `details.owns` lists, then delete the project."
 
 
 class OperationInProgress(ApiError):

@@ -1,6 +1,5 @@
 """The event catalogue: every type there is, what it means and what its payload holds. `asyncapi` makes the document."""
 
-import datetime
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +20,7 @@ from gpuaas_contract.lifecycles import (
 )
 from gpuaas_contract.operations import ExitName, OperationKind
 from gpuaas_contract.policy import Layer
-from gpuaas_contract.wire import Wire
+from gpuaas_contract.wire import Serial, Timestamp, Wire
 
 Level = Literal["project", "org", "platform"]
 
@@ -82,7 +81,7 @@ class HoldChanged(Wire):
     reason: str
     owner: str
     """Who placed it."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class BreakerChanged(Wire):
@@ -93,7 +92,7 @@ class BreakerChanged(Wire):
     """True: it takes none."""
     failures: int
     """Failed adds inside the window."""
-    closes_at: datetime.datetime | None
+    closes_at: Timestamp | None
     """When it takes members again by itself."""
     reason: str
     """Why the last member failed, or why somebody reset it."""
@@ -216,8 +215,8 @@ class MachineGranted(Wire):
     """Empty when a person asked."""
     actor_id: str
     """Who got the certificate."""
-    serial: int
-    """Of the certificate, as sshd logs it."""
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
 
 
 class MachineAccessEnded(Wire):
@@ -228,7 +227,8 @@ class MachineAccessEnded(Wire):
     operation_id: str
     actor_id: str
     """Whose access it was."""
-    serial: int
+    serial: Serial
+    """Serial number of the certificate, as sshd logs it."""
     ended_by: str
     """Who ended it; `platform` when what it rested on was gone."""
     reason: str
@@ -295,7 +295,7 @@ class BreakGlassGranted(Wire):
     user_id: str
     """Who took it."""
     reason: str
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class BreakGlassEnded(Wire):
@@ -352,7 +352,7 @@ class ArtifactDelivery(Wire):
     """In the words of whoever asked."""
     operation_id: str
     actor_id: str
-    expires_at: datetime.datetime
+    expires_at: Timestamp
 
 
 class ArtifactPlacementChanged(Wire):
@@ -367,6 +367,23 @@ class ArtifactPlacementChanged(Wire):
     state: PlacementState
     code: str
     """Why it failed; empty otherwise."""
+
+
+class ProjectRenamed(Wire):
+    """A project has another name."""
+
+    project_id: str
+    name: str
+    previous_name: str
+    renamed_by: str
+
+
+class ProjectDeleted(Wire):
+    """A project is gone, with its roles, entitlements and policy overlay."""
+
+    project_id: str
+    name: str
+    deleted_by: str
 
 
 _CATALOGUE = (
@@ -456,6 +473,8 @@ _CATALOGUE = (
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
     EventType("identity.break_glass.ended", "temporary access was ended before its time", BreakGlassEnded),
+    EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
+    EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
         "policy.overlay.changed",
         "what a layer allows has changed",

@@ -1,6 +1,5 @@
 """The envelope that carries every event, and how to follow them. `event_types` has the catalogue."""
 
-import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -9,7 +8,7 @@ from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
 from gpuaas_contract.audit import AuditRow as AuditRow
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import CursorExpired, NotFound
-from gpuaas_contract.wire import NoBody, PageSize, Query, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, PageSize, Query, Timestamp, WaitSeconds, Wire
 
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -22,7 +21,7 @@ class Event(Wire):
     """Position in commit order; pass it as `after` to go on from here."""
     type: str
     """`domain.thing.happened`; docs/reference/events.md lists all."""
-    occurred_at: datetime.datetime
+    occurred_at: Timestamp
     correlation_id: str
     """Of the request that caused it."""
     org_id: str
@@ -43,9 +42,9 @@ class EventsQuery(Query):
     after: Cursor = 0
     """Events behind this cursor only; 0 starts with the oldest that is kept."""
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the first event after the cursor."""
+    """How long to wait for the first event after the cursor."""
     limit: PageSize = 200
-    """How many events at the most; more than 500 is read as 500."""
+    """Largest number of events in the answer."""
     correlation_id: str = ""
     """Events under this id only; empty: all."""
 

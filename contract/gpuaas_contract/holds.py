@@ -1,13 +1,12 @@
 """Holds: a named, owned reason why a member must not take work or must not be removed. Every hold ends by itself."""
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
 """`no_work`: the member must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
@@ -28,10 +27,10 @@ class Hold(Wire):
     reason: str
     owner: str
     """Who placed it; nobody else lifts it."""
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """It ends by itself then."""
-    created_at: datetime.datetime
-    lifted_at: datetime.datetime | None = None
+    created_at: Timestamp
+    lifted_at: Timestamp | None = None
     """When its owner ended it before its time."""
 
 
@@ -58,6 +57,7 @@ HOLD_PLACE = Endpoint(
     permission="apps.hold.place",
     request=PlaceHold,
     response=Hold,
+    subject="hold_id",
     status=201,
     example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
 )
@@ -79,6 +79,7 @@ HOLD_LIFT = Endpoint(
     permission="apps.hold.place",
     request=NoBody,
     response=Hold,
+    subject="hold_id",
     repeat="natural",
 )
 ENDPOINTS = (HOLD_PLACE, HOLD_LIST, HOLD_LIFT)

@@ -1,11 +1,13 @@
 """Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
 `bindings`."""
 
-import datetime
+from typing import Annotated
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Org(Wire):
@@ -13,16 +15,19 @@ class Org(Wire):
 
     org_id: str
     name: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Project(Wire):
-    """Where machines, apps and people of an organisation meet."""
+    """Owns machines, apps and accounts; people have roles in it."""
 
     project_id: str
     org_id: str
     name: str
-    created_at: datetime.datetime
+    """Unique in the organisation."""
+    created_at: Timestamp
+    revision: int = 1
+    """Grows with every change."""
 
 
 class ServiceAccount(Wire):
@@ -35,7 +40,7 @@ class ServiceAccount(Wire):
     state: str
     """`active`, `disabled` or `deleted`."""
     created_by: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class Binding(Wire):
@@ -44,7 +49,7 @@ class Binding(Wire):
     role: str
     scope: str
     """`platform`, an org id or a project id."""
-    expires_at: datetime.datetime | None = None
+    expires_at: Timestamp | None = None
     """None: until it is taken away."""
     reason: str = ""
     """Why, for access that is taken in an emergency."""
@@ -60,7 +65,7 @@ class Me(Wire):
     bindings: list[Binding]
     session_id: str = ""
     """The session this call is made with."""
-    session_expires_at: datetime.datetime | None = None
+    session_expires_at: Timestamp | None = None
 
 
 class Login(Request):
@@ -97,6 +102,13 @@ class CreateProject(Request):
     name: Name
 
 
+class RenameProject(Request):
+    """Gives a project another name; its id stays."""
+
+    name: Name
+    """Unique in the organisation."""
+
+
 class ProjectQuery(PageQuery):
     name: str = ""
     """Only projects with this name or id."""
@@ -123,22 +135,25 @@ class ServiceAccountKeyInfo(Wire):
 
     key_id: str
     service_account_id: str
-    created_at: datetime.datetime
+    created_at: Timestamp
     created_by: str
-    last_used_at: datetime.datetime | None = None
+    last_used_at: Timestamp | None = None
     """When a token was last made with it."""
-    expires_at: datetime.datetime | None = None
+    expires_at: Timestamp | None = None
     """Set when the key was rotated with a time of grace."""
 
 
 KEY_GRACE_MAX_S = 24 * 3600
+GraceSeconds = Annotated[
+    int, msgspec.Meta(ge=0, le=KEY_GRACE_MAX_S, description=f"From 0 to {KEY_GRACE_MAX_S} seconds.")
+]
 
 
 class RotateServiceAccountKey(Request):
     """Makes a new key and ends the present one."""
 
-    grace_s: int = 0
-    """How long the old key still works beside the new one, in seconds; a day at the most."""
+    grace_s: GraceSeconds = 0
+    """How long the old key still works beside the new one."""
 
 
 LOGIN = Endpoint(
@@ -174,6 +189,7 @@ ORG_CREATE = Endpoint(
     permission="identity.org.create",
     request=CreateOrg,
     response=Org,
+    subject="org_id",
     status=201,
     example={"name": "acme"},
 )
@@ -194,6 +210,7 @@ PROJECT_CREATE = Endpoint(
     permission="identity.project.create",
     request=CreateProject,
     response=Project,
+    subject="project_id",
     status=201,
     example={"name": "research"},
 )
@@ -206,6 +223,40 @@ PROJECT_LIST = Endpoint(
     query=ProjectQuery,
     response=Page[Project],
 )
+PROJECT_GET = Endpoint(
+    "identity.project.get",
+    "GET",
+    "/api/v1/projects/{project_id}",
+    "Get one project",
+    permission="identity.project.read",
+    request=NoBody,
+    response=Project,
+)
+PROJECT_RENAME = Endpoint(
+    "identity.project.rename",
+    "PUT",
+    "/api/v1/projects/{project_id}",
+    "Rename a project",
+    permission="identity.project.rename",
+    request=RenameProject,
+    response=Project,
+    subject="project_id",
+    repeat="natural",
+    guarded=True,
+    example={"name": "research-2"},
+)
+PROJECT_DELETE = Endpoint(
+    "identity.project.delete",
+    "DELETE",
+    "/api/v1/projects/{project_id}",
+    "Delete an empty project",
+    permission="identity.project.delete",
+    request=NoBody,
+    response=Project,
+    subject="project_id",
+    repeat="natural",
+    errors=(errors.ProjectNotEmpty,),
+)
 SERVICE_ACCOUNT_CREATE = Endpoint(
     "identity.service_account.create",
     "POST",
@@ -214,6 +265,7 @@ SERVICE_ACCOUNT_CREATE = Endpoint(
     permission="identity.service_account.create",
     request=CreateServiceAccount,
     response=ServiceAccount,
+    subject="service_account_id",
     status=201,
     example={"name": "app-controller"},
 )
@@ -235,6 +287,7 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     permission="identity.service_account_key.create",
     request=NoBody,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -256,6 +309,7 @@ SERVICE_ACCOUNT_DISABLE = Endpoint(
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_ENABLE = Endpoint(
     "identity.service_account.enable",
@@ -265,6 +319,7 @@ SERVICE_ACCOUNT_ENABLE = Endpoint(
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_DELETE = Endpoint(
     "identity.service_account.delete",
@@ -274,6 +329,7 @@ SERVICE_ACCOUNT_DELETE = Endpoint(
     permission="identity.service_account.delete",
     request=NoBody,
     response=ServiceAccount,
+    subject="service_account_id",
 )
 SERVICE_ACCOUNT_KEY_LIST = Endpoint(
     "identity.service_account_key.list",
@@ -293,6 +349,7 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     permission="identity.service_account_key.rotate",
     request=RotateServiceAccountKey,
     response=ServiceAccountKey,
+    subject="key_id",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
@@ -306,6 +363,7 @@ SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
     permission="identity.service_account_key.revoke",
     request=NoBody,
     response=ServiceAccountKeyInfo,
+    subject="key_id",
 )
 ENDPOINTS = (
     LOGIN,
@@ -315,6 +373,9 @@ ENDPOINTS = (
     ORG_LIST,
     PROJECT_CREATE,
     PROJECT_LIST,
+    PROJECT_GET,
+    PROJECT_RENAME,
+    PROJECT_DELETE,
     SERVICE_ACCOUNT_CREATE,
     SERVICE_ACCOUNT_LIST,
     SERVICE_ACCOUNT_GET,

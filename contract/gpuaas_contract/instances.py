@@ -1,6 +1,5 @@
 """App instances, their roles and members, what people ask of them, and the access bundle people read."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,7 +8,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
 """How the last operation on the whole instance left it."""
@@ -27,7 +26,7 @@ class Condition(Wire):
     """The same for people."""
     observed_revision: int
     """Revision of the instance that was looked at when this was first seen."""
-    changed_at: datetime.datetime
+    changed_at: Timestamp
     """When `status` last changed."""
 
 
@@ -68,8 +67,8 @@ class Instance(Wire):
     last_operation_id: str
     revision: int
     """Grows with every change: what was seen of an older one can be told apart."""
-    created_at: datetime.datetime
-    updated_at: datetime.datetime
+    created_at: Timestamp
+    updated_at: Timestamp
     previous_version: str = ""
     """The app version before the last upgrade; empty when there was none."""
     previous_inputs: dict[str, Any] = {}
@@ -88,7 +87,7 @@ class BreakerState(Wire):
     open: bool = False
     failures: int = 0
     """Failed adds inside the window."""
-    closes_at: datetime.datetime | None = None
+    closes_at: Timestamp | None = None
     """When adding is allowed again by itself."""
 
 
@@ -143,8 +142,8 @@ class Member(Wire):
     """Has been ready or degraded on this machine, so it may have run work."""
     revision: int
     """Grows with every change: what was seen of an older one is refused."""
-    created_at: datetime.datetime
-    updated_at: datetime.datetime
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 class DeployInstance(Request):
@@ -280,6 +279,7 @@ INSTANCE_CREATE = Endpoint(
     permission="apps.instance.create",
     request=DeployInstance,
     response=Deployed,
+    subject="instance.instance_id",
     status=202,
     errors=(errors.NotEntitled, errors.PolicyDenied),
 )
@@ -347,6 +347,7 @@ DECOMMISSION = Endpoint(
     permission="apps.instance.decommission",
     request=Decommission,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -358,6 +359,7 @@ STOP = Endpoint(
     permission="apps.instance.stop",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -369,6 +371,7 @@ START = Endpoint(
     permission="apps.instance.start",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -380,6 +383,7 @@ RESTART = Endpoint(
     permission="apps.instance.restart",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -391,6 +395,7 @@ UPGRADE = Endpoint(
     permission="apps.instance.upgrade",
     request=UpgradeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(*_REFUSALS, errors.NotEntitled),
 )
@@ -402,6 +407,7 @@ ROLLBACK = Endpoint(
     permission="apps.instance.rollback",
     request=ChangeInstance,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -413,6 +419,7 @@ MEMBER_OPERATION_CREATE = Endpoint(
     permission="apps.member.operate",
     request=MemberOperationRequest,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=_REFUSALS,
 )
@@ -433,6 +440,7 @@ OPERATOR_SET = Endpoint(
     permission="apps.instance.set_operator",
     request=SetOperator,
     response=Instance,
+    subject="instance_id",
     repeat="natural",
 )
 BREAKER_RESET = Endpoint(
@@ -443,6 +451,7 @@ BREAKER_RESET = Endpoint(
     permission="apps.role.reset_breaker",
     request=ResetBreaker,
     response=Role,
+    subject="component_key",
     example={"reason": "the image is repaired"},
 )
 ENDPOINTS = (

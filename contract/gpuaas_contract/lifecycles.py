@@ -48,17 +48,17 @@ def _table(**moves: str) -> Table:
     return {state: frozenset(targets.split()) for state, targets in moves.items()}
 
 
-_RUNNING_MOVES = "stopping starting upgrading rolling_back deleting failed"
+_RUNNING_MOVES = "stopping starting upgrading rolling_back deleting"
 INSTANCE: Final = _table(
-    requested="deploying running degraded failed deleting",
-    deploying="running degraded failed deleting",
+    requested="deploying running degraded failed",
+    deploying="running degraded failed",
     running=f"degraded {_RUNNING_MOVES}",
     degraded=f"running {_RUNNING_MOVES}",
     stopping="stopped running degraded failed",
     stopped="starting deleting",
     starting="running degraded stopped failed",
-    upgrading="running degraded failed",
-    rolling_back="running degraded failed",
+    upgrading="running degraded",
+    rolling_back="running degraded",
     failed="deploying running degraded stopping stopped starting deleting deleted",
     deleting="deleted failed running degraded stopped",
     deleted="",
@@ -126,6 +126,21 @@ ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
 """Nobody works on it. A failed one can be taken up again, or closed, through its exits."""
 
 
+def allowed(table: Table, present: str) -> list[str]:
+    """Return the states a move may lead to, in alphabetical order."""
+    return sorted(table[present])
+
+
 def may_move(table: Table, present: str, wanted: str) -> bool:
     """Staying where one is counts as a legal move: reports are repeated after a crash."""
     return present == wanted or wanted in table[present]
+
+
+class IllegalMove(Exception):
+    """A status changed along an arrow that its lifecycle does not have: a bug in the program that changed it."""
+
+
+def check_move(name: str, table: Table, present: str, wanted: str) -> None:
+    """Raise `IllegalMove` unless the lifecycle has this move. `name` is what the message calls the thing that moves."""
+    if not may_move(table, present, wanted):
+        raise IllegalMove(f"{name} cannot move from {present} to {wanted}")

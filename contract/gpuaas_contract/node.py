@@ -80,7 +80,7 @@ URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "al
 
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for a task."""
+    """How long to wait for a task."""
     busy_with: str = ""
     """The task the node is at. Only urgent ones are handed out then, and the wait is over when this one has ended."""
 
@@ -151,6 +151,7 @@ ENROL = Endpoint(
     repeat="natural",
     request=Enrol,
     response=Enrolled,
+    subject="node_id",
     errors=(errors.CredentialsInvalid,),
 )
 NODE_TOKEN = Endpoint(
@@ -197,6 +198,7 @@ TASK_RESULT = Endpoint(
     repeat="natural",
     request=TaskResult,
     response=TaskReceipt,
+    subject="task_id",
 )
 AGENT_FILE = Endpoint(
     "node.agent.file",

@@ -93,6 +93,7 @@ def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str,
     return {
         "openapi": "3.1.0",
         "info": {"title": "GPUaaS", "version": VERSION, "description": _DESCRIPTION},
+        "servers": [{"url": "/", "description": "The server that this document comes from."}],
         "paths": _with_bounds(paths),
         "components": _with_bounds(components),
     }
@@ -102,6 +103,7 @@ def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
     found: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
+        "description": _description(endpoint),
         "tags": [endpoint.name.split(".")[0]],
         "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_header_parameters(endpoint)],
         "responses": _responses(endpoint, schema_of),
@@ -116,6 +118,19 @@ def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
         media_type = "application/octet-stream" if endpoint.takes_bytes else "application/json"
         found["requestBody"] = {"required": True, "content": {media_type: content}}
     return found
+
+
+def _description(endpoint: AnyEndpoint) -> str:
+    parts = [endpoint.description or f"{endpoint.summary}."]
+    if endpoint.permission:
+        parts.append(f"Needs the permission `{endpoint.permission}`.")
+    if endpoint.audience == "node":
+        parts.append("Called by the node agent, with the node's token.")
+    if endpoint.guarded:
+        parts.append("Needs If-Match with the ETag that GET on this path answers with.")
+    if endpoint.secret_answer:
+        parts.append("The answer contains a secret, which is not shown again.")
+    return " ".join(parts)
 
 
 def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Operations: the one resource for every long change, as people and requesters see it, and the ways out of one."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.wire import NoBody, Page, PageSize, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -29,6 +28,7 @@ OperationKind = Literal[
 FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired"]
 """Try again · the controller will put it right · a person can repair and retry · only a person can go on · whoever
 worked on it or what it was about is gone · the deadline passed."""
+Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
 DEADLINES_S: dict[str, int] = {
@@ -125,14 +125,14 @@ class Step(Wire):
 
     name: str
     state: StepState
-    started_at: datetime.datetime
+    started_at: Timestamp
     member_id: str = ""
     """Empty for a step of the whole operation."""
     message: str = ""
     """How far it is or why it failed, for people."""
     attempt: int = 1
     """Grows when a failed step is tried again."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     transcript: Transcript | None = None
     """None while the step runs, and when it touched no machine."""
 
@@ -143,7 +143,7 @@ class Evidence(Wire):
     state: Literal["idle", "busy", "unknown", "unreachable"]
     source: str
     """Where it was seen, in the app's words."""
-    observed_at: datetime.datetime
+    observed_at: Timestamp
     detail: str = ""
     running_work: int | None = None
     """How many pieces of work ran; none when it could not be counted."""
@@ -161,8 +161,8 @@ class Work(Wire):
     owner: str = ""
     """Who runs it, in the app's words."""
     gpus: int = 0
-    started_at: datetime.datetime | None = None
-    ends_at: datetime.datetime | None = None
+    started_at: Timestamp | None = None
+    ends_at: Timestamp | None = None
     """When it is expected to end by itself; none when nobody knows."""
 
 
@@ -173,11 +173,11 @@ class Preview(Wire):
     """False: no controller answered in time, so nothing is known."""
     source: str = ""
     """Where it was seen, in the app's words."""
-    observed_at: datetime.datetime | None = None
+    observed_at: Timestamp | None = None
     running_work: list[Work] = []
     gpu_hours_at_stake: float = 0
     """What the work that would be lost has used, as the app counts it."""
-    done_by: datetime.datetime | None = None
+    done_by: Timestamp | None = None
     """When it could be done without interrupting anything."""
     irreversible: list[str] = []
     """What cannot be undone afterwards."""
@@ -189,7 +189,7 @@ class Target(Wire):
     """What became of one member in an operation."""
 
     member_id: str
-    outcome: Literal["pending", "succeeded", "failed", "skipped", "cancelled"] = "pending"
+    outcome: Outcome = "pending"
     """`skipped`: too many others failed before its turn."""
     error: str = ""
     """Why it failed or was skipped."""
@@ -209,12 +209,23 @@ class Lease(Wire):
     claim_id: str
     """The caller's own name for the claim."""
     epoch: int
-    expires_at: datetime.datetime
+    expires_at: Timestamp
     """Not renewed by then, another controller may take the operation."""
     actor_id: str = ""
     """The account that claimed it; an epoch in other hands is worth nothing."""
     cancel_requested: bool = False
     """Somebody asked to cancel: undo what is half done, then complete."""
+
+
+class Receipt(Wire):
+    """The answer to a controller's heartbeat or report: the state of its lease, and nothing of the operation's size."""
+
+    operation_id: str
+    revision: int
+    """The operation's revision after the report."""
+    cancel_requested: bool
+    """A person asked to cancel: undo what is half done, then complete."""
+    lease: Lease
 
 
 class Exit(Wire):
@@ -235,7 +246,7 @@ class ExitTaken(Wire):
     name: ExitName
     taken_by: str
     reason: str
-    taken_at: datetime.datetime
+    taken_at: Timestamp
     too_late: bool = False
     """`cancel`: the work was done before the controller turned back."""
 
@@ -248,8 +259,8 @@ class Progress(Wire):
     """Targets, ended and all; an operation without targets has none."""
 
 
-class Operation(Wire):
-    """A long change of an instance, done by the app's controller."""
+class OperationHead(Wire):
+    """An operation without its targets and steps: the part whose size does not depend on the number of members."""
 
     operation_id: str
     org_id: str
@@ -262,10 +273,6 @@ class Operation(Wire):
     """The role it is about; empty when it is about the whole instance."""
     status: OperationStatus
     """A failed one can be taken up again or closed through its exits; the other ends are final."""
-    targets: list[Target]
-    """The members it is about, and what became of each."""
-    steps: list[Step]
-    """What was done so far, in order; a retry does not repeat those that succeeded."""
     reason: str
     force: bool
     """Asked for against holds, the disruption budget and missing evidence."""
@@ -277,17 +284,18 @@ class Operation(Wire):
     """Grows with every claim; a report with a lower one is refused."""
     lease: Lease | None
     """Who works on it; none while nobody does."""
-    deadline_at: datetime.datetime
+    deadline_at: Timestamp
     """Not done by then, it fails."""
     error: OperationError | None
     """Why it failed; none otherwise."""
     revision: int
     """Grows with every change but a renewed lease: wait for the next with it."""
-    created_at: datetime.datetime
-    started_at: datetime.datetime | None
+    created_at: Timestamp
+    started_at: Timestamp | None
     """When a controller first took it up."""
-    ended_at: datetime.datetime | None
-    progress: Progress = Progress()
+    ended_at: Timestamp | None
+    steps_total: int = 0
+    """How many steps there are, also where `steps` does not hold all of them."""
     stop_after_failures: int = 0
     """As soon as this many targets failed, the ones not begun are skipped; 0 goes on to the end."""
     compensating: bool = False
@@ -312,22 +320,38 @@ class Operation(Wire):
     """The only one that may claim it; empty: any service account of the project."""
     exits_taken: list[ExitTaken] = []
     """Ways out that people took, in order."""
+
+
+STEPS_SHOWN_MAX = 200
+"""Steps in the answer to a read of one operation; the list of steps has all of them."""
+
+
+class Operation(OperationHead, kw_only=True):
+    """A long change of an instance, done by the app's controller."""
+
+    targets: list[Target]
+    """The members it is about, and what became of each."""
+    steps: list[Step]
+    """Steps in the order in which they began. A claim holds all of them, and a controller does not repeat those that
+    succeeded. A read of one operation holds the 200 that changed last. Lists of operations leave them out."""
+    progress: Progress = Progress()
     exits: list[Exit] = []
     """What may be done now. Filled when one operation is read, left out of lists."""
 
 
+class StepListQuery(PageQuery):
+    changed_since: int = 0
+    """Only steps that changed after this revision of the operation; 0: all."""
+
+
 class OperationQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for a revision other than `revision`."""
+    """How long to wait for a revision other than `revision`."""
     revision: int = -1
     """The one you have seen."""
 
 
-class OperationListQuery(Query):
-    page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
-    page_token: str = ""
-    """`next_page_token` of the page before."""
+class OperationListQuery(PageQuery):
     instance_id: str = ""
     """Operations of this instance only; empty: of all."""
 
@@ -364,7 +388,7 @@ OPERATION_GET = Endpoint(
     "apps.operation.get",
     "GET",
     _OPERATION,
-    "One operation with its steps; waits for the next change when asked",
+    "One operation with its latest steps; waits for the next change when asked",
     permission="apps.operation.read",
     request=NoBody,
     query=OperationQuery,
@@ -374,11 +398,21 @@ OPERATION_LIST = Endpoint(
     "apps.operation.list",
     "GET",
     "/api/v1/projects/{project_id}/operations",
-    "Operations of a project, or of one instance",
+    "Operations of a project, or of one instance, without their steps",
     permission="apps.operation.read",
     request=NoBody,
     query=OperationListQuery,
     response=Page[Operation],
+)
+OPERATION_STEPS = Endpoint(
+    "apps.operation.steps",
+    "GET",
+    f"{_OPERATION}/steps",
+    "Steps of an operation in the order in which they began",
+    permission="apps.operation.read",
+    request=NoBody,
+    query=StepListQuery,
+    response=Page[Step],
 )
 OPERATION_RETRY = Endpoint(
     "apps.operation.retry",
@@ -388,6 +422,7 @@ OPERATION_RETRY = Endpoint(
     permission="apps.operation.retry",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(
         errors.OperationInProgress,
@@ -406,6 +441,7 @@ OPERATION_CANCEL = Endpoint(
     permission="apps.operation.cancel",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.ExitUnavailable,),
     example={"reason": "wrong machine"},
@@ -418,6 +454,7 @@ OPERATION_COMPENSATE = Endpoint(
     permission="apps.operation.compensate",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "give the machines back"},
@@ -430,6 +467,7 @@ OPERATION_FORCE_COMPLETE = Endpoint(
     permission="apps.operation.force_complete",
     request=TakeExit,
     response=Operation,
+    subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
 )
@@ -441,6 +479,7 @@ OPERATION_TOMBSTONE = Endpoint(
     permission="apps.operation.tombstone",
     request=GiveUpMembers,
     response=Operation,
+    subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
 )
@@ -451,4 +490,4 @@ EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "force_complete": OPERATION_FORCE_COMPLETE,
     "tombstone": OPERATION_TOMBSTONE,
 }
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, *EXITS.values())
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, *EXITS.values())

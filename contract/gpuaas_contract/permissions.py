@@ -12,6 +12,8 @@ KEYS: dict[str, str] = {
     "identity.org.read": "see an organisation",
     "identity.project.create": "create a project in an organisation",
     "identity.project.read": "see a project",
+    "identity.project.rename": "rename a project",
+    "identity.project.delete": "delete a project that owns nothing",
     "identity.user.create": "create a person",
     "identity.user.read": "see people",
     "identity.user.change": "disable and enable people, set their passwords",
@@ -139,6 +141,7 @@ _MEMBER = _READ | {
     "apps.operation.compensate",
 }
 _LASTING = {
+    "identity.project.rename",
     "identity.binding.change",
     "identity.service_account.create",
     "identity.service_account_key.create",
@@ -170,6 +173,7 @@ _PROJECT_ADMIN = (
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
     "identity.project.create",
+    "identity.project.delete",
     "catalog.entitlement.change",
     "policy.overlay.change_org",
 }

@@ -1,6 +1,5 @@
 """Placements: an artifact put on a machine, for an operation whose holder asks for it."""
 
-import datetime
 from typing import Literal
 
 from gpuaas_contract import errors
@@ -8,7 +7,7 @@ from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.wire import Label, NoBody, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import Label, NoBody, Query, Request, Timestamp, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
 
@@ -44,10 +43,10 @@ class ArtifactPlacement(Wire):
     actor_id: str
     state: PlacementState
     correlation_id: str
-    created_at: datetime.datetime
-    expires_at: datetime.datetime
+    created_at: Timestamp
+    expires_at: Timestamp
     """Not on the machine by then, it has failed."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     path: str = ""
     """Where it lies on the machine, once it is placed."""
     error: TaskError | None = None
@@ -56,7 +55,7 @@ class ArtifactPlacement(Wire):
 
 class PlacementQuery(Query):
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for the placement to end."""
+    """How long to wait for the placement to end."""
 
 
 PLACEMENT_CREATE = Endpoint(
@@ -67,6 +66,7 @@ PLACEMENT_CREATE = Endpoint(
     permission="artifacts.artifact.place",
     request=PlaceArtifact,
     response=ArtifactPlacement,
+    subject="placement_id",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
 )

@@ -3,11 +3,10 @@
 An overlay narrows and never broadens: a value is allowed when every layer's list allows it and no layer denies it.
 """
 
-import datetime
 from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Request, Wire
+from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
 Subject = Literal["region", "sku", "artifact_source", "app"]
@@ -85,7 +84,7 @@ class PolicyLayer(Wire):
     revision: int
     """Grows with every change; 0: never set."""
     changed_by: str
-    changed_at: datetime.datetime | None
+    changed_at: Timestamp | None
 
 
 class ChangedPolicyLayer(PolicyLayer):
@@ -206,6 +205,7 @@ GLOBAL_SET = Endpoint(
     permission="policy.overlay.change_global",
     request=Overlay,
     response=ChangedPolicyLayer,
+    subject="scope",
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
@@ -227,6 +227,7 @@ ORG_SET = Endpoint(
     permission="policy.overlay.change_org",
     request=Overlay,
     response=ChangedPolicyLayer,
+    subject="org_id",
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
@@ -248,6 +249,7 @@ PROJECT_SET = Endpoint(
     permission="policy.overlay.change_project",
     request=Overlay,
     response=ChangedPolicyLayer,
+    subject="project_id",
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
@@ -260,6 +262,7 @@ EXPLAIN = Endpoint(
     permission="policy.overlay.read",
     request=ExplainPolicy,
     response=PolicyExplanation,
+    subject="project_id",
     repeat="natural",
     audited=False,
     example={"region": "local", "sku": "standard"},

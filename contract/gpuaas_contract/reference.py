@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gpuaas_contract import golden, lifecycles, operations
 from gpuaas_contract.errors import BY_CODE
+from gpuaas_contract.failure_codes import FAILURE_CODES
 
 _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     (
@@ -62,7 +63,24 @@ def errors_page() -> str:
     for code, kind in sorted(BY_CODE.items()):
         retryable = "yes" if kind.retryable else ""
         lines.append(f"| `{code}` | {kind.status} | {kind.title} | {retryable} | {kind.default_fix} |")
+    lines += ["", *_failure_codes()]
     return "\n".join(lines) + "\n"
+
+
+def _failure_codes() -> list[str]:
+    lines = [
+        "## Codes of failed operations",
+        "",
+        "`error.code` of an operation that failed. These are not errors of a request: the operation was accepted, and"
+        " its work failed. Apps may use codes of their own.",
+        "",
+        "| code | set by | meaning | what to do |",
+        "|---|---|---|---|",
+    ]
+    return [
+        *lines,
+        *(f"| `{code}` | {kind.source} | {kind.meaning} | {kind.fix} |" for code, kind in FAILURE_CODES.items()),
+    ]
 
 
 def _goals() -> str:

@@ -15,6 +15,7 @@ from gpuaas_contract import (
     credentials,
     custody,
     deliveries,
+    documents,
     events,
     holds,
     identity,
@@ -61,5 +62,6 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     *audit.ENDPOINTS,
     *correlations.ENDPOINTS,
     *node.ENDPOINTS,
+    *documents.ENDPOINTS,
 )
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

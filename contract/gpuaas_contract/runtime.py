@@ -2,7 +2,6 @@
 
 Every report carries the epoch its claim returned; the platform refuses a lower one."""
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,11 +11,13 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, Lease, Operation, Preview, Transcript
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, WaitSeconds, Wire
+from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
+LEASE_S_MAX = 60
+LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
 STEPS_MAX = 8 * BULK_MAX
 """Steps of one operation: also the largest has room for eight of each member."""
 
@@ -29,10 +30,10 @@ class ClaimOperation(Request):
     """What the controller calls itself; people see it."""
     claim_id: ShortText
     """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
-    lease_s: int = 15
-    """How long the lease lasts without a heartbeat: 1 to 60 seconds."""
+    lease_s: LeaseSeconds = 15
+    """How long the lease lasts without a heartbeat."""
     wait_s: WaitSeconds = 0
-    """Wait this long, 30 at the most, for an operation."""
+    """How long to wait for an operation."""
     controller_version: ShortText = ""
     """Of the caller's own program, for people."""
 
@@ -55,8 +56,8 @@ class Heartbeat(Request):
 
     epoch: int
     """Of the claim."""
-    lease_s: int = 15
-    """How long it lasts from now on: 1 to 60 seconds."""
+    lease_s: LeaseSeconds = 15
+    """How long the lease lasts from now on without another heartbeat."""
 
 
 class ReportStep(Request):
@@ -199,7 +200,7 @@ class Controller(Wire):
     """The service account it signs in as."""
     version: str
     """Of its own program, as it says."""
-    last_seen_at: datetime.datetime
+    last_seen_at: Timestamp
 
 
 _OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
@@ -212,8 +213,10 @@ CLAIM = Endpoint(
     permission="apps.operation.execute",
     request=ClaimOperation,
     response=Claim,
+    subject="project_id",
     audited=False,
     repeat="natural",
+    errors=(errors.AppUnknown,),
 )
 HEARTBEAT = Endpoint(
     "runtime.heartbeat",
@@ -222,7 +225,8 @@ HEARTBEAT = Endpoint(
     "Keep the lease on an operation",
     permission="apps.operation.execute",
     request=Heartbeat,
-    response=Lease,
+    response=Receipt,
+    subject="operation_id",
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
@@ -234,7 +238,8 @@ STEP_REPORT = Endpoint(
     "Say that a step runs, succeeded or failed",
     permission="apps.operation.execute",
     request=ReportStep,
-    response=Operation,
+    response=Receipt,
+    subject="operation_id",
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
@@ -246,10 +251,11 @@ MEMBER_REPORT = Endpoint(
     "Say how a member is",
     permission="apps.operation.execute",
     request=ReportMember,
-    response=Member,
+    response=Receipt,
+    subject="member_id",
     audited=False,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld),
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
 )
 ACCESS_PUBLISH = Endpoint(
     "runtime.access",
@@ -259,6 +265,7 @@ ACCESS_PUBLISH = Endpoint(
     permission="apps.operation.execute",
     request=PublishAccess,
     response=AccessBundle,
+    subject="operation_id",
     repeat="natural",
     errors=(errors.LeaseLost,),
 )
@@ -270,8 +277,9 @@ COMPLETE = Endpoint(
     permission="apps.operation.execute",
     request=CompleteOperation,
     response=Operation,
+    subject="operation_id",
     repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired),
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
 )
 FAIL = Endpoint(
     "runtime.fail",
@@ -281,6 +289,7 @@ FAIL = Endpoint(
     permission="apps.operation.execute",
     request=FailOperation,
     response=Operation,
+    subject="operation_id",
     repeat="natural",
     errors=(errors.LeaseLost,),
 )
@@ -292,6 +301,7 @@ RUNTIME_REPORT = Endpoint(
     permission="apps.operation.execute",
     request=ReportRuntime,
     response=RuntimeReported,
+    subject="instance_id",
     audited=False,
     repeat="natural",
 )

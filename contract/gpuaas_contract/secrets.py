@@ -3,7 +3,6 @@
 A controller issues a secret for an operation it holds and gets the id of a delivery; whoever holds the operation opens
 the delivery, once. Nothing else ever shows a value."""
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
 VALUE_LENGTH_MAX = 65_536
@@ -44,14 +43,14 @@ class RuntimeSecret(Wire):
     operation_id: str
     """The operation it was issued for."""
     issued_by: str
-    issued_at: datetime.datetime
-    expires_at: datetime.datetime
+    issued_at: Timestamp
+    expires_at: Timestamp
     """The value is destroyed then."""
     deliveries: int
     """How often a controller asked for it."""
     deliveries_opened: int
     """How many of these were opened."""
-    ended_at: datetime.datetime | None = None
+    ended_at: Timestamp | None = None
     """When it was revoked or expired; the value is destroyed then."""
 
 
@@ -103,6 +102,7 @@ SECRET_ISSUE = Endpoint(
     permission="access.secret.issue",
     request=IssueSecret,
     response=IssuedSecret,
+    subject="secret.secret_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
@@ -115,6 +115,7 @@ DELIVERY_OPEN = Endpoint(
     permission="access.secret.open",
     request=OpenDelivery,
     response=OpenedDelivery,
+    subject="delivery_id",
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
@@ -137,6 +138,7 @@ SECRET_REVOKE = Endpoint(
     permission="access.secret.revoke",
     request=NoBody,
     response=RuntimeSecret,
+    subject="secret_id",
     repeat="natural",
 )
 ENDPOINTS = (SECRET_ISSUE, DELIVERY_OPEN, SECRET_LIST, SECRET_REVOKE)

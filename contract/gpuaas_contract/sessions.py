@@ -1,11 +1,9 @@
 """Your own sessions, and sign-in through an identity provider (OpenID Connect, authorization code with PKCE)."""
 
-import datetime
-
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Token
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Session(Wire):
@@ -13,8 +11,8 @@ class Session(Wire):
 
     session_id: str
     """Names the session; it opens nothing."""
-    created_at: datetime.datetime
-    expires_at: datetime.datetime
+    created_at: Timestamp
+    expires_at: Timestamp
     current: bool
     """The session this very call is made with."""
     key_id: str = ""
@@ -55,6 +53,7 @@ SESSION_END = Endpoint(
     "End one of your sessions",
     request=NoBody,
     response=Session,
+    subject="session_id",
 )
 LOGOUT = Endpoint(
     "auth.logout",
@@ -64,6 +63,7 @@ LOGOUT = Endpoint(
     repeat="natural",
     request=NoBody,
     response=Session,
+    subject="session_id",
 )
 OIDC_AUTHORIZE = Endpoint(
     "auth.oidc.authorize",

@@ -3,14 +3,13 @@
 A project chooses people; the machine gets the complete set of their keys, again whenever the set changes. Somebody who
 leaves the project, loses the role or is disabled drops out of the set by themselves."""
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
 PEOPLE_PER_ALLOCATION_MAX = 50
@@ -29,7 +28,7 @@ class SshKey(Wire):
     """As `ssh-keygen -lf` shows it."""
     comment: str
     public_key: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class AddSshKey(Request):
@@ -61,7 +60,7 @@ class AllocationKeys(Wire):
     """Pending until the machine has exactly the keys of these people."""
     installed: list[str]
     """Fingerprints of the keys that were on the machine when it last answered."""
-    installed_at: datetime.datetime | None
+    installed_at: Timestamp | None
     error: str
     """Why the last attempt failed; it is repeated until the machine has the set."""
 
@@ -80,6 +79,7 @@ SSH_KEY_CREATE = Endpoint(
     "Register a public key of your own",
     request=AddSshKey,
     response=SshKey,
+    subject="ssh_key_id",
     status=201,
     errors=(errors.PermissionDenied,),
 )
@@ -99,6 +99,7 @@ SSH_KEY_DELETE = Endpoint(
     "Take a key of yours off every machine",
     request=NoBody,
     response=SshKey,
+    subject="ssh_key_id",
 )
 ALLOCATION_KEYS_GET = Endpoint(
     "capacity.allocation_keys.get",
@@ -117,6 +118,7 @@ ALLOCATION_KEYS_SET = Endpoint(
     permission="access.machine.set_people",
     request=SetAllocationPeople,
     response=AllocationKeys,
+    subject="allocation_id",
     repeat="natural",
     example={"user_ids": []},
 )

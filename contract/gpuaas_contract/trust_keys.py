@@ -1,13 +1,12 @@
 """Trust keys: whose signatures make an artifact verified, in a project and for the platform's shared artifacts."""
 
-import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from gpuaas_contract.artifacts import own_and_shared
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class TrustKey(Wire):
@@ -20,8 +19,8 @@ class TrustKey(Wire):
     """SHA-256 of the key; a key counts by what it is, not by its id."""
     public_key_pem: str
     created_by: str
-    created_at: datetime.datetime
-    revoked_at: datetime.datetime | None = None
+    created_at: Timestamp
+    revoked_at: Timestamp | None = None
     revoked_by: str = ""
 
     @property
@@ -58,6 +57,7 @@ TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
     TrustKey,
     permission="artifacts.trust_key.change",
     repeat="natural",
+    subject="trust_key_id",
 )
 TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     "trust_key",
@@ -69,6 +69,7 @@ TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     TrustKey,
     permission="artifacts.trust_key.change",
     repeat="natural",
+    subject="trust_key_id",
 )
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     TRUST_KEY_LIST,

@@ -6,13 +6,12 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Wire
+from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
 ATTRIBUTES_MAX = 16
 SUMMARY_DAYS_MAX = 93
 
-Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
 Quantity = Annotated[
     str,
     msgspec.Meta(
@@ -42,9 +41,9 @@ class ReportedUsage(Request):
     quantity: Quantity
     unit: Label
     """Of the quantity, a word of the app's own such as `s`."""
-    started_at: Moment
+    started_at: Timestamp
     """Decides the day (UTC) the record counts for."""
-    ended_at: Moment
+    ended_at: Timestamp
     member_id: str = ""
     """Where it was used; empty when that is not one member."""
     subject: Text = ""
@@ -80,8 +79,8 @@ class UsageRecord(Wire):
     quantity: str
     """A decimal number in a string, so that nothing is rounded."""
     unit: str
-    started_at: datetime.datetime
-    ended_at: datetime.datetime
+    started_at: Timestamp
+    ended_at: Timestamp
     member_id: str
     subject: str
     """Who used it, in the app's words."""
@@ -94,14 +93,14 @@ class UsageRecord(Wire):
     """Of the instance when the record came."""
     reported_by: str
     """The service account of the app's controller."""
-    reported_at: datetime.datetime
+    reported_at: Timestamp
     correlation_id: str
 
 
 class UsageQuery(Query):
-    since: Moment | None = None
+    since: Timestamp | None = None
     """Records that started at this moment or later."""
-    until: Moment | None = None
+    until: Timestamp | None = None
     """Records that started before this moment."""
     instance_id: str = ""
     meter: str = ""
@@ -109,9 +108,9 @@ class UsageQuery(Query):
 
 class UsagePageQuery(UsageQuery):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 class UsageDay(Wire):
@@ -148,6 +147,7 @@ USAGE_REPORT = Endpoint(
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
+    subject="instance_id",
     repeat="natural",
 )
 USAGE_LIST = Endpoint(

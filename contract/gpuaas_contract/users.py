@@ -1,10 +1,8 @@
 """People: made by platform admins, or by their first sign-in through an identity provider."""
 
-import datetime
-
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Wire
+from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
 PASSWORD_LENGTH_MAX = 1000
@@ -24,7 +22,7 @@ class User(Wire):
     external_id: str
     """`oidc:` and the provider's id of the person; empty without a provider."""
     created_by: str
-    created_at: datetime.datetime
+    created_at: Timestamp
 
 
 class CreateUser(Request):
@@ -59,6 +57,7 @@ USER_CREATE = Endpoint(
     permission="identity.user.create",
     request=CreateUser,
     response=User,
+    subject="user_id",
     status=201,
     example={"name": "ada"},
 )
@@ -89,6 +88,7 @@ USER_DISABLE = Endpoint(
     permission="identity.user.change",
     request=NoBody,
     response=User,
+    subject="user_id",
 )
 USER_ENABLE = Endpoint(
     "identity.user.enable",
@@ -98,6 +98,7 @@ USER_ENABLE = Endpoint(
     permission="identity.user.change",
     request=NoBody,
     response=User,
+    subject="user_id",
 )
 USER_SET_PASSWORD = Endpoint(
     "identity.user.set_password",
@@ -108,6 +109,7 @@ USER_SET_PASSWORD = Endpoint(
     repeat="natural",
     request=SetPassword,
     response=User,
+    subject="user_id",
 )
 MY_PASSWORD = Endpoint(
     "auth.password.change",
@@ -116,6 +118,7 @@ MY_PASSWORD = Endpoint(
     "Change your own password and end your other sessions",
     request=ChangePassword,
     response=User,
+    subject="user_id",
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
 )
 ENDPOINTS = (USER_CREATE, USER_LIST, USER_GET, USER_DISABLE, USER_ENABLE, USER_SET_PASSWORD, MY_PASSWORD)

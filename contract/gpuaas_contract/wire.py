@@ -1,5 +1,6 @@
 """Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
 
+import datetime
 from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
@@ -62,16 +63,29 @@ OptionalLabel = Annotated[
     ),
 ]
 
-PageSize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
-"""How long a long poll may wait; more than 30 is read as 30."""
+Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+"""A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""
+
+Serial = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,20}(?!\n)$",
+        description="A decimal number of up to 64 bits, as text: JSON readers round large numbers.",
+    ),
+]
+
+PAGE_SIZE_MAX = 500
+WAIT_S_MAX = 30
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZE_MAX, description=f"A number from 1 to {PAGE_SIZE_MAX}.")]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=WAIT_S_MAX, description=f"From 0 to {WAIT_S_MAX} seconds.")]
+"""How long a long poll may wait for an answer."""
 
 
 class PageQuery(Query):
     page_size: PageSize = 100
-    """How many items at the most; more than 500 is read as 500."""
+    """Largest number of items in the answer."""
     page_token: str = ""
-    """`next_page_token` of the page before."""
+    """`next_page_token` of the page before; empty for the first page."""
 
 
 Item = TypeVar("Item")

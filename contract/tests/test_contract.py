@@ -2,9 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from gpuaas_contract import errors, event_types, lifecycles, openapi, permissions, registry
+from gpuaas_contract import asyncapi, errors, event_types, lifecycles, openapi, permissions, reference, registry
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.wire import NoBody
 
 LIFECYCLES = {
@@ -96,3 +99,64 @@ def test_examples_fit_their_request() -> None:
         if endpoint.request is not NoBody and endpoint.example:
             operation = document["paths"][endpoint.path][endpoint.method.lower()]
             assert operation["requestBody"]["content"]["application/json"]["example"] == endpoint.example
+
+
+@pytest.mark.parametrize("document", [openapi.document(), asyncapi.document()], ids=["openapi", "asyncapi"])
+def test_every_field_that_names_a_moment_has_the_format_of_one(document: dict[str, Any]) -> None:
+    lacking = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, shape in schema.get("properties", {}).items()
+        if field.endswith("_at") and "date-time" not in _formats(shape)
+    ]
+    assert lacking == []
+
+
+def _formats(shape: dict[str, Any]) -> set[str]:
+    return {part.get("format", "") for part in (shape, *shape.get("anyOf", ()))}
+
+
+def test_a_missing_permission_is_named_in_the_fix() -> None:
+    refused = errors.PermissionDenied(details={"permission": "apps.instance.stop"})
+    assert refused.fix == "Ask an admin for a role that holds apps.instance.stop."
+    assert errors.PermissionDenied(fix="Sign in as a person.").fix == "Sign in as a person."
+
+
+@pytest.mark.parametrize("code", ["controller_bug", "members_failed", "app_failed", "targets_failed"])
+def test_codes_of_failed_operations_are_on_the_page_of_errors(code: str) -> None:
+    assert f"| `{code}` |" in reference.errors_page()
+
+
+WITHOUT_SUBJECT = {
+    "auth.login": "a sign-in writes its own row",
+    "auth.service_account_token": "a sign-in writes its own row",
+    "auth.oidc.exchange": "a sign-in writes its own row",
+    "auth.can_i": "writes no row",
+    "custody.seal.open": "about the platform's one key",
+    "node.token": "writes no row",
+    "node.status": "writes no row",
+}
+CHANGES = [endpoint for endpoint in registry.ENDPOINTS if endpoint.mutates]
+
+
+def test_every_change_names_its_audit_subject_or_has_none() -> None:
+    assert {endpoint.name for endpoint in CHANGES if not endpoint.subject} == set(WITHOUT_SUBJECT)
+
+
+@pytest.mark.parametrize(
+    "endpoint", [found for found in CHANGES if found.subject], ids=lambda endpoint: str(endpoint.name)
+)
+def test_an_audit_subject_is_a_path_parameter_or_a_field_of_the_answer(endpoint: Endpoint[Any, Any]) -> None:
+    if endpoint.subject in re.findall(r"{(\w+)}", endpoint.path):
+        return
+    kind: Any = endpoint.response
+    for name in endpoint.subject.split("."):
+        kind = {field.name: field.type for field in msgspec.structs.fields(kind)}[name]
+    assert kind is str
+
+
+def test_every_operation_of_the_document_has_a_description_and_the_document_names_its_server() -> None:
+    document = openapi.document()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    assert [operation["operationId"] for operation in operations if not operation.get("description")] == []
+    assert document["servers"][0]["url"] == "/"

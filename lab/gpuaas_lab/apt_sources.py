@@ -1,4 +1,4 @@
-"""Where the host gets its Debian packages from, turned into sources for the lab's suite. Pure; used by `host.py`."""
+"""Pure: turn the host's Debian package sources into sources for the lab's suite. Used by `host.py`."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _PASSED_OPTIONS = (
 
 @dataclass(frozen=True)
 class Source:
-    """One archive, suite and its components, as one apt line."""
+    """One archive, one suite and its components: one line of apt sources."""
 
     uri: str
     suite: str
@@ -33,26 +33,28 @@ class Source:
 
 
 def brings_own_keys(source: Source) -> bool:
-    """Whether the host trusts this archive by something else than Debian's own keyring package."""
+    """Return whether the host verifies this archive with other keys than those of Debian's keyring package."""
     return source.trusted or PurePath(source.signed_by).stem not in ("", PurePath(DEFAULT_KEYRING).stem)
 
 
 def for_lab(sources: Iterable[Source]) -> list[Source]:
-    """The host's Debian archives with their suite replaced by the lab's; other archives are left out."""
-    found: dict[tuple[str, str], Source] = {}
+    """Return the host's Debian archives with the lab's suite; leave out other archives."""
+    by_archive: dict[tuple[str, str], Source] = {}
     for source in sources:
         name, dash, rest = source.suite.strip("/").partition("-")
         suffix = dash + rest
         if name not in _DEBIAN_SUITES or suffix not in _KEPT_SUFFIXES or "main" not in source.components:
             continue
         suite = SUITE + suffix
-        found.setdefault((source.uri, suite), Source(source.uri, suite, ("main",), source.signed_by, source.trusted))
-    # Without the main suite the rest cannot make a system.
-    return list(found.values()) if any(suite == SUITE for _, suite in found) else []
+        by_archive.setdefault(
+            (source.uri, suite), Source(source.uri, suite, ("main",), source.signed_by, source.trusted)
+        )
+    # Updates alone, without the main suite, cannot make a system.
+    return list(by_archive.values()) if any(suite == SUITE for _, suite in by_archive) else []
 
 
 def parse_one_line(text: str) -> list[Source]:
-    """The classic sources.list format."""
+    """Parse the one-line format of sources.list."""
     pattern = re.compile(r"^deb\s+(?:\[(?P<options>[^]]*)]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<components>[^#]*)")
     sources = []
     for line in text.splitlines():
@@ -71,7 +73,7 @@ def parse_one_line(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """The stanza format of *.sources files."""
+    """Parse the stanza format of *.sources files."""
     sources = []
     for fields in _stanzas(text):
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in ("no", "false"):
@@ -86,7 +88,7 @@ def parse_deb822(text: str) -> list[Source]:
 
 
 def passed_options(apt_config_dump: str) -> list[str]:
-    """The host's proxy and download settings, as lines of apt configuration."""
+    """Return the host's proxy and download settings, as lines of apt configuration."""
     wanted = re.compile("|".join(_PASSED_OPTIONS), re.IGNORECASE)
     lines = (line.strip() for line in apt_config_dump.splitlines())
     return [line for line in lines if wanted.fullmatch(line.partition(" ")[0]) and not line.endswith('"";')]
@@ -109,5 +111,5 @@ def _stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def _keyring_path(value: str) -> str:
-    # Signed-By may also hold a key block or fingerprints; only a file can be handed on.
+    # Signed-By may also hold a key block or fingerprints; only a file can be used.
     return value if value.startswith("/") and " " not in value else ""

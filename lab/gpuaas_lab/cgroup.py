@@ -1,6 +1,6 @@
-"""One cgroup subtree per machine: how a machine is found, frozen and powered off. Called by `machine.py` and `lab.py`.
+"""One cgroup subtree per machine, to find, freeze and power off the machine. Called by `machine.py` and `lab.py`.
 
-Knows two layouts: pure version 2, and the hybrid one with an extra name=systemd tree.
+It supports two layouts: pure version 2, and the hybrid one with an extra name=systemd tree.
 """
 
 import errno
@@ -17,7 +17,7 @@ WANTED_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the trees are mounted on this host."""
+    """The mount points of the cgroup trees on this host."""
 
     unified: Path
     named: Path | None = None
@@ -67,11 +67,11 @@ class MachineCgroup:
     def folders(self) -> list[Path]:
         return [tree / lab_folder_name(self.lab) / self.machine for tree in self.layout.trees()]
 
-    def create_afresh(self) -> None:
-        """A new, empty subtree.
+    def create_new(self) -> None:
+        """Make a new, empty subtree.
 
-        A cgroup that was ever killed keeps count of it, and the kernel kills a process cloned into a child whose
-        count differs, so systemd could start no service in a subtree that has seen a power cut.
+        The kernel counts the kills of a cgroup, and kills a process that is cloned into a child with another count.
+        In a subtree that has seen a power cut, systemd could therefore start no service.
         """
         self.remove()
         for folder in self.folders:
@@ -90,20 +90,20 @@ class MachineCgroup:
         return _read(self.folder / "payload/cgroup.freeze").strip() == "1"
 
     def set_frozen(self, frozen: bool) -> None:
-        """Returns when the kernel has stopped the last process, or let all go on."""
-        # Only the payload: a frozen supervisor could not be told anything any more.
+        """Freeze or thaw the machine and wait until the kernel has stopped, or continued, every process."""
+        # Only the payload: a frozen supervisor could not react to a signal.
         payload, wanted = self.folder / "payload", "1" if frozen else "0"
         events = payload / "cgroup.events"
         try:
             (payload / "cgroup.freeze").write_text(wanted)
-            followed = shell.wait_until(lambda: f"frozen {wanted}" in events.read_text(), timeout_s=20)
+            succeeded = shell.wait_until(lambda: f"frozen {wanted}" in events.read_text(), timeout_s=20)
         except OSError as reason:
-            raise errors.LabError(f"{self.machine} is just starting or ending", "gpuaas-lab status") from reason
-        if not followed:
-            raise errors.LabError(f"processes of {self.machine} do not follow a freeze or thaw", f"cat {events}")
+            raise errors.LabError(f"{self.machine} is starting or stopping", "gpuaas-lab status") from reason
+        if not succeeded:
+            raise errors.LabError(f"processes of {self.machine} do not freeze or thaw", f"cat {events}")
 
     def kill(self) -> None:
-        """Power cut: every process of the machine dies at once."""
+        """Cut the power: end every process of the machine at once."""
         try:
             (self.folder / "cgroup.kill").write_text("1")
         except OSError as reason:
@@ -111,17 +111,17 @@ class MachineCgroup:
                 raise
             return
         if not shell.wait_until(lambda: not self.is_populated(), timeout_s=20):
-            raise errors.LabError(f"processes of {self.machine} survive a kill", f"cat {self.folder}/cgroup.procs")
+            raise errors.LabError(f"a kill does not end {self.machine}", f"cat {self.folder}/cgroup.procs")
 
     def supervisor(self) -> int | None:
-        """The nspawn process: it sits in its own child group, or still in the machine's while it starts."""
+        """Return the nspawn process. It is in its own child group or, while it starts, in the machine's group."""
         for group in (self.folder / "supervisor", self.folder):
             if pids := _processes(group):
                 return pids[0]
         return None
 
     def leader(self) -> int | None:
-        """The machine's process 1, as the host numbers it."""
+        """Return the host's process id of the machine's process 1."""
         for group in (self.folder / "payload/init.scope", self.folder / "payload"):
             for pid in _processes(group):
                 if _is_first_process(pid):
@@ -142,20 +142,20 @@ def remove_lab(layout: Layout, lab: str) -> None:
 
 
 def machines_of(layout: Layout, lab: str) -> list[str]:
-    """Machines that have a subtree, whatever the lab's record says."""
+    """Return the machines that have a subtree, with or without a record."""
     folders = [tree / lab_folder_name(lab) for tree in layout.trees()]
     return sorted({entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()})
 
 
 def _enable_controllers(folder: Path) -> None:
-    """Hand down what this tree has. A controller bound to version 1, or refused in a container, is simply absent."""
+    """Enable the available controllers for children. Those bound to version 1 or refused in a container are skipped."""
     offered = (folder / "cgroup.controllers").read_text().split()
     for controller in WANTED_CONTROLLERS:
         if controller in offered:
             try:
                 (folder / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError as reason:
-                shell.say(f"machines will lack the cgroup controller {controller}: {reason.strerror}")
+                shell.progress(f"machines will not have the cgroup controller {controller}: {reason.strerror}")
 
 
 def _processes(group: Path) -> list[int]:
@@ -163,7 +163,7 @@ def _processes(group: Path) -> list[int]:
 
 
 def _read(file: Path) -> str:
-    """What the kernel says of a group; nothing of one that is gone."""
+    """Return the content of a cgroup file; empty if the group does not exist any more."""
     try:
         return file.read_text()
     except OSError as reason:
@@ -173,7 +173,7 @@ def _read(file: Path) -> str:
 
 
 def _means_gone(reason: OSError) -> bool:
-    # A file of a group that goes while it is read or written answers "no such device".
+    # Reading or writing a file of a group that is being removed fails with "no such device".
     return reason.errno in (errno.ENOENT, errno.ENODEV)
 
 
@@ -194,7 +194,7 @@ def _own_namespace_pids() -> list[str]:
 
 def _remove_subtree(folder: Path) -> None:
     for group in _deepest_first(folder):
-        # The kernel lets go of a group a moment after its last process has ended.
+        # The kernel releases a group shortly after its last process has ended.
         if not shell.wait_until(functools.partial(_rmdir, group), timeout_s=10):
             raise errors.LabError(f"cgroup {group} is still in use", f"cat {group}/cgroup.procs")
 

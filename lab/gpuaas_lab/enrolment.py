@@ -1,4 +1,4 @@
-"""Put the node agent and its first token into a machine. Called by `lab.py` between mounting and starting."""
+"""Install the node agent and its enrolment token in a machine. Called by `lab.py` after the mount, before the start."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ UNIT_PATH = f"/etc/systemd/system/{UNIT_NAME}"
 
 @dataclass(frozen=True)
 class Enrolment:
-    """The agent's bytes and unit, where it finds its server, and one token per machine."""
+    """The agent's archive and unit, its server, and one token per machine."""
 
     agent: bytes
     unit: bytes
@@ -40,9 +40,9 @@ def read(agent: Path, enrol: Path) -> Enrolment:
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
-    """Write what is missing or outdated; true when anything changed. A machine that has a config keeps it.
+    """Write missing or outdated files; return whether anything changed. A machine keeps an existing configuration.
 
-    The agent is noted last: if this process dies before, the next `up` with the same agent notes it.
+    The installed agent is recorded last: if this process ends before, the next `up` with the same agent records it.
     """
     files = _config(target, enrolment)
     if not files and not _exists(target, CONFIG_PATH):
@@ -50,8 +50,8 @@ def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
     present, wanted = _sha256(target, AGENT_PATH), hashlib.sha256(enrolment.agent).hexdigest()
     is_ours = plan.may_renew_agent(present=present, wanted=wanted, installed=_installed(target))
     if not is_ours:
-        shell.say(
-            f"{target.name} keeps the agent it was upgraded to; another: gpuaas agent upgrade {target.name} --to …"
+        shell.progress(
+            f"{target.name} keeps the agent it was upgraded to; to change it: gpuaas agent upgrade {target.name} --to …"
         )
     else:
         files |= _outdated(target, AGENT_PATH, machine.File(enrolment.agent, 0o755))
@@ -60,18 +60,18 @@ def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
         machine.write_files(target, files)
         machine.in_root(target, ["systemctl", "--quiet", "enable", UNIT_NAME])
     if is_ours:
-        shell.write_atomically(_note(target), wanted)
+        shell.write_atomically(_record(target), wanted)
     return bool(files)
 
 
 def restart_agent(target: machine.Machine) -> None:
-    """In a machine that already runs, let systemd see the unit and start the new agent."""
+    """Reload systemd's units in a running machine and restart the agent."""
     for argv in (["systemctl", "daemon-reload"], ["systemctl", "restart", UNIT_NAME]):
         shell.run(machine.enter_command(target, argv), environment=machine.EXEC_ENVIRONMENT)
 
 
 def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.File]:
-    """Empty where there is one already, or no token to enrol with."""
+    """Return the configuration file; empty if the machine has one already or there is no token for it."""
     token = enrolment.tokens.get(target.name)
     if not token or _exists(target, CONFIG_PATH):
         return {}
@@ -80,17 +80,17 @@ def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.
 
 
 def _outdated(target: machine.Machine, path: str, wanted: machine.File) -> dict[str, machine.File]:
-    """Empty where the machine has these bytes already."""
+    """Return the file unless the machine has the same content already."""
     return {} if _sha256(target, path) == hashlib.sha256(wanted.content).hexdigest() else {path[1:]: wanted}
 
 
-def _note(target: machine.Machine) -> Path:
-    """On the host: the digest of the agent that the lab put into this machine last."""
+def _record(target: machine.Machine) -> Path:
+    """Return the file on the host with the digest of the agent that the lab installed last."""
     return target.folder / "agent.sha256"
 
 
 def _installed(target: machine.Machine) -> str:
-    return _note(target).read_text() if _note(target).exists() else ""
+    return _record(target).read_text() if _record(target).exists() else ""
 
 
 def _exists(target: machine.Machine, path: str) -> bool:

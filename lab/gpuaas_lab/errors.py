@@ -1,8 +1,8 @@
-"""Errors of the lab. Raised anywhere below `main.py`, which alone prints them and turns them into exit codes."""
+"""Errors of the lab. `main.py` alone prints them and turns them into exit codes."""
 
 
 class LabError(Exception):
-    """Something the user can act on: what happened, and the next command to try."""
+    """An error that the user can act on: what failed, and the next command to try."""
 
     exit_code = 1
 
@@ -16,11 +16,11 @@ class LabError(Exception):
 
 
 class CommandFailed(LabError):
-    """A host command ended with an error."""
+    """A host command failed."""
 
 
 class UsageError(LabError):
-    """The arguments make no sense together."""
+    """The arguments are wrong or contradict each other."""
 
     exit_code = 64
 

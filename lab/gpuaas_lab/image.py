@@ -27,11 +27,11 @@ FILES = {
     "etc/ssh/sshd_config.d/gpuaas-lab.conf": (
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n"
         "MaxStartups 100:30:200\nMaxSessions 50\n"
-        # Every client of a lab comes from the gateway address: one bad key must not shut out all others.
+        # All clients of a lab connect from the gateway address: one bad key must not block the others.
         "PerSourcePenalties no\n"
     ),
     "etc/systemd/journald.conf.d/gpuaas-lab.conf": "[Journal]\nStorage=persistent\nSystemMaxUse=32M\n",
-    # Machines have no way out, so the only archive they know is the one the lab mounts read-only.
+    # Machines have no route to the internet, so their only archive is the one that the lab mounts read-only.
     "etc/apt/sources.list": "deb [trusted=yes] file:/srv/packages ./\n",
     "etc/machine-id": "",
     "etc/hostname": "",
@@ -41,13 +41,13 @@ FILES = {
 
 
 def key() -> str:
-    """Changes whenever the recipe does, so that machines of an older recipe keep the image their disk belongs to."""
+    """Return the digest of the recipe. Machines of an older recipe keep the image that their disk belongs to."""
     settings = [f"{name}={content}" for name, content in FILES.items()]
     return plan.recipe_key(apt_sources.SUITE, *PACKAGES, *MASKED_UNITS, *APT_OPTIONS, *DPKG_OPTIONS, *settings)
 
 
 def ensure(state: Path) -> str:
-    """Build the image unless it is there; return its key."""
+    """Build the image unless it exists; return its key."""
     name = key()
     host.make_private(state / "images")
     if path(state, name).exists():
@@ -63,19 +63,19 @@ def path(state: Path, name: str) -> Path:
 
 
 def downloads(state: Path) -> Path:
-    """What an interrupted build has fetched, for the next one."""
+    """Return the folder of packages that an interrupted build has fetched, for the next build."""
     return state / "downloads"
 
 
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
-    """Held by whoever builds or deletes images or repositories."""
+    """Hold the lock for building or deleting images and repositories."""
     with shell.locked(state / "images.lock", "the image"):
         yield
 
 
 def sources(root: Path) -> list[apt_sources.Source]:
-    """The archives an image was built from."""
+    """Return the archives that an image was built from."""
     return apt_sources.parse_one_line((root / SOURCES_RECORD).read_text())
 
 
@@ -83,16 +83,16 @@ def _build(state: Path, name: str) -> None:
     for stale in (state / "images").glob("building-*"):
         host.remove_tree(stale)
     draft = state / "images" / f"building-{name}"
-    shell.say(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
+    shell.progress(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
     shell.run_with_progress(
-        [*shell.DIES_WITH_US, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"
+        [*shell.KILLED_WITH_PARENT, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"
     )
     _configure(draft)
-    # A whole image appears at once: an interrupted build leaves only a folder that the next one removes.
+    # The rename publishes a complete image: an interrupted build leaves only a folder that the next build removes.
     os.sync()
     draft.rename(path(state, name))
     host.remove_tree(downloads(state))
-    shell.say("machine image ready")
+    shell.progress("machine image ready")
 
 
 def _bootstrap_command(target: Path, fetched: Path) -> list[str]:
@@ -107,10 +107,10 @@ def _bootstrap_command(target: Path, fetched: Path) -> list[str]:
 
 
 def _keep_downloads(fetched: Path) -> list[str]:
-    """Let apt fetch into a folder that outlives an interrupted build; apt checks again what it finds there."""
-    ours, cache = shlex.quote(str(fetched)), '"$1/var/cache/apt/archives"'
+    """Make apt download into a folder that survives an interrupted build; apt verifies existing files again."""
+    kept, cache = shlex.quote(str(fetched)), '"$1/var/cache/apt/archives"'
     return [
-        f"--setup-hook=mkdir -p {ours}/partial {cache} && mount --bind {ours} {cache}",
+        f"--setup-hook=mkdir -p {kept}/partial {cache} && mount --bind {kept} {cache}",
         f"--customize-hook=umount {cache}",
         "--skip=essential/unlink",
     ]
@@ -134,7 +134,7 @@ def _configure(root: Path) -> None:
     default = root / "etc/systemd/system/default.target"
     default.unlink(missing_ok=True)
     default.symlink_to("/usr/lib/systemd/system/multi-user.target")
-    # The host's proxy and download settings served the build only.
+    # The host's proxy and download settings were for the build only.
     (root / "etc/apt/apt.conf.d/99mmdebstrap").write_text("\n".join(APT_OPTIONS) + "\n")
     for folder in ("srv/packages", "etc/gpuaas/facts.d", "opt/gpuaas"):
         (root / folder).mkdir(parents=True, exist_ok=True)

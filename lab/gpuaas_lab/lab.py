@@ -1,4 +1,4 @@
-"""A lab as a whole: bring it up, change it, take it down. Called by `main.py`; saves the record before it acts."""
+"""One lab: bring it up, change it, take it down. Called by `main.py`; it saves the record before it acts."""
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ START_PARALLEL = 4
 
 @dataclass(frozen=True)
 class Network:
-    """Where a server on the host can be reached by the machines."""
+    """The lab's network: machines reach a server on the host at the gateway address."""
 
     bridge: str
     gateway: str
@@ -31,9 +31,9 @@ class MachineStatus:
 
 
 class Lab:
-    """One lab on this host. Methods that make or take away hold the lab's lock, so two calls never race.
+    """One lab on this host. Methods that make or remove machines hold the lab's lock, so that two calls never race.
 
-    Faults do not wait for it: power and network fail also while `up` is at work.
+    Faults (kill, freeze, cut) do not take the lock, because power and network can also fail while `up` runs.
     """
 
     def __init__(self, state_folder: Path, name: str) -> None:
@@ -42,7 +42,7 @@ class Lab:
         self.layout = cgroup.host_layout()
 
     def build(self, packages: Sequence[str] | None) -> tuple[str, str | None]:
-        """Make sure the image, and the offline repository if one is asked for, exist."""
+        """Build the image, and the offline repository if packages are given, unless they exist."""
         image_key = image.ensure(self.store.state)
         if packages is None:
             return image_key, None
@@ -53,7 +53,7 @@ class Lab:
             return self._ensure_network(self._record())
 
     def up(self, count: int, gpus: int, packages: Sequence[str] | None, agent: enrolment.Enrolment | None) -> None:
-        """At least `count` nodes exist, and every machine of the lab runs, thawed and connected."""
+        """Make at least `count` nodes, and start, thaw and connect every machine of the lab."""
         image_key, packages_key = self.build(packages)
         with self.store.locked():
             record = plan.add_machines(self._record(), plan.node_names(count), gpus=gpus, image=image_key)
@@ -62,7 +62,7 @@ class Lab:
             self._save_and_start(record, list(record.machines), agent)
 
     def add(self, names: Sequence[str], count: int, gpus: int, agent: enrolment.Enrolment | None) -> list[str]:
-        """Machines of these names, or `count` more, exist and run."""
+        """Make and start machines with these names, or `count` more."""
         image_key, _ = self.build(None)
         with self.store.locked():
             record = self._record()
@@ -73,16 +73,16 @@ class Lab:
     def start(self, names: Sequence[str]) -> None:
         with self.store.locked():
             record = self._record()
-            self._known(record, names)
+            self._require_known(record, names)
             self._save_and_start(record, names, None)
 
     def remove(self, names: Sequence[str]) -> None:
         """Destroy machines and their disks."""
         with self.store.locked():
             record = self._record()
-            self._known(record, names)
+            self._require_known(record, names)
             for name in names:
-                shell.say(f"removing {name}")
+                shell.progress(f"removing {name}")
                 self._machine(name).cgroup.kill()
                 self._release(name, record)
                 self.store.delete(self.store.machine_folder(name))
@@ -91,12 +91,12 @@ class Lab:
             self._refresh_hosts(record, names)
 
     def down(self, *, purge: bool, images: bool) -> list[str]:
-        """Stop everything and leave nothing of the lab on the host but its disks; found by name, not only by record."""
+        """Stop everything and remove it from the host, except the disks. Machines are found by name and by record."""
         with self.store.locked():
             record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
-            names = self._traces(record)
+            names = self._names_on_host(record)
             if running := [name for name in names if self._machine(name).is_running()]:
-                shell.say(f"stopping {plan.counted(len(running))}")
+                shell.progress(f"stopping {plan.counted(len(running))}")
             with ThreadPoolExecutor(START_PARALLEL) as pool:
                 list(pool.map(lambda name: machine.shut_down(self._machine(name)), names))
             for name in names:
@@ -148,7 +148,7 @@ class Lab:
         return [self._status(record, entry, links_cut) for entry in record.machines.values()]
 
     def _save_and_start(self, record: plan.LabRecord, names: Sequence[str], agent: enrolment.Enrolment | None) -> None:
-        """Save first: whatever happens next, `down` finds every machine by its record."""
+        """Save first, so that `down` finds every machine by its record after a crash at any point."""
         self.store.save(record)
         host.make_private(self.store.machines)
         host.allow_many_machines()
@@ -156,10 +156,10 @@ class Lab:
         self._publish_packages(record)
         to_start = [name for name in names if not self._machine(name).is_running()]
         if to_start:
-            shell.say(f"starting {plan.counted(len(to_start))}")
+            shell.progress(f"starting {plan.counted(len(to_start))}")
         with network.locked():
             for name in to_start:
-                self._machine(name).cgroup.create_afresh()
+                self._machine(name).cgroup.create_new()
                 network.connect(record, record.machines[name])
         with ThreadPoolExecutor(START_PARALLEL) as pool:
             list(pool.map(lambda name: self._boot(record, name, agent), to_start))
@@ -182,26 +182,28 @@ class Lab:
     def _refresh(self, record: plan.LabRecord, name: str, agent: enrolment.Enrolment | None) -> None:
         target = self._machine(name)
         if target.cgroup.is_frozen():
-            shell.say(f"thawing {name}")
+            shell.progress(f"thawing {name}")
             target.cgroup.set_frozen(False)
         host_number = record.machines[name].host_number
         if plan.veth_name(self.name, host_number) in network.links_cut(self.name):
-            shell.say(f"connecting {name} again")
+            shell.progress(f"reconnecting {name}")
             network.heal(self.name, host_number)
         if agent and enrolment.apply(target, agent):
             enrolment.restart_agent(target)
 
-    def _refresh_hosts(self, record: plan.LabRecord, just_done: Collection[str]) -> None:
-        """Machines that ran before learn the names of new ones, and forget removed ones."""
+    def _refresh_hosts(self, record: plan.LabRecord, just_written: Collection[str]) -> None:
+        """Write the names of new machines into those that ran before, and remove the names of removed ones."""
         for name in record.machines:
             target = self._machine(name)
-            if name not in just_done and target.is_running() and not target.cgroup.is_frozen():
+            if name not in just_written and target.is_running() and not target.cgroup.is_frozen():
                 machine.write_hosts(target, record)
 
     def _publish_packages(self, record: plan.LabRecord) -> None:
         source = repository.path(self.store.state, record.packages) if record.packages else None
         if source and not source.is_dir():
-            raise errors.LabError(f"the package repository {record.packages} is gone", "gpuaas-lab up --packages FILE")
+            raise errors.LabError(
+                f"the package repository {record.packages} does not exist any more", "gpuaas-lab up --packages FILE"
+            )
         repository.publish(source, self.store.packages)
 
     def _ensure_network(self, record: plan.LabRecord) -> Network:
@@ -210,10 +212,10 @@ class Lab:
         return Network(plan.bridge_name(self.name), record.gateway, record.subnet)
 
     def _record(self) -> plan.LabRecord:
-        """The lab's record; a new lab takes a free subnet and keeps it for life."""
-        found = self.store.load()
-        if found:
-            return found
+        """Return the lab's record; a new lab gets a free subnet and keeps it."""
+        stored = self.store.load()
+        if stored:
+            return stored
         with network.locked():
             used = [other.subnet for other in self.store.other_labs()] + network.used_subnets()
             record = plan.LabRecord(self.name, plan.choose_subnet(self.name, used))
@@ -222,14 +224,14 @@ class Lab:
 
     def _record_of(self, names: Sequence[str]) -> plan.LabRecord:
         record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
-        self._known(record, names)
+        self._require_known(record, names)
         return record
 
     def _existing(self, names: Sequence[str]) -> list[machine.Machine]:
         self._record_of(names)
         return [self._machine(name) for name in names]
 
-    def _known(self, record: plan.LabRecord, names: Sequence[str]) -> None:
+    def _require_known(self, record: plan.LabRecord, names: Sequence[str]) -> None:
         if unknown := [name for name in names if name not in record.machines]:
             raise errors.NotFound(f"no machine {unknown[0]} in lab {self.name}", f"gpuaas-lab status --lab {self.name}")
 
@@ -241,7 +243,7 @@ class Lab:
         group = cgroup.MachineCgroup(self.layout, self.name, name)
         return machine.Machine(self.name, name, self.store.machine_folder(name), group)
 
-    def _traces(self, record: plan.LabRecord) -> list[str]:
+    def _names_on_host(self, record: plan.LabRecord) -> list[str]:
         by_name = {*record.machines, *self.store.machine_folders(), *network.machines_with_namespace(self.name)}
         return sorted(by_name | set(cgroup.machines_of(self.layout, self.name)))
 
@@ -265,7 +267,7 @@ class Lab:
             for kind, used in (("images", images_used), ("repos", packages_used)):
                 for folder in (self.store.state / kind).glob("*"):
                     if folder.name in used:
-                        shell.say(f"keeping {folder}: a lab's machines stand on it")
+                        shell.progress(f"keeping {folder}: machines of a lab use it")
                     else:
                         self.store.delete(folder)
             host.remove_tree(image.downloads(self.store.state))
@@ -273,10 +275,10 @@ class Lab:
     def _status(self, record: plan.LabRecord, entry: plan.MachineRecord, links_cut: Collection[str]) -> MachineStatus:
         target = self._machine(entry.name)
         running = target.is_running()
-        life = "frozen" if running and target.cgroup.is_frozen() else "running" if running else "stopped"
+        power = "frozen" if running and target.cgroup.is_frozen() else "running" if running else "stopped"
         is_cut = plan.veth_name(self.name, entry.host_number) in links_cut
         connection = "-" if not running else "cut" if is_cut else "connected"
-        return MachineStatus(entry.name, record.address(entry), life, connection, entry.gpus)
+        return MachineStatus(entry.name, record.address(entry), power, connection, entry.gpus)
 
 
 def as_json(items: Sequence[MachineStatus]) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""One machine: its disk, its files, its start and its end. Called by `lab.py`, which decides."""
+"""One machine: its disk, its files, its start and its stop. Called by `lab.py`, which decides."""
 
 import io
 import json
@@ -18,9 +18,9 @@ BOOT_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 20
 NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
 NSPAWN_ENVIRONMENT = {
-    # A clean cgroup version 2 inside, also where the host is hybrid.
+    # A pure cgroup version 2 tree inside, even if the host is hybrid.
     "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
-    # The lab has its own lock; nspawn's would outlive a killed machine.
+    # The lab has its own lock; nspawn's lock would remain after a kill.
     "SYSTEMD_NSPAWN_LOCK": "0",
 }
 EXEC_ENVIRONMENT = {
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where one machine lives on the host."""
+    """One machine and its place on the host."""
 
     lab: str
     name: str
@@ -60,13 +60,14 @@ def image_folder(state: Path, record: plan.MachineRecord) -> Path:
     folder = image.path(state, record.image)
     if not folder.is_dir():
         raise errors.LabError(
-            f"the image {record.image} under the disk of {record.name} is gone", f"gpuaas-lab remove {record.name}"
+            f"image {record.image}, which the disk of {record.name} needs, not found",
+            f"gpuaas-lab remove {record.name}",
         )
     return folder
 
 
 def mount(machine: Machine, image_folder: Path) -> None:
-    """Lay the machine's own disk over the shared image."""
+    """Mount the machine's own disk over the shared image."""
     if machine.root.is_mount():
         return
     for name in ("upper", "work", "root"):
@@ -76,7 +77,7 @@ def mount(machine: Machine, image_folder: Path) -> None:
 
 
 def write_identity(machine: Machine, lab: plan.LabRecord, record: plan.MachineRecord) -> None:
-    """Host name, host key, addresses and pretended GPUs, before each start."""
+    """Write host name, host key, addresses and fake GPUs; done before each start."""
     key = "/etc/ssh/ssh_host_ed25519_key"
     in_root(machine, ["sh", "-c", f"test -s {key} || ssh-keygen -q -t ed25519 -N '' -C {machine.name} -f {key}"])
     devices = plan.gpu_devices(record.gpus)
@@ -99,7 +100,7 @@ def write_hosts(machine: Machine, lab: plan.LabRecord) -> None:
 
 
 def write_files(machine: Machine, files: Mapping[str, File]) -> None:
-    """Unpack inside the machine's root, so that a link in it can never point the host at a file of its own."""
+    """Write the files from inside the machine's root, so that a link there can never lead to a file of the host."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, file in files.items():
@@ -110,16 +111,16 @@ def write_files(machine: Machine, files: Mapping[str, File]) -> None:
 
 
 def in_root(machine: Machine, argv: Sequence[str], stdin: bytes = b"") -> str:
-    """Run a command on the machine's disk, whether the machine runs or not."""
+    """Run a command in a chroot of the machine's disk; the machine need not run."""
     return shell.run(["chroot", str(machine.root), *argv], stdin=stdin, environment=EXEC_ENVIRONMENT)
 
 
 def spawn(machine: Machine, packages: Path) -> None:
-    """Switch it on; returns while it boots.
+    """Switch the machine on and return while it boots.
 
-    The shell becomes nspawn only when told, which is when it sits in the machine's cgroup: if this process is killed
-    before that, the shell reads an end of file and ends, and `down` never meets a machine it cannot find. A power cut
-    may come at any moment, also here; `wait_for_ssh` tells of it.
+    The shell waits for a line before it becomes nspawn, and gets that line when it is in the machine's cgroup. If this
+    process is killed before that, the shell reads end of file and exits, so `down` finds every machine that runs.
+    A power cut can happen here too; `wait_for_ssh` reports it.
     """
     with (machine.folder / "console.log").open("wb") as console:
         process = subprocess.Popen(
@@ -134,7 +135,7 @@ def spawn(machine: Machine, packages: Path) -> None:
     with suppress(ProcessLookupError, BrokenPipeError), process.stdin as gate:
         machine.cgroup.adopt(process.pid)
         gate.write(b"go\n")
-    # It outlives us on purpose; Python should not warn that nobody waits for it.
+    # It keeps running on purpose; this stops Python's warning about a process that is not waited for.
     process.returncode = 0
 
 
@@ -142,7 +143,7 @@ def wait_for_ssh(machine: Machine, address: str) -> None:
     if shell.wait_until(lambda: _answers_ssh(address) or not machine.is_running(), BOOT_TIMEOUT_S):
         if machine.is_running():
             return
-        raise errors.LabError(f"{machine.name} ended while booting:\n{_console_tail(machine)}")
+        raise errors.LabError(f"{machine.name} stopped while booting:\n{_console_tail(machine)}")
     raise errors.LabError(
         f"{machine.name} does not answer on {address} port 22 after {BOOT_TIMEOUT_S} s:\n{_console_tail(machine)}",
         f"gpuaas-lab exec --lab {machine.lab} {machine.name} -- systemctl --failed",
@@ -150,37 +151,37 @@ def wait_for_ssh(machine: Machine, address: str) -> None:
 
 
 def shut_down(machine: Machine) -> None:
-    """Orderly power-off; a machine that does not follow is cut off."""
+    """Power off in order; cut the power if the machine does not stop in time."""
     if machine.cgroup.is_frozen():
-        with suppress(errors.LabError):  # it ends this very moment, or never thaws
+        with suppress(errors.LabError):  # it stops at this moment, or cannot thaw
             machine.cgroup.set_frozen(False)
     supervisor = machine.cgroup.supervisor()
     if supervisor is not None and machine.cgroup.leader() is not None:
         try:
             os.kill(supervisor, signal.SIGTERM)
         except ProcessLookupError:
-            shell.say(f"{machine.name} had just ended")
+            shell.progress(f"{machine.name} has already stopped")
         if not shell.wait_until(lambda: not machine.is_running(), SHUTDOWN_TIMEOUT_S):
-            shell.say(f"{machine.name} did not power off within {SHUTDOWN_TIMEOUT_S} s: cutting its power")
+            shell.progress(f"{machine.name} did not power off within {SHUTDOWN_TIMEOUT_S} s: cutting its power")
     machine.cgroup.kill()
 
 
 def release(machine: Machine) -> None:
-    """Give back what a stopped machine still holds on the host: run files, mount, cgroups. The disk stays."""
+    """Remove run files, mount and cgroups of a stopped machine from the host. The disk stays."""
     unit = plan.unit_name(machine.lab, machine.name)
     for kind in ("propagate", "unix-export"):
         host.remove_tree(NSPAWN_RUN_FOLDER / kind / unit)
     host.unmount(host.mounts_under(machine.root))
-    # Lab names are unique on the host, so a disk of this name is ours even if another state folder holds it.
+    # Lab names are unique on the host, so a disk of this name is this lab's, even in another state folder.
     host.unmount(host.mounts_from(unit))
     machine.cgroup.remove()
 
 
 def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
-    """The command line that runs `argv` inside a running machine.
+    """Return the command line that runs `argv` inside a running machine.
 
-    The shell has entered all but the machine's processes, which only its child belongs to: when a machine powers off it
-    stops every process, and nsenter in the shell's place would stop with its child, with nobody to let it go on.
+    The shell enters every namespace but that of processes, which only its child is in. A machine that powers off stops
+    all its processes with SIGSTOP; without the shell, nsenter would stop together with its child and never continue.
     """
     leader = machine.cgroup.leader()
     if leader is None:
@@ -189,12 +190,12 @@ def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
 
 
 def console_command(machine: Machine) -> list[str]:
-    """A root shell on a terminal that belongs to the machine, so that programs in it find the terminal they run on."""
+    """Return the command line of a root shell with a terminal of the machine, which programs in it can open."""
     return enter_command(machine, ["script", "--quiet", "--return", "--command", "bash --login", "/dev/null"])
 
 
 def console_log(machine: Machine) -> str:
-    """What the machine wrote to its console since its last start."""
+    """Return the console output since the machine's last start."""
     try:
         return (machine.folder / "console.log").read_text(errors="replace")
     except FileNotFoundError:
@@ -210,10 +211,10 @@ def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
         f"--machine={unit}",
         f"--hostname={machine.name}",
         "--boot",
-        # The host may run no systemd to register with.
+        # The host may have no systemd to register with.
         "--register=no",
         "--keep-unit",
-        # Made beforehand: the address is there before boot and a cut is one link command.
+        # Made before the boot: the address exists then, and a network cut is one link command.
         f"--network-namespace-path=/run/netns/{unit}",
         "--resolv-conf=off",
         "--timezone=off",

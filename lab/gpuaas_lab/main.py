@@ -1,4 +1,4 @@
-"""The command `gpuaas-lab`: parse, call one method of the lab, print. Errors become a message and an exit code."""
+"""The command `gpuaas-lab`: parse the arguments, call one method of the lab, print the result or the error."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from gpuaas_lab.lab import Lab, as_json
 
 app = typer.Typer(
     name="gpuaas-lab",
-    help="Real Debian machines on this host: the local GPU cloud.\n\nExample: gpuaas-lab up --nodes 3",
+    help="Run real Debian machines on this host, for a local GPU cloud.\n\nExample: gpuaas-lab up --nodes 3",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -22,9 +22,9 @@ app = typer.Typer(
 )
 
 LabName = Annotated[str, typer.Option("--lab", envvar="GPUAAS_LAB", help="Name of the lab.")]
-StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE", help="Folder of images and disks.")]
+StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE", help="Folder for images and disks.")]
 PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
-Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Pretended GPUs per new machine.")]
+Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Fake GPUs per new machine.")]
 AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
 EnrolFile = Annotated[Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine.")]
 Output = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
@@ -35,19 +35,19 @@ DEFAULT_STATE = Path("/var/lib/gpuaas/lab")
 
 @app.command()
 def check() -> None:
-    """Say whether you may make machines here: as root, or through sudo that asks for no password.
+    """Check that you can make machines on this host: as root, or with sudo that needs no password.
 
     Example: gpuaas-lab check
     """
     host.require_root()
-    print("you may make machines here")
+    print("you can make machines on this host")
 
 
 @app.command("image")
 def build_image(packages: PackageList = None, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Build the machine image, and an offline package repository if a list is given; once, then cached.
+    """Build the machine image and, with --packages, an offline package repository. Both are cached.
 
-    An interrupted build goes on with what it has fetched.
+    A new build continues with the packages that an interrupted one has fetched.
 
     Example: gpuaas-lab image --packages packages.txt
     """
@@ -59,7 +59,7 @@ def build_image(packages: PackageList = None, lab: LabName = "local", state: Sta
 
 @app.command()
 def network(lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Make the lab's bridge and print it as JSON, so that a server can listen on the gateway before machines start.
+    """Make the lab's bridge and print it as JSON. A server can then listen on the gateway before machines start.
 
     Example: gpuaas-lab network
     """
@@ -70,7 +70,7 @@ def network(lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
 
 @app.command()
 def up(
-    nodes: Annotated[int, typer.Option("--nodes", min=0, max=200, help="Machines gpu-1 to gpu-N must exist.")],
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=200, help="Number of machines: gpu-1 to gpu-N.")],
     packages: PackageList = None,
     gpus: Gpus = 2,
     agent: AgentFile = None,
@@ -78,7 +78,7 @@ def up(
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Make what is missing, start every machine of the lab and wait for its sshd. Repeating it changes nothing.
+    """Make missing machines, start every machine of the lab and wait for its sshd. It is safe to repeat.
 
     Example: gpuaas-lab up --nodes 3 --packages packages.txt
     """
@@ -90,14 +90,14 @@ def up(
 @app.command()
 def add(
     names: Annotated[list[str] | None, typer.Argument(help="Names of the new machines.", metavar="[NAME...]")] = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Or: how many, with the next free names.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=0, help="Number of new machines, with the next free names.")] = 0,
     gpus: Gpus = 2,
     agent: AgentFile = None,
     enrol: EnrolFile = None,
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Add machines and start them; a name that exists already is only started.
+    """Add machines and start them. A machine that already exists is only started.
 
     Example: gpuaas-lab add --count 1
     """
@@ -126,7 +126,7 @@ def status(output: Output = "table", lab: LabName = "local", state: StateFolder 
     """
     rows = as_json(Lab(state, lab).status())
     if not rows:
-        shell.say(f"lab {lab} has no machines; make some: gpuaas-lab up --lab {lab} --nodes 3")
+        shell.progress(f"lab {lab} has no machines; to make some: gpuaas-lab up --lab {lab} --nodes 3")
     if output == "json":
         print(json.dumps(rows, indent=1))
     elif output == "table":
@@ -152,24 +152,22 @@ def execute(
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Run a command as root inside a running machine; its exit code becomes ours.
+    """Run a command as root inside a running machine and exit with its exit code.
 
     Example: gpuaas-lab exec gpu-1 -- systemctl status ssh
     """
     host.require_root()
-    _become(Lab(state, lab).exec_command(name, command))
+    _exec(Lab(state, lab).exec_command(name, command))
 
 
 @app.command()
 def console(
     name: str,
-    log: Annotated[
-        bool, typer.Option("--log", help="Print what it wrote to its console since it was started.")
-    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print the console output since the machine was started.")] = False,
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Sit down at a running machine: a root shell on a terminal of its own; `exit` leaves it.
+    """Open a console on a running machine: a root shell with its own terminal. Type `exit` to leave.
 
     Example: gpuaas-lab console gpu-1
     """
@@ -179,12 +177,12 @@ def console(
         return
     if not sys.stdin.isatty():
         raise errors.UsageError("console needs a terminal", f"gpuaas-lab exec --lab {lab} {name} -- COMMAND")
-    _become(Lab(state, lab).console_command(name))
+    _exec(Lab(state, lab).console_command(name))
 
 
 @app.command()
 def kill(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Cut the power: all processes die at once, the disk stays.
+    """Cut the power of machines: all processes end at once, the disks stay.
 
     Example: gpuaas-lab kill gpu-2
     """
@@ -205,7 +203,7 @@ def start(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STA
 
 @app.command()
 def freeze(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Let machines hang: nothing in them runs, their connections stay open.
+    """Freeze machines: their processes stop running, their connections stay open.
 
     Example: gpuaas-lab freeze gpu-2
     """
@@ -215,7 +213,7 @@ def freeze(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_ST
 
 @app.command()
 def thaw(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Let frozen machines go on.
+    """Let frozen machines continue.
 
     Example: gpuaas-lab thaw gpu-2
     """
@@ -225,7 +223,7 @@ def thaw(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STAT
 
 @app.command()
 def cut(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Pull the network cable.
+    """Cut the network of machines.
 
     Example: gpuaas-lab cut gpu-2
     """
@@ -235,7 +233,7 @@ def cut(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE
 
 @app.command()
 def heal(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Plug the network cable in again.
+    """Connect machines to the network again.
 
     Example: gpuaas-lab heal gpu-2
     """
@@ -246,20 +244,22 @@ def heal(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STAT
 @app.command()
 def down(
     purge: Annotated[bool, typer.Option("--purge", help="Also delete the disks of this lab's machines.")] = False,
-    images: Annotated[bool, typer.Option("--images", help="With --purge: also images nobody uses.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="With --purge: also delete unused images.")] = False,
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:
-    """Stop all machines and take mounts, network and cgroups away. Disks stay, so `up` continues where this ended.
+    """Stop all machines and remove their mounts, network and cgroups. Disks stay, so `up` starts the same machines.
 
     Example: gpuaas-lab down --purge
     """
     host.require_root()
     if images and not purge:
-        raise errors.UsageError("--images needs --purge: disks stand on images", "gpuaas-lab down --purge --images")
+        raise errors.UsageError(
+            "--images needs --purge, because disks depend on images", "gpuaas-lab down --purge --images"
+        )
     names = Lab(state, lab).down(purge=purge, images=images)
-    kept = "disks deleted" if purge else "disks kept"
-    print(f"lab {lab} is down: {plan.counted(len(names))}, {kept}")
+    disks = "disks deleted" if purge else "disks kept"
+    print(f"lab {lab} is down: {plan.counted(len(names))}, {disks}")
 
 
 def main() -> None:
@@ -270,8 +270,8 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def _become(argv: list[str]) -> NoReturn:
-    """Replace this process: the command gets its terminal and signals, and gives it the exit code."""
+def _exec(argv: list[str]) -> NoReturn:
+    """Replace this process by the command, which gets its terminal and signals and sets its exit code."""
     terminal = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     os.execvpe(argv[0], argv, {**machine.EXEC_ENVIRONMENT, **terminal})  # noqa: S606
 
@@ -289,7 +289,7 @@ def _enrolment(agent: Path | None, enrol: Path | None) -> enrolment.Enrolment | 
     if agent is None and enrol is None:
         return None
     if agent is None or enrol is None:
-        raise errors.UsageError("--agent and --enrol go together", "gpuaas-lab up --help")
+        raise errors.UsageError("--agent and --enrol must be given together", "gpuaas-lab up --help")
     return enrolment.read(agent, enrol)
 
 

@@ -1,4 +1,4 @@
-"""Bridge, network namespaces and links of a lab. Called by `lab.py`; one lab never touches the links of another."""
+"""Bridge, network namespaces and links of a lab. Called by `lab.py`; a lab changes no link of another lab."""
 
 import hashlib
 import json
@@ -16,21 +16,21 @@ NAMESPACE_FOLDER = Path("/run/netns")
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Held by whoever changes what all labs of the host share: subnets, and the folder of namespaces."""
-    # The hyphen keeps it apart from the lock of a lab.
+    """Hold the lock for what all labs of the host share: subnets, and the folder of namespaces."""
+    # Lab names have no hyphen, so this is never the lock of a lab.
     with shell.locked(host.LOCKS / "host-network", "the network"):
         yield
 
 
 def create_bridge(lab: plan.LabRecord) -> None:
-    """Make the bridge with the gateway address, or complete one that an interrupted run left half done."""
+    """Make the bridge with the gateway address, or complete one that an interrupted run left."""
     bridge = plan.bridge_name(lab.name)
     if not _link_exists(bridge):
         _require_free(lab)
-        # A fixed hardware address: a bridge otherwise takes the one of a port and changes it as machines come and go.
+        # A fixed hardware address: otherwise a bridge takes that of a port, and it changes with the machines.
         hardware_address = _hardware_address(lab.name, 1)
         shell.run(["ip", "link", "add", bridge, "address", hardware_address, "type", "bridge", "forward_delay", "0"])
-    _keep_inside(bridge)
+    _block_forwarding(bridge)
     shell.run(["ip", "address", "replace", f"{lab.gateway}/24", "dev", bridge])
     shell.run(["ip", "link", "set", bridge, "up"])
     if _bridges_are_filtered() and not _is_allowed(bridge):
@@ -45,11 +45,11 @@ def delete_bridge(lab: str) -> None:
 
 
 def connect(lab: plan.LabRecord, machine: plan.MachineRecord) -> None:
-    """Give a machine that is not running its namespace, link and address; leftovers go first."""
+    """Make namespace, link and address of a stopped machine; remove old ones first."""
     disconnect(lab.name, machine.name, machine.host_number)
     namespace = plan.unit_name(lab.name, machine.name)
     link = plan.veth_name(lab.name, machine.host_number)
-    # The same hardware address at each start, so that nobody keeps a stale neighbour entry after a power cut.
+    # The same hardware address at each start, so that neighbour entries stay valid after a power cut.
     hardware_address = _hardware_address(lab.name, machine.host_number)
     shell.run(["ip", "netns", "add", namespace])
     peer = ["peer", "name", "eth0", "address", hardware_address, "netns", namespace]
@@ -64,7 +64,7 @@ route add default via {lab.gateway}
 
 
 def disconnect(lab: str, machine: str, host_number: int | None) -> None:
-    # The link first: deleting it is immediate, while the kernel frees a namespace some time later.
+    # The link first: it is deleted at once, while the kernel frees a namespace later.
     if host_number is not None:
         _delete_link(plan.veth_name(lab, host_number))
     _delete_namespace(plan.unit_name(lab, machine))
@@ -79,13 +79,13 @@ def heal(lab: str, host_number: int) -> None:
 
 
 def links_cut(lab: str) -> set[str]:
-    """Links of this lab that are attached to nothing."""
+    """Return the links of this lab that are not attached to the bridge."""
     links = _ip_json(["link", "show"])
     return {link["ifname"] for link in links if _is_link_of(lab, link["ifname"]) and "master" not in link}
 
 
 def delete_leftovers(lab: str) -> None:
-    """Links and namespaces that carry the lab's name but belong to no machine on record."""
+    """Delete links and namespaces with the lab's name that belong to no recorded machine."""
     for link in link_names():
         if _is_link_of(lab, link):
             _delete_link(link)
@@ -105,13 +105,13 @@ def link_names() -> list[str]:
 
 
 def release_namespace_folder() -> None:
-    """`ip netns` mounts its folder on itself at the first use; take that back when nobody's namespace is left in it."""
+    """Unmount the folder that `ip netns` mounts at its first use, if no namespace is left in it."""
     if NAMESPACE_FOLDER.is_dir() and not any(NAMESPACE_FOLDER.iterdir()):
         host.unmount(host.mounts_under(NAMESPACE_FOLDER))
 
 
 def used_subnets() -> list[str]:
-    """Every IPv4 network the host has an address in or a route to."""
+    """Return every IPv4 network in which the host has an address or to which it has a route."""
     routes = [route["dst"] for route in _ip_json(["-4", "route", "show", "table", "all"]) if route["dst"] != "default"]
     addresses = [
         f"{address['local']}/32"
@@ -123,16 +123,16 @@ def used_subnets() -> list[str]:
 
 
 def _require_free(lab: plan.LabRecord) -> None:
-    """The lab chose its subnet when the host had it free; since then another lab or a tunnel may have come."""
+    """Fail if another lab or a tunnel uses the lab's subnet, which was free when the lab was made."""
     if plan.is_taken(lab.subnet, used_subnets()):
         raise errors.LabError(
             f"the subnet {lab.subnet} of lab {lab.name} is in use on this host (ip -4 route show root {lab.subnet})",
-            f"free it, or give up the lab's disks for another subnet: gpuaas-lab down --purge --lab {lab.name}",
+            f"free it, or delete the lab's disks to get another subnet: gpuaas-lab down --purge --lab {lab.name}",
         )
 
 
-def _keep_inside(bridge: str) -> None:
-    """What comes from a machine ends at this host, also on a host that forwards for others."""
+def _block_forwarding(bridge: str) -> None:
+    """Do not forward packets from machines, even if the host forwards other packets."""
     Path(f"/proc/sys/net/ipv4/conf/{bridge}/forwarding").write_text("0")
     version_six = Path(f"/proc/sys/net/ipv6/conf/{bridge}/disable_ipv6")
     if version_six.exists():
@@ -140,7 +140,7 @@ def _keep_inside(bridge: str) -> None:
 
 
 def _bridges_are_filtered() -> bool:
-    """Container tools send bridged frames through iptables and drop what they did not forward themselves."""
+    """Return whether bridged frames go through iptables, where container tools drop those of other bridges."""
     setting = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
     return setting.exists() and setting.read_text().strip() == "1" and shutil.which("iptables") is not None
 
@@ -160,7 +160,7 @@ def _valid_networks(candidates: Iterable[str]) -> list[str]:
 
 def _ip_json(arguments: list[str]) -> list[dict[str, Any]]:
     answer: list[dict[str, Any]] = json.loads(shell.run(["ip", "-json", *arguments]) or "[]")
-    # ip prints an empty object for what it cannot describe.
+    # ip prints an empty object for an entry that it cannot describe.
     return [entry for entry in answer if entry]
 
 
@@ -173,7 +173,7 @@ def _link_exists(link: str) -> bool:
 
 
 def _delete_link(link: str) -> None:
-    # The kernel takes a link itself when it frees the namespace at the other end, at a moment of its own.
+    # The kernel deletes a link by itself when it frees the namespace at the other end, at any time.
     _delete(["ip", "link", "delete", link], lambda: _link_exists(link))
 
 
@@ -182,7 +182,7 @@ def _delete_namespace(namespace: str) -> None:
 
 
 def _delete(argv: list[str], exists: Callable[[], bool]) -> None:
-    """Also when somebody else is faster: what counts is that it is gone."""
+    """Delete something; succeed if it is already gone, for example because the kernel was faster."""
     try:
         if exists():
             shell.run(argv)

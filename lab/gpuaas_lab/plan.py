@@ -1,4 +1,4 @@
-"""Decisions of the lab: names, addresses, which machines to make. Pure; called by `lab.py` and `machine.py`."""
+"""Pure: decide the names, addresses and records of a lab's machines. Called by `lab.py` and `machine.py`."""
 
 import hashlib
 import ipaddress
@@ -16,7 +16,7 @@ SECOND_OCTETS = range(83, 100)
 HOSTS_BEGIN = "# gpuaas-lab begin"
 HOSTS_END = "# gpuaas-lab end"
 SETTINGS = ("GPUAAS_LAB", "GPUAAS_LAB_STATE")
-"""Environment variables that stand for flags."""
+"""Environment variables that set a flag."""
 
 _LAB_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _MACHINE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -24,7 +24,7 @@ _MACHINE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class MachineRecord:
-    """What the lab remembers about one machine, for as long as its disk exists."""
+    """The record of one machine; it is kept as long as the machine's disk."""
 
     name: str
     host_number: int
@@ -50,16 +50,16 @@ class LabRecord:
 
 
 def as_root(python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """This program again, through sudo, which passes on no settings.
+    """Return the command line that runs this program again through sudo, with only the lab's settings.
 
-    Root imports nothing from the working folder and leaves no bytecode that the owner of the source cannot delete.
+    Root imports nothing from the working folder and writes no bytecode that the owner of the source cannot delete.
     """
     settings = [f"{name}={environment[name]}" for name in SETTINGS if name in environment]
     return ["sudo", "-n", "env", *settings, python, "-I", "-B", "-m", "gpuaas_lab.main", *arguments]
 
 
 def check_lab_name(name: str) -> str:
-    # No hyphen: "gpuaas-<lab>-<machine>" then splits in one way only.
+    # No hyphen, so that "gpuaas-<lab>-<machine>" can be split in one way only.
     if not _LAB_NAME.fullmatch(name):
         raise errors.UsageError(f"lab name '{name}' is not 1-16 lower-case letters and digits, starting with a letter")
     return name
@@ -84,7 +84,7 @@ def veth_name(lab: str, host_number: int) -> str:
 
 
 def unit_prefix(lab: str) -> str:
-    """Start of the names of a lab's network namespaces and nspawn machines."""
+    """Return the prefix of the names of a lab's network namespaces and nspawn machines."""
     return f"gpuaas-{lab}-"
 
 
@@ -93,7 +93,7 @@ def unit_name(lab: str, machine: str) -> str:
 
 
 def choose_subnet(lab: str, used: Iterable[str]) -> str:
-    """The first free /24 in a private range, starting at a place that depends on the lab's name."""
+    """Return the first free /24 in a private range, starting at an offset that depends on the lab's name."""
     taken = _ipv4_networks(used)
     start = int(_short_hash(lab), 16) % len(SECOND_OCTETS)
     seconds = [*SECOND_OCTETS[start:], *SECOND_OCTETS[:start]]
@@ -106,7 +106,7 @@ def choose_subnet(lab: str, used: Iterable[str]) -> str:
 
 
 def is_taken(subnet: str, used: Iterable[str]) -> bool:
-    """Whether somebody else has addresses in this subnet. A wider route is no clash: the lab's own is preferred."""
+    """Return whether the host uses addresses in this subnet. A wider route does not conflict with the lab's."""
     return any(network.subnet_of(ipaddress.IPv4Network(subnet)) for network in _ipv4_networks(used))
 
 
@@ -115,13 +115,13 @@ def node_names(count: int) -> list[str]:
 
 
 def next_node_names(existing: Collection[str], count: int) -> list[str]:
-    """Names for `count` further nodes: the lowest numbers not yet taken."""
+    """Return names for `count` more nodes: the lowest free numbers."""
     free = (name for name in node_names(len(existing) + count) if name not in existing)
     return [name for name, _ in zip(free, range(count), strict=False)]
 
 
 def add_machines(lab: LabRecord, names: Iterable[str], *, gpus: int, image: str) -> LabRecord:
-    """The lab with these machines on record; those already there keep their address, GPUs and image."""
+    """Return the lab with these machines added; existing ones keep their address, GPUs and image."""
     machines = dict(lab.machines)
     for name in names:
         if name not in machines:
@@ -156,17 +156,17 @@ def from_json(data: Mapping[str, Any]) -> LabRecord:
 
 
 def gpu_devices(count: int) -> list[tuple[int, int]]:
-    """Character device numbers of the pretended GPUs: all distinct, none that a job needs or that touches hardware.
+    """Return character device numbers for the fake GPUs: all distinct, none that a job needs or that is hardware.
 
     1:7 is /dev/full and 10:183 the random number generator, which open on most hosts; 60:n is reserved for local
-    use, so no driver ever answers there.
+    use, so no driver serves it.
     """
     known = [(1, 7), (10, 183)]
     return [known[index] if index < len(known) else (60, index) for index in range(count)]
 
 
 def hosts_text(existing: str, lab: LabRecord, own_name: str) -> str:
-    """/etc/hosts with the lab's block replaced and every other line kept."""
+    """Return /etc/hosts with the lab's block replaced and every other line kept."""
     kept = re.sub(rf"(?ms)^{re.escape(HOSTS_BEGIN)}$.*?^{re.escape(HOSTS_END)}$\n?", "", existing)
     lines = [HOSTS_BEGIN, "127.0.0.1 localhost", f"{lab.gateway} gateway"]
     ordered = sorted(lab.machines.values(), key=lambda machine: (machine.name != own_name, machine.host_number))
@@ -175,7 +175,7 @@ def hosts_text(existing: str, lab: LabRecord, own_name: str) -> str:
 
 
 def parse_package_list(text: str) -> list[str]:
-    """Package names, one per line, `#` starts a comment; sorted, without doubles."""
+    """Return the package names, sorted and without duplicates: one per line, `#` starts a comment."""
     lines = (line.split("#", 1)[0].strip() for line in text.splitlines())
     names = sorted({line for line in lines if line})
     wrong = [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)]
@@ -185,7 +185,7 @@ def parse_package_list(text: str) -> list[str]:
 
 
 def may_renew_agent(*, present: str, wanted: str, installed: str) -> bool:
-    """By digest: an agent that is not the one the lab put there came with an upgrade, and the lab would undo it."""
+    """Compare digests: an agent that the lab did not install came with an upgrade, which the lab must not undo."""
     return not installed or present in ("", wanted, installed)
 
 
@@ -203,8 +203,8 @@ def _ipv4_networks(texts: Iterable[str]) -> list[ipaddress.IPv4Network]:
 
 def _host_number(name: str, taken: Collection[int]) -> int:
     number = name.removeprefix(NODE_PREFIX)
-    wished = HOST_NUMBER_FIRST - 1 + int(number) if number.isdigit() else HOST_NUMBER_FIRST
-    numbers: list[int] = [wished, *range(HOST_NUMBER_FIRST, HOST_NUMBER_LAST + 1)]
+    preferred = HOST_NUMBER_FIRST - 1 + int(number) if number.isdigit() else HOST_NUMBER_FIRST
+    numbers: list[int] = [preferred, *range(HOST_NUMBER_FIRST, HOST_NUMBER_LAST + 1)]
     for candidate in numbers:
         if HOST_NUMBER_FIRST <= candidate <= HOST_NUMBER_LAST and candidate not in taken:
             return candidate

@@ -1,6 +1,6 @@
-"""The offline apt repository: packages and what they need beyond the image, fetched and verified once by host apt.
+"""The offline apt repository: packages and their dependencies, fetched and verified once by the host's apt.
 
-Called by `lab.py`. A repository is one flat folder; a lab shows its machines a folder of hard links to it.
+Called by `lab.py`. A repository is one flat folder; machines of a lab see a folder of hard links to it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from gpuaas_lab import apt_sources, errors, host, image, plan, shell
 
 
 def ensure(state: Path, image_key: str, packages: Sequence[str]) -> str:
-    """Fetch the packages unless they are there; return the repository's key."""
+    """Fetch the packages unless they were fetched before; return the repository's key."""
     name = plan.recipe_key(image_key, *packages)
     if path(state, name).exists():
         return name
@@ -27,7 +27,7 @@ def path(state: Path, name: str) -> Path:
 
 
 def publish(source: Path | None, shown: Path) -> None:
-    """Make `shown`, which running machines have mounted, hold the packages of `source`; at once, without a restart."""
+    """Make the folder `shown`, which machines have mounted, contain the packages of `source`, without a restart."""
     shown.mkdir(parents=True, exist_ok=True)
     wanted = {entry.name: entry for entry in source.glob("*.deb")} if source else {}
     for name, entry in wanted.items():
@@ -48,27 +48,27 @@ def _build(state: Path, name: str, image_key: str, packages: Sequence[str]) -> N
             host.remove_tree(stale)
     archives = draft / "cache/archives"
     for folder in (archives, draft / "lists"):
-        # What an interrupted run has fetched is still there, and apt goes on from it.
+        # Files that an interrupted run has fetched are still there, and apt continues with them.
         (folder / "partial").mkdir(parents=True, exist_ok=True)
-    shell.say(f"fetching {len(packages)} packages and what they need, for use without a network")
+    shell.progress(f"fetching {len(packages)} packages and their dependencies, for use without a network")
     _download(draft, image.path(state, image_key), packages)
-    whole = draft / "whole"
-    host.remove_tree(whole)
-    whole.mkdir()
+    complete = draft / "whole"
+    host.remove_tree(complete)
+    complete.mkdir()
     debs = sorted(archives.glob("*.deb"))
     for deb in debs:
         # Plain names: apt escapes the colon of an epoch, which a flat index would have to escape twice.
-        os.link(deb, whole / deb.name.replace("%3a", "_"))
-    (whole / "Packages").write_text("".join(_index_entry(deb) for deb in sorted(whole.glob("*.deb"))))
-    whole.rename(path(state, name))
+        os.link(deb, complete / deb.name.replace("%3a", "_"))
+    (complete / "Packages").write_text("".join(_index_entry(deb) for deb in sorted(complete.glob("*.deb"))))
+    complete.rename(path(state, name))
     host.remove_tree(draft)
-    shell.say(f"offline repository ready: {len(debs)} packages")
+    shell.progress(f"offline repository ready: {len(debs)} packages")
 
 
 def _download(draft: Path, root: Path, packages: Sequence[str]) -> None:
     sources = host.lab_sources() or image.sources(root)
     (draft / "sources.list").write_text("".join(f"{source.line()}\n" for source in sources))
-    apt_get = [*shell.DIES_WITH_US, "apt-get", "-q", *_apt_settings(draft, root)]
+    apt_get = [*shell.KILLED_WITH_PARENT, "apt-get", "-q", *_apt_settings(draft, root)]
     shell.run_with_progress([*apt_get, "update"], shown=r"(Get:.+)")
     try:
         fetch = ["--yes", "--no-install-recommends", "--download-only", "install", *packages]
@@ -80,7 +80,7 @@ def _download(draft: Path, root: Path, packages: Sequence[str]) -> None:
 
 
 def _apt_settings(draft: Path, root: Path) -> list[str]:
-    """Let the host's apt, with its proxies and keys, work for the image: its package list, our archives and folders."""
+    """Return options that make the host's apt, with its proxies and keys, resolve packages for the image."""
     settings = {
         "Dir::State::status": root / "var/lib/dpkg/status",
         "Dir::State::extended_states": draft / "extended_states",

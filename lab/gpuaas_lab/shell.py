@@ -1,4 +1,4 @@
-"""Running host commands and telling the user how long things take. The only place that starts helper processes."""
+"""Run host commands and print progress. The only module that starts helper processes."""
 
 import fcntl
 import os
@@ -14,20 +14,23 @@ from gpuaas_lab import errors
 
 STARTED_AT = time.monotonic()
 
-DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL")
-"""Put before a long command: when this process is killed, the command, all it started and its mounts are gone too."""
+KILLED_WITH_PARENT = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"),
+)
+"""Prefix of a long command: if this process is killed, the command, its children and its mounts end too."""
 
 _LOCKS_HELD: set[int] = set()
-"""Inherited by every command: when this process is killed, its locks last until the commands it left have ended."""
+"""Inherited by every command: if this process is killed, its locks are held until its running commands end."""
 
 
-def say(message: str) -> None:
-    """One progress line on standard error, so that standard output stays clean for `-o json`."""
+def progress(message: str) -> None:
+    """Print one line on standard error, so that standard output holds only the result, for `-o json`."""
     print(f"[{time.monotonic() - STARTED_AT:6.1f} s] {message}", file=sys.stderr, flush=True)
 
 
 def run(argv: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> str:
-    """Run to the end and return its standard output; a non-zero exit raises with the last lines it wrote."""
+    """Run a command and return its standard output; on a non-zero exit raise an error with its last lines."""
     result = subprocess.run(
         argv, input=stdin, capture_output=True, env=environment, check=False, pass_fds=tuple(_LOCKS_HELD)
     )
@@ -46,7 +49,7 @@ def succeeds(argv: Sequence[str]) -> bool:
 
 
 def run_with_progress(argv: Sequence[str], *, shown: str) -> None:
-    """Run a long command; the first group of the pattern `shown` makes a progress line, the rest shows on failure."""
+    """Run a long command; print the first group of the pattern `shown` as progress, and all output on failure."""
     log: list[str] = []
     with subprocess.Popen(
         argv,
@@ -59,28 +62,28 @@ def run_with_progress(argv: Sequence[str], *, shown: str) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             log.append(line.rstrip())
-            if found := re.match(shown, line):
-                say(f"  {found[1]}")
+            if match := re.match(shown, line):
+                progress(f"  {match[1]}")
     if process.returncode != 0:
         raise failed(argv, process.returncode, log)
 
 
 def failed(argv: Sequence[str], exit_code: int, log: Sequence[str]) -> errors.CommandFailed:
-    shown = " ".join(argv).removeprefix(" ".join(DIES_WITH_US)).strip()
+    shown = " ".join(argv).removeprefix(" ".join(KILLED_WITH_PARENT)).strip()
     tail = "\n".join(f"    {line}" for line in log[-15:])
-    return errors.CommandFailed(f"`{shown[:100]}` ended with exit code {exit_code}:\n{tail}")
+    return errors.CommandFailed(f"`{shown[:100]}` exited with code {exit_code}:\n{tail}")
 
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold an exclusive lock. The kernel drops it when this process and its commands end, however they end."""
+    """Hold an exclusive lock. The kernel releases it when this process and its commands have ended for any reason."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another gpuaas-lab to finish with {what}")
+            progress(f"waiting for another gpuaas-lab to finish with {what}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         _LOCKS_HELD.add(descriptor)
         yield
@@ -97,7 +100,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Poll until the condition holds; false when the time is over."""
+    """Poll until the condition is true; return False after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What a lab can leave behind on a host. Tests of any part take one before and one after; nothing may be added."""
+"""List what a lab can leave on a host. Tests compare a snapshot from before with one from after: nothing is added."""
 
 import os
 import re
@@ -14,16 +14,16 @@ _GROUP_OF_LAB = re.compile(r"/gpuaas-[a-z0-9]+/")
 
 
 def host_snapshot(lab: str | None = None) -> set[str]:
-    """One line per mount, network namespace, link, cgroup, machine process and nspawn run file of the whole host.
+    """Return one line per mount, network namespace, link, cgroup, machine process and nspawn run file of the host.
 
-    With `lab`, lines that carry the name of another lab are left out, because others may be at work on the same host.
+    With `lab`, leave out the lines of other labs, because they may run on the same host at the same time.
     """
     with network.locked():
         lines = _mounts() | _namespaces() | _links() | _cgroups() | _machine_processes() | _nspawn_run_files()
     if lab is None:
         return lines
     own = {line for line in lines if not _is_of_another_lab(line, lab)}
-    # `ip netns` mounts its folder for the first lab, and the last one to go takes it away.
+    # `ip netns` mounts its folder for the first lab, and the last lab that goes down unmounts it.
     shared = {"mount /run/netns"} if lines - own else set()
     return own - shared - _locks_of_other_labs(lab)
 
@@ -43,7 +43,7 @@ def _links() -> set[str]:
 
 
 def _cgroups() -> set[str]:
-    """The top of every tree, where a stray group would appear, and all of a lab's; other services' come and go."""
+    """List the top of every tree, where a stray group would appear, and all groups of labs; others change often."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     trees = [Path(line.split()[4]) for line in lines if " - cgroup" in line]
     tops = [group for tree in trees for group in tree.iterdir() if group.is_dir()]
@@ -56,7 +56,7 @@ def _is_group_of_lab(top: Path) -> bool:
 
 
 def _machine_processes() -> set[str]:
-    """Processes that sit in a machine's cgroup, work on its disk, or run it."""
+    """List the processes that are in a machine's cgroup, use its disk, or run it."""
     return {line for process in Path("/proc").glob("[0-9]*") if (line := _machine_process(process))}
 
 
@@ -66,10 +66,10 @@ def _machine_process(process: Path) -> str | None:
         root = os.readlink(process / "root")
         words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        # It has ended, or belongs to nobody's machine and is not for us to see.
+        # It has ended, or it is not a machine's process and cannot be read.
         return None
-    is_machines = _GROUP_OF_LAB.match(group) or _FOLDER_OF_LAB.search(root) or words[0].endswith("systemd-nspawn")
-    return f"process {process.name} {group} {root} {' '.join(words[:6])}" if is_machines else None
+    is_of_machine = _GROUP_OF_LAB.match(group) or _FOLDER_OF_LAB.search(root) or words[0].endswith("systemd-nspawn")
+    return f"process {process.name} {group} {root} {' '.join(words[:6])}" if is_of_machine else None
 
 
 def _nspawn_run_files() -> set[str]:
@@ -83,19 +83,19 @@ def _is_of_another_lab(line: str, lab: str) -> bool:
         return not own and re.match(r"gp[lv][0-9a-f]{7}(-|$)", name) is not None
     if kind in ("mount", "process") and (folder := _FOLDER_OF_LAB.search(name)):
         return folder[1] != lab
-    # The first name decides: below it, a machine's own services may be called anything.
-    found = re.search(r"\bgpuaas-([a-z0-9]+)(?=[-/]|$)", name)
-    return found is not None and found[1] != lab
+    # The first name decides: below it, a machine's services can have any name.
+    owner = re.search(r"\bgpuaas-([a-z0-9]+)(?=[-/]|$)", name)
+    return owner is not None and owner[1] != lab
 
 
 def _locks_of_other_labs(lab: str) -> set[str]:
-    """Ours take no nspawn lock, but a neighbour of an older version may; a lock is named after the root it guards."""
+    """Return the nspawn locks of other labs: an older version takes them, named after the inode of the root."""
     locks = set()
     for line in _mounts():
         point = Path(line.removeprefix("mount "))
         if "/machines/" not in str(point) or not _is_of_another_lab(line, lab):
             continue
-        with suppress(OSError):  # its lab has just taken it off
+        with suppress(OSError):  # its lab has just unmounted it
             status = point.stat()
             locks.add(f"run file {NSPAWN_RUN_FOLDER}/locks/inode-{status.st_dev}:{status.st_ino}")
     return locks

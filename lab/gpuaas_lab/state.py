@@ -1,4 +1,4 @@
-"""Where a lab is remembered on disk: one folder per lab with lab.json. Read and written by `lab.py` only."""
+"""The stored state of a lab: one folder per lab with lab.json. Read and written by `lab.py` only."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Store:
 
     @property
     def packages(self) -> Path:
-        """What the machines see as /srv/packages."""
+        """The folder that machines see as /srv/packages."""
         return self.folder / "packages"
 
     @property
@@ -47,13 +47,13 @@ class Store:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as reason:
-            raise errors.LabError(f"cannot read {path}: {reason!r}", f"look into it, or delete {path}") from reason
+            raise errors.LabError(f"cannot read {path}: {reason!r}", f"repair or delete {path}") from reason
 
     def save(self, lab: plan.LabRecord) -> None:
         shell.write_atomically(self.folder / "lab.json", json.dumps(plan.to_json(lab), indent=1) + "\n")
 
     def delete(self, folder: Path) -> None:
-        """Take a folder from its place at once, then delete it: what is half deleted never passes for whole."""
+        """Move a folder away in one step, then delete it, so that a half-deleted folder is never used."""
         self.empty_trash()
         if folder.exists():
             host.unmount(host.mounts_under(folder))

@@ -1,4 +1,4 @@
-"""The command `gpuaas-lab` as tests use it: one lab of their own, in the state folder all labs of the host share."""
+"""Run the command `gpuaas-lab` in tests: each module has its own lab in the state folder that all labs share."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ class LabTool:
 
     @contextmanager
     def absent(self) -> Iterator[set[str]]:
-        """The host without this lab; whatever a test does, the lab is gone afterwards."""
+        """Yield a snapshot of the host without this lab; remove the lab again at the end, also after a failure."""
         self.do("image")
         self.do("down", "--purge")
         try:

@@ -1,7 +1,8 @@
-"""The host's apt configuration is read in both formats and turned to the lab's suite."""
+"""The host's apt configuration is read in both formats and changed to the lab's suite."""
 
 from pathlib import Path
 
+import pytest
 from gpuaas_lab import apt_sources, host
 from gpuaas_lab.apt_sources import Source
 
@@ -43,7 +44,7 @@ def test_stanzas_give_one_source_per_archive_and_suite() -> None:
     ]
 
 
-def test_a_key_block_in_a_stanza_is_no_keyring_file() -> None:
+def test_a_key_block_in_a_stanza_is_not_a_keyring_file() -> None:
     text = "Types: deb\nURIs: http://m.example/d\nSuites: trixie\nComponents: main\nSigned-By:\n -----BEGIN\n .\n abc\n"
     assert apt_sources.parse_deb822(text)[0].signed_by == ""
 
@@ -56,8 +57,8 @@ def test_classic_lines_are_read_with_their_options() -> None:
 
 
 def test_the_suite_becomes_the_labs_and_only_main_is_kept() -> None:
-    found = apt_sources.for_lab(apt_sources.parse_deb822(STANZAS))
-    assert [(source.uri, source.suite, source.components) for source in found] == [
+    sources = apt_sources.for_lab(apt_sources.parse_deb822(STANZAS))
+    assert [(source.uri, source.suite, source.components) for source in sources] == [
         ("http://mirror.example/debian", "trixie", ("main",)),
         ("http://mirror.example/debian", "trixie-updates", ("main",)),
         ("http://mirror.example/debian-security", "trixie-security", ("main",)),
@@ -77,19 +78,25 @@ def test_without_the_main_suite_the_default_archive_is_used() -> None:
     assert apt_sources.for_lab([Source("http://mirror.example/s", "bookworm-security", ("main",))]) == []
 
 
-def test_an_archive_is_verified_unless_the_host_trusts_it_blindly() -> None:
-    assert Source("u", "trixie", ("main",)).line() == f"deb [signed-by={KEYRING}] u trixie main"
-    assert Source("u", "trixie", ("main",), "/k.gpg").line() == "deb [signed-by=/k.gpg] u trixie main"
-    assert Source("u", "trixie", ("main",), "/k.gpg", True).line() == "deb [trusted=yes] u trixie main"
+@pytest.mark.parametrize(
+    ("keyring", "trusted", "options"),
+    [("", False, f"signed-by={KEYRING}"), ("/k.gpg", False, "signed-by=/k.gpg"), ("/k.gpg", True, "trusted=yes")],
+)
+def test_an_archive_is_verified_unless_the_host_trusts_it_without_keys(
+    keyring: str, trusted: bool, options: str
+) -> None:
+    assert Source("u", "trixie", ("main",), keyring, trusted).line() == f"deb [{options}] u trixie main"
 
 
-def test_only_a_foreign_keyring_replaces_the_check_for_debians_own() -> None:
-    assert not apt_sources.brings_own_keys(Source("u", "trixie", ("main",)))
-    assert not apt_sources.brings_own_keys(Source("u", "trixie", ("main",), KEYRING.replace(".gpg", ".pgp")))
-    assert apt_sources.brings_own_keys(Source("u", "trixie", ("main",), "/etc/apt/keyrings/company.gpg"))
+@pytest.mark.parametrize(
+    ("keyring", "brings"),
+    [("", False), (KEYRING.replace(".gpg", ".pgp"), False), ("/etc/apt/keyrings/company.gpg", True)],
+)
+def test_only_another_keyring_replaces_the_check_for_debians_own(keyring: str, brings: bool) -> None:
+    assert apt_sources.brings_own_keys(Source("u", "trixie", ("main",), keyring)) is brings
 
 
-def test_proxies_and_validity_settings_are_handed_on() -> None:
+def test_proxies_and_validity_settings_are_kept() -> None:
     dump = (
         'APT::Architecture "amd64";\nAcquire::http::Proxy "http://proxy.example:3128";\nAcquire::http "";\n'
         'Acquire::Check-Valid-Until "false";\nAcquire::Languages "none";\n'

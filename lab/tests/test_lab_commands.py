@@ -1,4 +1,4 @@
-"""The command line speaks for itself. Nothing here touches the host."""
+"""Every command has help with an example. These tests do not change the host."""
 
 import pytest
 import typer
@@ -17,7 +17,7 @@ def test_every_promised_command_exists() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_help_says_what_a_command_does_and_shows_an_example(name: str) -> None:
+def test_help_describes_a_command_and_shows_an_example(name: str) -> None:
     shown = CliRunner().invoke(app, [name, "--help"])
     assert shown.exit_code == 0
     assert f"Example: gpuaas-lab {name}" in shown.output

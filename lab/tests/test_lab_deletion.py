@@ -1,4 +1,4 @@
-"""What the lab deletes is gone from its place at once, and locks outlive a killed holder as long as its commands do."""
+"""Deleted folders disappear in one step, and a lock is held until the commands of a killed holder have ended."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ with shell.locked(Path(sys.argv[1]), "a test"):
 """
 
 
-def test_what_an_interrupted_deletion_left_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_deletion_also_removes_what_an_interrupted_one_left(tmp_path: Path) -> None:
     store = Store(tmp_path, "mine")
     left, wanted = tmp_path / "trash/mine/gpu-1/upper", store.machine_folder("gpu-2")
     for folder in (left, wanted):
@@ -36,14 +36,14 @@ def test_a_deletion_leaves_the_trash_of_other_labs_alone(tmp_path: Path) -> None
 
 
 def test_a_lock_lasts_until_the_commands_of_a_killed_holder_have_ended(tmp_path: Path) -> None:
-    lock, started, go_on = (tmp_path / name for name in ("lock", "started", "go-on"))
-    for path in (started, go_on):
+    lock, started, release = (tmp_path / name for name in ("lock", "started", "release"))
+    for path in (started, release):
         os.mkfifo(path)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, lock, started, go_on]) as holder:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, lock, started, release]) as holder:
         started.read_text()
         holder.kill()
     with lock.open() as descriptor:
         with pytest.raises(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        go_on.write_text("\n")
+        release.write_text("\n")
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""However a lab ends, `down` leaves nothing on the host and `up` goes on from the disks. Needs root on Linux."""
+"""After any kind of end, `down` leaves nothing on the host and `up` uses the same disks. Needs root on Linux."""
 
 import os
 import random
@@ -43,7 +43,7 @@ def kill_after(moment_s: float, *arguments: str) -> None:
 
 
 def reboot() -> None:
-    """What a power cut of the host does: memory is lost, that is processes, mounts, links and /run; disks stay."""
+    """Do what a reboot of the host does: processes, mounts, links and /run are lost; disks stay."""
     layout = cgroup.host_layout()
     for name in MACHINES:
         group = cgroup.MachineCgroup(layout, LAB.name, name)
@@ -58,7 +58,7 @@ def reboot() -> None:
     (host.LOCKS / LAB.name).unlink()
 
 
-def test_a_lab_that_runs_is_seen_in_every_kind_of_trace(before: set[str]) -> None:
+def test_a_snapshot_of_a_running_lab_has_every_kind_of_line(before: set[str]) -> None:
     LAB.do("up", "--nodes", "3")
     kinds = {line.split()[0] for line in left_behind(before)}
     assert kinds == {"mount", "netns", "link", "cgroup", "process", "run"}
@@ -75,24 +75,29 @@ def test_sixteen_machines_come_up_in_one_command_and_leave_nothing(before: set[s
 def test_down_leaves_nothing_after_up_was_killed_at_ten_random_points(before: set[str]) -> None:
     whole_s = seconds_of("up", "--nodes", "3")
     LAB.do("down", "--purge")
+    leftovers = {}
     for moment_s in sorted(random.uniform(0, whole_s) for _ in range(10)):
         kill_after(moment_s, "up", "--nodes", "3")
         LAB.do("down", "--purge")
-        assert left_behind(before) == set(), f"killed after {moment_s:.3f} of {whole_s:.3f} s"
+        leftovers[moment_s] = left_behind(before)
+    assert not any(leftovers.values()), f"by the moment of the kill, of {whole_s:.3f} s: {leftovers}"
 
 
 def test_down_leaves_nothing_after_down_was_killed_at_random_points(before: set[str]) -> None:
     LAB.do("up", "--nodes", "3")
     whole_s = seconds_of("down")
+    states, leftovers = set(), {}
     for moment_s in sorted(random.uniform(0, whole_s) for _ in range(5)):
         LAB.do("up", "--nodes", "3")
-        assert set(LAB.states().values()) == {"running"}
+        states |= set(LAB.states().values())
         kill_after(moment_s, "down")
         LAB.do("down")
-        assert left_behind(before) == set(), f"killed after {moment_s:.3f} of {whole_s:.3f} s"
+        leftovers[moment_s] = left_behind(before)
+    assert states == {"running"}
+    assert not any(leftovers.values()), f"by the moment of the kill, of {whole_s:.3f} s: {leftovers}"
 
 
-def test_after_a_reboot_down_has_nothing_to_fear_and_up_goes_on(before: set[str]) -> None:
+def test_down_and_up_work_after_a_reboot(before: set[str]) -> None:
     LAB.do("up", "--nodes", "3")
     LAB.on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept && sync")
     reboot()
@@ -110,14 +115,14 @@ def test_down_finds_machines_whose_record_is_lost(before: set[str], tmp_path: Pa
     assert left_behind(before) == set()
 
 
-def test_down_does_not_mind_that_the_kernel_was_faster(before: set[str], tmp_path: Path) -> None:
-    """The links and namespaces `down` has just seen are gone when it comes to delete them."""
+def test_down_succeeds_when_the_kernel_deletes_links_first(before: set[str], tmp_path: Path) -> None:
+    """The links and namespaces that `down` has just listed are gone when it deletes them."""
     LAB.do("up", "--nodes", "2")
     program = shutil.which("ip")
     twice = tmp_path / "ip"
     twice.write_text(f'#!/bin/sh\ncase "$2" in delete) {program} "$@" ;; esac\nexec {program} "$@"\n')
     twice.chmod(0o755)
     slow = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    answer = subprocess.run(LAB.command("down"), env=slow, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
+    result = subprocess.run(LAB.command("down"), env=slow, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     assert left_behind(before) == set()

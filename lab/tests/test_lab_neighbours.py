@@ -24,12 +24,12 @@ def both() -> Iterator[None]:
 
 
 def network(lab: LabTool) -> dict[str, str]:
-    found: dict[str, str] = json.loads(lab.do("network"))
-    return found
+    shown: dict[str, str] = json.loads(lab.do("network"))
+    return shown
 
 
 def holdings(lab: LabTool) -> set[str]:
-    """What a lab has on the host and keeps as long as it runs; processes come and go by themselves."""
+    """Return what a lab keeps on the host as long as it runs; its processes change by themselves."""
     return {line for line in host_snapshot(lab.name) if line.startswith(("mount ", "netns ", "link "))}
 
 
@@ -49,13 +49,13 @@ def test_machines_of_the_same_name_have_their_own_network_and_address() -> None:
 
 
 @pytest.mark.usefixtures("both")
-def test_whatever_happens_to_one_lab_the_other_does_not_notice() -> None:
+def test_faults_and_the_end_of_one_lab_do_not_affect_another() -> None:
     held, boot = holdings(RIGHT), started_at(RIGHT)
     LEFT.do("freeze", "gpu-1")
     LEFT.do("cut", "gpu-2")
     assert (set(RIGHT.status("state").values()), set(RIGHT.status("network").values())) == ({"running"}, {"connected"})
     LEFT.do("down", "--purge")
-    assert held - holdings(RIGHT) == set(), "nothing was taken from it"
+    assert held - holdings(RIGHT) == set(), "everything of the other lab is still there"
     assert started_at(RIGHT) == boot
     RIGHT.on("gpu-1", "ping", "-c1", "-w60", "gpu-2")
 
@@ -71,7 +71,7 @@ def test_no_traffic_crosses_from_a_lab_even_if_the_host_forwards() -> None:
     assert reaches(LEFT, network(LEFT)["gateway"])
 
 
-def test_a_subnet_somebody_took_meanwhile_is_refused_with_the_next_command() -> None:
+def test_a_subnet_that_another_bridge_uses_is_refused_with_the_next_command() -> None:
     with LEFT.absent():
         taken = network(LEFT)["gateway"]
         LEFT.do("down")

@@ -1,4 +1,4 @@
-"""Who is not root goes through sudo, and what machines are made of stays out of other users' reach."""
+"""Users who are not root go through sudo, and other users cannot read images and disks."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ import pytest
 from gpuaas_lab import errors, host, image, plan
 from gpuaas_lab.state import Store
 
-AS_SOMEBODY = "import os; os.geteuid = lambda: 1000; from gpuaas_lab import main; main.main()"
+AS_USER = "import os; os.geteuid = lambda: 1000; from gpuaas_lab import main; main.main()"
 SUDO = '#!/bin/sh\n[ "$2" = true ] || printf "%s\\n" "$*"\n'
 
 
@@ -23,25 +23,23 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_settings_of_the_lab_are_handed_through_sudo_and_nothing_else_is() -> None:
+def test_sudo_passes_only_the_settings_of_the_lab() -> None:
     environment = {"GPUAAS_LAB": "mine", "GPUAAS_LAB_STATE": "/srv/lab", "PYTHONPATH": "/tmp/evil"}
     command = plan.as_root("/venv/bin/python", ["exec", "gpu-1", "--", "id"], environment)
     assert command[:5] == ["sudo", "-n", "env", "GPUAAS_LAB=mine", "GPUAAS_LAB_STATE=/srv/lab"]
     assert command[5:] == ["/venv/bin/python", "-I", "-B", "-m", "gpuaas_lab.main", "exec", "gpu-1", "--", "id"]
 
 
-def test_somebody_with_sudo_runs_the_same_command_again_as_root(programs: Path) -> None:
+def test_a_user_with_sudo_runs_the_same_command_again_as_root(programs: Path) -> None:
     _program(programs / "sudo", SUDO)
-    ended = subprocess.run(
-        [sys.executable, "-c", AS_SOMEBODY, "kill", "gpu-1"], capture_output=True, text=True, check=True
+    result = subprocess.run(
+        [sys.executable, "-c", AS_USER, "kill", "gpu-1"], capture_output=True, text=True, check=True
     )
-    assert ended.stdout == f"-n env {sys.executable} -I -B -m gpuaas_lab.main kill gpu-1\n"
+    assert result.stdout == f"-n env {sys.executable} -I -B -m gpuaas_lab.main kill gpu-1\n"
 
 
 @pytest.mark.parametrize("sudo", ["", "#!/bin/sh\nexit 1\n"], ids=["missing", "asks for a password"])
-def test_without_sudo_the_next_step_is_said_and_nothing_hangs(
-    programs: Path, monkeypatch: pytest.MonkeyPatch, sudo: str
-) -> None:
+def test_without_sudo_the_error_names_the_next_step(programs: Path, monkeypatch: pytest.MonkeyPatch, sudo: str) -> None:
     if sudo:
         _program(programs / "sudo", sudo)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -50,13 +48,13 @@ def test_without_sudo_the_next_step_is_said_and_nothing_hangs(
     assert refused.value.next_step == "sudo -v, then the same command again"
 
 
-def test_images_are_closed_to_other_users_also_those_of_an_older_lab(tmp_path: Path) -> None:
+def test_images_are_closed_to_other_users_even_those_of_an_older_lab(tmp_path: Path) -> None:
     image.path(tmp_path, image.key()).mkdir(parents=True)
     image.ensure(tmp_path)
     assert _mode(tmp_path / "images") == 0o700
 
 
-def test_a_disk_on_its_way_out_is_closed_to_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_being_deleted_is_closed_to_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "remove_tree", lambda folder: None)
     store = Store(tmp_path, "mine")
     store.machine_folder("gpu-1").mkdir(parents=True)

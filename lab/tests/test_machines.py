@@ -1,4 +1,4 @@
-"""Real machines come up, take faults, keep their disks, and leave nothing behind. Needs root on Linux."""
+"""Real machines start, survive faults, keep their disks, and leave nothing on the host. Needs root on Linux."""
 
 import json
 import os
@@ -20,7 +20,7 @@ command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
 
 
 def write_agent(path: Path, program: str, description: str = "an agent") -> None:
-    """An agent file as the lab expects it: a program and its unit in one archive."""
+    """Write an agent file as the lab expects it: a program and its unit in one archive."""
     start = "[Service]\nExecStart=/usr/bin/python3 /opt/gpuaas/agent.pyz\n[Install]\nWantedBy=multi-user.target\n"
     unit = f"[Unit]\nDescription={description}\n{start}"
     with zipfile.ZipFile(path, "w") as archive:
@@ -31,12 +31,12 @@ def write_agent(path: Path, program: str, description: str = "an agent") -> None
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.05)
 
 
 def read_to_end(terminal: int) -> str:
-    """All that comes from a terminal until its other side is closed, which Linux reports as an error."""
+    """Read a terminal until its other side is closed, which Linux reports as an error."""
     seen = b""
     try:
         while block := os.read(terminal, 4096):
@@ -65,7 +65,7 @@ def test_three_machines_come_up_with_their_own_names() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
-def test_other_users_of_the_host_do_not_reach_a_disk() -> None:
+def test_other_users_of_the_host_cannot_read_a_disk() -> None:
     programs = "/var/lib/gpuaas/lab/labs/labtest/machines/gpu-1/root/usr/bin"
     assert [subprocess.run(["test", "-x", programs], user=user).returncode for user in ("root", "nobody")] == [0, 1]
 
@@ -92,21 +92,21 @@ def test_exec_passes_the_exit_code_through() -> None:
 
 @pytest.mark.usefixtures("three_machines")
 def test_a_command_ends_with_the_machine_it_runs_on() -> None:
-    """A machine that powers off stops every process before it ends them; who waits outside must not stop as well."""
+    """A machine that powers off stops every process before it kills them; the command outside must not stop too."""
     running = [subprocess.Popen(command("exec", "gpu-3", "--", "sleep", "4711")) for _ in range(8)]
     wait_until(lambda: run("exec", "gpu-3", "--", "pgrep", "-c", "-x", "sleep").stdout == "8\n")
     lab("down")
-    assert all(process.wait(60) for process in running), "none of them has ended well"
+    assert all(process.wait(60) for process in running), "each of them has failed"
 
 
 @pytest.mark.usefixtures("three_machines")
 def test_a_console_is_a_root_shell_on_a_terminal_of_the_machine() -> None:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(command("console", "gpu-1"), stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        os.write(ours, b"echo at=$(hostname) as=$(id -un) on=$(tty); exit 7\n")
-        seen = read_to_end(ours)
-    os.close(ours)
+    terminal, device = pty.openpty()
+    with subprocess.Popen(command("console", "gpu-1"), stdin=device, stdout=device, stderr=device) as process:
+        os.close(device)
+        os.write(terminal, b"echo at=$(hostname) as=$(id -un) on=$(tty); exit 7\n")
+        seen = read_to_end(terminal)
+    os.close(terminal)
     assert "at=gpu-1 as=root on=/dev/pts/" in seen
     assert process.returncode == 7
 
@@ -126,7 +126,7 @@ def test_machines_reach_each_other_and_have_their_own_host_keys() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
-def test_pretended_gpus_are_devices_and_facts() -> None:
+def test_fake_gpus_are_devices_and_facts() -> None:
     gpus = json.loads(on("gpu-1", "cat", "/etc/gpuaas/facts.d/gpus.json"))["gpus"]
     assert [gpu["device"] for gpu in gpus] == ["/dev/nvidia0", "/dev/nvidia1"]
     for gpu in gpus:
@@ -142,7 +142,7 @@ def test_a_machine_whose_power_was_cut_starts_again_and_runs_services() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
-def test_a_machine_powered_off_from_inside_is_seen_as_stopped() -> None:
+def test_a_machine_powered_off_from_inside_is_shown_as_stopped() -> None:
     run("exec", "gpu-3", "--", "systemctl", "poweroff")
     wait_until(lambda: states()["gpu-3"] == "stopped")
     lab("up", "--nodes", "3")
@@ -234,22 +234,22 @@ def test_a_unit_of_another_release_reaches_machines_that_are_enrolled_and_restar
     def shown(name: str) -> str:
         return on("gpu-3", "systemctl", "show", "--value", f"--property={name}", "gpuaas-agent").strip()
 
-    write_agent(agent, "import time\ntime.sleep(3600)\n", "an agent of before")
+    write_agent(agent, "import time\ntime.sleep(3600)\n", "an older agent")
     lab(*enrolled)
     wait_until(lambda: shown("ActiveState") == "active")
     first = shown("MainPID")
     lab(*enrolled)
     assert shown("MainPID") == first, "the same again restarts nothing"
-    write_agent(agent, "import time\ntime.sleep(3600)\n", "an agent of today")
+    write_agent(agent, "import time\ntime.sleep(3600)\n", "a newer agent")
     lab(*enrolled)
-    assert (shown("Description"), shown("MainPID") == first) == ("an agent of today", False)
-    on("gpu-3", "sed", "-i", "s/of today/of yesterday/", "/etc/systemd/system/gpuaas-agent.service")
+    assert (shown("Description"), shown("MainPID") == first) == ("a newer agent", False)
+    on("gpu-3", "sed", "-i", "s/a newer agent/a changed agent/", "/etc/systemd/system/gpuaas-agent.service")
     lab(*enrolled)
-    assert shown("Description") == "an agent of today", "also where the agent is the same"
+    assert shown("Description") == "a newer agent", "even if the agent is the same"
 
 
 @pytest.mark.usefixtures("three_machines")
-def test_an_agent_that_was_upgraded_since_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
+def test_an_upgraded_agent_is_kept_and_reported(tmp_path: Path) -> None:
     agent, enrol = tmp_path / "agent.pyz", tmp_path / "enrol.json"
     enrol.write_text(json.dumps({"server": "https://gateway:7443", "ca_sha256": "00", "tokens": {"gpu-2": "first"}}))
     enrolled = ("up", "--nodes", "3", "--agent", str(agent), "--enrol", str(enrol))
@@ -258,7 +258,7 @@ def test_an_agent_that_was_upgraded_since_is_left_alone_and_that_is_said(tmp_pat
     on("gpu-2", "sh", "-c", "echo released > /opt/gpuaas/next && mv /opt/gpuaas/next /opt/gpuaas/agent.pyz")
     assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr
     lab("kill", "gpu-2")
-    assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr, "also where the machine is started"
+    assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr, "even if the machine is only started"
     assert on("gpu-2", "cat", "/opt/gpuaas/agent.pyz") == "released\n"
 
 

@@ -1,4 +1,4 @@
-"""A snapshot for one lab overlooks the neighbours, and nothing else."""
+"""A snapshot for one lab leaves out the lines of other labs, and nothing else."""
 
 import pytest
 from gpuaas_lab import plan, snapshot
@@ -19,7 +19,7 @@ from gpuaas_lab import plan, snapshot
         "run file /run/systemd/nspawn/propagate/gpuaas-other-gpu-1",
     ],
 )
-def test_what_belongs_to_another_lab_is_recognised_and_ones_own_is_not(line: str) -> None:
+def test_a_line_of_another_lab_is_recognised_and_one_of_the_same_lab_is_kept(line: str) -> None:
     assert snapshot._is_of_another_lab(line, "mine")
     own = line.replace("-other", "-mine").replace("/other/", "/mine/")
     own = own.replace(plan.bridge_name("other"), plan.bridge_name("mine"))
@@ -28,5 +28,5 @@ def test_what_belongs_to_another_lab_is_recognised_and_ones_own_is_not(line: str
 
 
 @pytest.mark.parametrize("line", ["mount /run/netns", "netns vpn", "link eth0", "cgroup /sys/fs/cgroup/system.slice"])
-def test_what_belongs_to_nobody_is_never_overlooked(line: str) -> None:
+def test_a_line_of_no_lab_is_kept(line: str) -> None:
     assert not snapshot._is_of_another_lab(line, "mine")

@@ -13,9 +13,11 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Binding, Project
 from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, custody, db, hub, ids, keys, tables, tail
+from gpuaas_platform.custody import port as custody
+from gpuaas_platform.kit import clock, db, hub, ids, keys, tables, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
+from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.tables import Document
 
@@ -42,6 +44,8 @@ class Site:
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
+    reactions: Reactions = field(default_factory=Reactions)
+    """What domains do about facts of domains below them."""
     openid: Provider | None = None
     """The identity provider people can sign in through, if one is configured."""
     attempts: Attempts = field(default_factory=Attempts)

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import uvloop
 
-from gpuaas_platform import audit_command, custody_command, server, unseal_command
+from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.commands import audit as audit_command
+from gpuaas_platform.commands import custody as custody_command
+from gpuaas_platform.commands import unseal as unseal_command
+from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import clock, ids, key_files, logs
+from gpuaas_platform.kit import clock, ids, logs
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = """examples:

@@ -20,47 +20,46 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access import authority_reconcile, secrets_reconcile
-from gpuaas_platform.access.custody_routes import routes as custody_routes
+from gpuaas_platform.access.credentials.routes import routes as credential_routes
+from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
+from gpuaas_platform.access.machines.routes import routes as grant_routes
+from gpuaas_platform.access.placements.routes import routes as placement_routes
+from gpuaas_platform.access.seal.routes import routes as custody_routes
+from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
+from gpuaas_platform.access.secrets.routes import routes as secret_routes
+from gpuaas_platform.allocations import reconcile as allocations_reconcile
+from gpuaas_platform.allocations.by_node.routes import routes as allocations_by_node_routes
+from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
+from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
+from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
+from gpuaas_platform.artifacts.reactions import reactions as artifact_reactions
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
-from gpuaas_platform.capacity import reconcile as capacity_reconcile
-from gpuaas_platform.capacity.agent_routes import routes as agent_routes
-from gpuaas_platform.capacity.allocation_keys_routes import routes as allocation_keys_routes
-from gpuaas_platform.capacity.node_routes import routes as node_routes
-from gpuaas_platform.capacity.routes import routes as capacity_routes
 from gpuaas_platform.catalog.routes import routes as catalog_routes
+from gpuaas_platform.custody import choice as custody_choice
+from gpuaas_platform.custody import port as custody
 from gpuaas_platform.edge import http, listener
 from gpuaas_platform.edge import reconcile as edge_reconcile
-from gpuaas_platform.identity.account_routes import routes as account_routes
-from gpuaas_platform.identity.people_routes import routes as people_routes
+from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
-from gpuaas_platform.instances import grants_reconcile
-from gpuaas_platform.instances import reconcile as instances_reconcile
+from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import retention as instances_retention
-from gpuaas_platform.instances.correlation_routes import routes as correlation_routes
-from gpuaas_platform.instances.credential_routes import routes as credential_routes
-from gpuaas_platform.instances.grant_routes import routes as grant_routes
-from gpuaas_platform.instances.placement_routes import routes as placement_routes
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.instances.secret_routes import routes as secret_routes
-from gpuaas_platform.kit import (
-    clock,
-    custody,
-    custody_choice,
-    db,
-    hub,
-    keys,
-    loop,
-    migrate,
-    openid,
-    postgres,
-    sqlite,
-    tail,
-)
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, sqlite, tail
+from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import reconcile as nodes_reconcile
+from gpuaas_platform.nodes.agent_routes import routes as agent_routes
+from gpuaas_platform.nodes.routes import routes as node_routes
+from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations.controller_routes import routes as controller_routes
+from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
+from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
@@ -76,19 +75,23 @@ DOMAINS: tuple[Routes, ...] = (
     policy_routes,
     catalog_routes,
     artifacts_routes,
-    capacity_routes,
+    allocation_routes,
+    allocations_by_node_routes,
     node_routes,
     agent_routes,
     allocation_keys_routes,
     instances_routes,
+    operations_routes,
+    controller_routes,
     grant_routes,
     placement_routes,
     secret_routes,
     credential_routes,
     custody_routes,
-    correlation_routes,
     usage_routes,
+    project_routes,
 )
+REACTIONS = Reactions.merged((allocation_reactions, artifact_reactions, grant_reactions))
 
 
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
@@ -137,6 +140,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             custody=_open_custody(settings, database),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
+            reactions=REACTIONS,
             openid=_openid_provider(settings),
             opened_at=now(),
         )
@@ -171,10 +175,11 @@ def bind(listens: Sequence[Listen]) -> list[socket.socket]:
 async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
-        capacity_reconcile.TOPIC: capacity_reconcile.sweep,
+        nodes_reconcile.TOPIC: nodes_reconcile.sweep,
         authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
-        instances_reconcile.TOPIC: instances_reconcile.sweep,
+        operations_reconcile.TOPIC: operations_reconcile.sweep,
+        controllers.TOPIC: controllers.sweep,
         instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         edge_reconcile.TOPIC: edge_reconcile.sweep,
@@ -187,13 +192,19 @@ async def loops(site: Site) -> AsyncIterator[None]:
         for topic, sweep in sweeps.items()
     ]
     signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
-    seldom = {
+    allocations_sweep = allocations_reconcile.Sweep(site)
+    stateful: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
+        allocations_reconcile.TOPIC: (site.settings.sweep_interval_s, allocations_sweep.sweep),
+        secrets_reconcile.DELETED_TOPIC: (
+            secrets_reconcile.DELETED_SWEEP_S,
+            functools.partial(secrets_reconcile.end_secrets_of_deleted, site),
+        ),
         record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
         artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
     }
     tasks += [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, (interval_s, sweep) in seldom.items()
+        for topic, (interval_s, sweep) in stateful.items()
     ]
     try:
         yield

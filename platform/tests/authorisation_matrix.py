@@ -274,6 +274,7 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "auth.can_i": {"permission": "apps.instance.read", "project_id": params["project_id"]},
         "identity.org.create": {"name": "made"},
         "identity.project.create": {"name": "made"},
+        "identity.project.rename": {"name": "made-again"},
         "identity.service_account.create": {"name": "made"},
         "identity.service_account_key.rotate": {},
         "identity.user.create": {"name": "made"},

@@ -13,7 +13,7 @@ import pytest
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import health, http, streams
-from gpuaas_platform.identity import passwords
+from gpuaas_platform.identity.users import passwords
 from gpuaas_platform.kit import ids
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_agent import handlers, main
-from gpuaas_agent.handlers import artifact, owners
+from gpuaas_agent.handlers import artifact
+from gpuaas_agent.host import claims
 
 
 def run(folder: Path, kind: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def run(folder: Path, kind: str, params: dict[str, Any]) -> dict[str, Any]:
 def start() -> int:
     folder = Path(sys.argv.pop(1))
     artifact.ARTIFACTS = folder / "lib" / "artifacts"
-    owners.is_of = lambda user, allocation_id: (folder / "users" / allocation_id).exists()
+    claims.belongs_to = lambda user, allocation_id: (folder / "users" / allocation_id).exists()
     for kind, handler in handlers.HANDLERS.items():
         function = functools.partial(run, folder, kind)
         handlers.HANDLERS[kind] = dataclasses.replace(handler, function=function)

@@ -15,7 +15,7 @@ async def first_schema(path: Path, database_url: str, *rows: str) -> None:
 async def schema_before(number: int, path: Path, database_url: str, *rows: str) -> None:
     """As it was before the migration of this number."""
     script = [migrate._LEDGER]
-    for found, statements in migrate._files("postgres" if database_url else "sqlite"):
+    for found, statements in migrate.files("postgres" if database_url else "sqlite"):
         if found < number:
             script += [*statements, f"INSERT INTO migrations (number) VALUES ({found})"]
     script += rows

@@ -24,10 +24,12 @@ from gpuaas_contract import (
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.access import authority_reconcile
+from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store
+from gpuaas_platform.nodes import reconcile as nodes_reconcile
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -255,6 +257,11 @@ class World:
             await self.report(token, claim, member.member_id, "provisioning", "joining", "ready")
         await self.complete(token, claim)
         return deployed
+
+    async def sweep(self) -> None:
+        """Run the loops of nodes and of allocations once."""
+        await nodes_reconcile.sweep(self.site)
+        await allocations_reconcile.sweep(self.site)
 
     async def members(self, instance_id: str) -> list[instances.Member]:
         return (await self.call(instances.MEMBER_LIST, instance_id=instance_id)).items

@@ -93,13 +93,13 @@ class Held:
         said = {"epoch": self.claim.epoch, **(body or {})}
         return await self.world.call(endpoint, said, token=self.token, operation_id=self.operation_id, **params)
 
-    async def heartbeat(self, lease_s: int = 15) -> operations.Lease:
+    async def heartbeat(self, lease_s: int = 15) -> operations.Receipt:
         return await self.send(runtime.HEARTBEAT, {"lease_s": lease_s})
 
-    async def step(self, name: str, state: str = "succeeded", member_id: str = "") -> operations.Operation:
+    async def step(self, name: str, state: str = "succeeded", member_id: str = "") -> operations.Receipt:
         return await self.send(runtime.STEP_REPORT, {"name": name, "state": state, "member_id": member_id})
 
-    async def report(self, member_id: str, *statuses: str, **more: Any) -> instances.Member:
+    async def report(self, member_id: str, *statuses: str, **more: Any) -> operations.Receipt:
         """The last of the answers."""
         for status in statuses:
             answer = await self.send(runtime.MEMBER_REPORT, {"status": status, **more}, member_id=member_id)
@@ -239,7 +239,7 @@ class Cluster:
 
     async def told(self, kind: str) -> list[dict[str, Any]]:
         """Payloads of the events of this type, oldest first."""
-        query = {"app_instance_id": self.instance_id, "limit": 1000}
+        query = {"app_instance_id": self.instance_id, "limit": 500}
         found = await self.world.call(events.EVENT_LIST, query=query)
         return [event.payload for event in found.items if event.type == kind]
 

@@ -1,2 +1,2 @@
-"""The only door to the platform for apps, CLI and console: `client` talks to it, `controller` runs app operations,
-`machine` works on hosts, `testing` stands in for the platform in an app's own tests."""
+"""The SDK of apps, CLI and console: `client` calls the platform, `controller` runs the operations of an app, `machine`
+works on hosts, and `testing` replaces platform and machines in an app's tests."""

@@ -1,4 +1,4 @@
-"""What a piece of an app controller's work may raise.  The type alone tells the kit whether to try again."""
+"""Errors that the work of an app controller may raise. The type decides whether the kit retries."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from gpuaas_contract.operations import FailureClass
 
 
 class Temporary(Exception):
-    """Worth trying again by itself: the kit repeats the step after `after_s` until the operation's deadline."""
+    """A retry can help: the kit repeats the step after `after_s` until the operation's deadline."""
 
     def __init__(self, text: str, after_s: float = 5.0) -> None:
         super().__init__(text)
@@ -14,7 +14,7 @@ class Temporary(Exception):
 
 
 class Permanent(Exception):
-    """Trying again changes nothing: the operation fails. `fix` is the next command a person would run."""
+    """A retry cannot help: the operation fails. `fix` is the next command a person should run."""
 
     failure_class: ClassVar[FailureClass] = "repairable"
 
@@ -24,18 +24,18 @@ class Permanent(Exception):
 
 
 class NeedsOperator(Permanent):
-    """Permanent, and only a person can decide what happens next."""
+    """A person has to decide what happens next."""
 
     failure_class: ClassVar[FailureClass] = "needs_operator"
 
 
 class Drift(Permanent):
-    """The machines are not as recorded; the app's reconcile handler puts that right, then a retry succeeds."""
+    """The machines are not as recorded. The app's reconcile handler repairs that; then a retry succeeds."""
 
     failure_class: ClassVar[FailureClass] = "drift"
 
 
 class Lost(Permanent):
-    """What the operation was about is gone: a machine that burnt down, data that no copy is left of."""
+    """What the operation concerns no longer exists: a destroyed machine, or data without any copy."""
 
     failure_class: ClassVar[FailureClass] = "lost"

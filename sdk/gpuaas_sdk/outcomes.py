@@ -1,9 +1,9 @@
-"""What a call ends with when the platform gave no usable answer. Raised by `client`; an answered refusal is one of
-the classes of `gpuaas_contract.errors` instead."""
+"""Errors of calls without a usable answer. A refusal that the platform answered is one of the classes of
+`gpuaas_contract.errors` instead."""
 
 
 class NoAnswer(Exception):
-    """Base: whoever can wait tries again later."""
+    """There was no usable answer. The caller may try again later."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -12,11 +12,11 @@ class NoAnswer(Exception):
 
 
 class Unreachable(NoAnswer):
-    """Nothing has changed: the request was a read, or it never reached the server."""
+    """The server was not reached, or the call was a read. Nothing has changed."""
 
 
 class OutcomeUnknown(NoAnswer):
-    """A change may or may not have happened. The same key asks again without doing it twice."""
+    """A change may or may not have happened. A repetition with the same key does not make it twice."""
 
     def __init__(self, message: str, *, idempotency_key: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -24,4 +24,4 @@ class OutcomeUnknown(NoAnswer):
 
 
 class UnreadableAnswer(NoAnswer):
-    """Something answered that does not speak the platform's contract."""
+    """The answer does not match the contract; the address may not be a GPUaaS server."""

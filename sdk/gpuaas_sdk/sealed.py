@@ -1,4 +1,4 @@
-"""Open what the platform has sealed to a key of ours (HPKE, RFC 9180). The private half never leaves this process."""
+"""Decrypt what the platform encrypted for one recipient (HPKE, RFC 9180). The private key stays in this process."""
 
 import base64
 
@@ -20,14 +20,17 @@ class Recipient:
 
     @property
     def public_key(self) -> str:
+        """The public key in base64, for the request of a delivery."""
         return base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
 
-    def open(self, opened: OpenedCredential) -> str:
-        """The private key as it was uploaded."""
-        if opened.suite != SUITE:
-            raise Permanent(f"The platform sealed with {opened.suite}; this SDK knows {SUITE}.", fix="Update the SDK.")
+    def open(self, delivery: OpenedCredential) -> str:
+        """Return the private key as it was uploaded."""
+        if delivery.suite != SUITE:
+            raise Permanent(
+                f"The platform encrypted with {delivery.suite}; this SDK supports {SUITE}.", fix="Update the SDK."
+            )
         try:
-            content = _SUITE.decrypt(base64.b64decode(opened.sealed), self._key, info=seal_info(opened.delivery_id))
+            content = _SUITE.decrypt(base64.b64decode(delivery.sealed), self._key, info=seal_info(delivery.delivery_id))
         except InvalidTag:
-            raise Permanent(f"Delivery {opened.delivery_id} is not sealed to this key.") from None
+            raise Permanent(f"Delivery {delivery.delivery_id} is encrypted for another key.") from None
         return content.decode()

@@ -1,4 +1,4 @@
-"""The seams between the parts: no app word in the platform, import rules that cover all, an app that stands alone."""
+"""The rules between the parts: no app word in the platform, complete import rules, an app that runs alone."""
 
 import configparser
 import subprocess
@@ -8,20 +8,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SECRET_COMPARISONS = ROOT / "tools" / "secret-comparisons"
 NO_APP_WORDS = ROOT / "tools" / "no-app-words"
 
 
-def test_no_app_word_stands_in_a_generic_part() -> None:
+def test_no_app_word_is_in_a_generic_part() -> None:
     checked = subprocess.run([NO_APP_WORDS], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("line", ["# as Slurm does", "import ray", 'ETCD_PORT = "2379"', "-- k8s"])
-def test_an_app_word_is_found_wherever_it_stands(line: str, tmp_path: Path) -> None:
+def test_an_app_word_is_reported_in_comments_imports_and_values(line: str, tmp_path: Path) -> None:
     (tmp_path / "innocent.sql").write_text("SELECT array_agg(name), drained FROM members\n")
     (tmp_path / "guilty.py").write_text(f"first = 1\n{line}\n")
     checked = subprocess.run([NO_APP_WORDS, tmp_path], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (1, f"{tmp_path}/guilty.py:2:{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        ('if row["request_digest"] != digest: pass', True),
+        ("known = session.token == token", True),
+        ("if ids.digest(given) == expected: pass", True),
+        ("if artifact.digest == digest: pass", False),
+        ('if secret.state == "issued": pass', False),
+        ('if token == "": pass', False),
+        ("if secret_id != other_id: pass", False),
+    ],
+)
+def test_a_secret_is_not_compared_character_by_character(line: str, is_refused: bool, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(f"{line}\n")
+    checked = subprocess.run([SECRET_COMPARISONS, tmp_path], capture_output=True, text=True, check=False)
+    assert checked.returncode == int(is_refused)
+    assert ("hmac.compare_digest" in checked.stdout) == is_refused
 
 
 def test_every_package_on_disk_is_under_the_import_rules() -> None:

@@ -10,7 +10,7 @@ from gpuaas_cli.runner import reach
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/docs/**/*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_COMMAND = re.compile(r"(?:^|`)gpuaas ([a-z][^`|;&)\n]*)", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^(?:\$ )?|`)gpuaas ([a-z][^`|;&)\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=\s)--?[a-z][a-z-]*")
 _FLAGS = frozenset(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", flags.HELP))
 
@@ -40,13 +40,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 def options_of() -> dict[str, set[str]]:
     """Every command that can be typed."""
     return {
-        words: {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        words: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for _, words, command in reach.leaves()
     }
 
 
 def _flaw(typed: str, options_of: dict[str, set[str]]) -> str:
-    """What is wrong with a printed command; what follows ` -- ` is another program's, what follows # is talk."""
+    """What is wrong with a printed command. After ` -- ` comes another program's line, after # a comment."""
     line = re.split(r"\s--\s|\s#", typed)[0]
     words = line.split()
     if words[0] in main.BEYOND:
@@ -62,5 +62,12 @@ def _flaw(typed: str, options_of: dict[str, set[str]]) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
 def test_every_command_on_a_page_exists_with_its_options(page: Path, options_of: dict[str, set[str]]) -> None:
-    typed = [one.strip() for one in _COMMAND.findall(page.read_text())]
-    assert {one: flaw for one in typed if (flaw := _flaw(one, options_of))} == {}
+    typed = [line.strip() for line in _COMMAND.findall(page.read_text())]
+    assert {line: flaw for line in typed if (flaw := _flaw(line, options_of))} == {}
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    page = (ROOT / "docs/explanation/glossary.md").read_text().split("## Words with more than one meaning")[0]
+    terms = re.findall(r"^\| ([^|]+?) \|", page, re.MULTILINE)
+    defined = [term for term in terms if term not in ("term", "---")]
+    assert sorted(defined) == sorted(set(defined))

@@ -1,4 +1,4 @@
-"""`sudo make` takes nothing from the owner of the clone. Make says what it would do; nothing is run."""
+"""`sudo make` leaves all files to the owner of the clone. Make prints what it would do; nothing is run."""
 
 import subprocess
 from pathlib import Path
@@ -21,12 +21,12 @@ def test_tests_run_as_root_with_caches_outside_the_clone() -> None:
     assert "sudo" not in last
 
 
-@pytest.mark.parametrize("caller", ["", "root", "somebody-else"])
+@pytest.mark.parametrize("caller", ["", "root", "other-user"])
 def test_who_does_not_own_the_clone_changes_nothing(caller: str) -> None:
     assert _would_run("up", f"SUDO_USER={caller}")[-1].startswith(".venv/bin/gpuaas up")
 
 
 def _would_run(target: str, setting: str) -> list[str]:
     command = ["make", "--dry-run", "--no-print-directory", target, setting]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [line.strip() for line in said.stdout.splitlines() if line.strip()]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line.strip() for line in printed.stdout.splitlines() if line.strip()]

@@ -31,7 +31,7 @@ class LocalCloud:
     def gpuaas(self, *arguments: str, check: bool = True, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
         """Run the command as a person would; its output goes into the test's report when something fails."""
         done = subprocess.run(
-            [BIN / "gpuaas", *arguments], env=self._environment(), capture_output=True, text=True, timeout=timeout_s
+            [BIN / "gpuaas", *arguments], env=self.environment(), capture_output=True, text=True, timeout=timeout_s
         )
         sys.stdout.write(f"$ gpuaas {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
         if check:
@@ -54,8 +54,7 @@ class LocalCloud:
 
     def pid(self, process: str) -> int:
         path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]
-        found = json.loads((self.home / LAB / path).read_text())
-        return int(found["pid"])
+        return int(json.loads((self.home / LAB / path).read_text())["pid"])
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -64,9 +63,11 @@ class LocalCloud:
         async with Client(f"http://127.0.0.1:{PORT}", account) as client:
             yield client
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """The environment of a person who uses this cloud and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
-        return {**kept, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
+        path = f"{BIN}:{os.environ['PATH']}"
+        return {**kept, "PATH": path, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
 
 
 @dataclass
@@ -83,8 +84,8 @@ class Project:
 
     async def allocations(self) -> dict[str, capacity.Allocation]:
         """Active allocations by node name."""
-        found = [item async for item in self.client.pages(capacity.ALLOCATION_LIST, project_id=self.project_id)]
-        return {item.node_name: item for item in found if item.status == "active"}
+        pages = self.client.pages(capacity.ALLOCATION_LIST, project_id=self.project_id)
+        return {item.node_name: item async for item in pages if item.status == "active"}
 
     async def members(self, instance_id: str) -> list[instances.Member]:
         pages = self.client.pages(instances.MEMBER_LIST, project_id=self.project_id, instance_id=instance_id)

@@ -21,7 +21,7 @@ SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.lo
               "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock", "/var/log/lastlog",
               "/var/log/wtmp", "/var/log/btmp", "/var/log/faillog"}
 
-# Processes of whoever looks, and services that systemd starts and ends on its own.
+# Processes of this scan, and services that systemd starts and ends itself.
 PASSING = {"python3", "nsenter", "ssh-keygen", "sshd", "sshd-session", "sshd-auth", "sudo", "dpkg-query", "systemctl",
            "systemd-timedat", "systemd-hostnam", "systemd-logind", "(sd-pam)"}
 # The agent runs small programs for every heartbeat.
@@ -81,8 +81,8 @@ json.dump({
 
 def capture(lab: str, machine: str) -> dict[str, Any]:
     command = [str(_LAB), "exec", "--lab", lab, machine, "--", "python3", "-c", _SCAN]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    state: dict[str, Any] = json.loads(said)
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    state: dict[str, Any] = json.loads(printed)
     return state
 
 

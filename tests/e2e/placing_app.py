@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,25 +24,23 @@ from securesystemslib.signer import CryptoSigner
 SLUG = "placing"
 TOOL = b"#!/bin/sh\necho the tool runs on $(hostname)\n"
 DIGEST = f"sha256:{hashlib.sha256(TOOL).hexdigest()}"
+_TINY = json.loads((Path(__file__).parents[2] / "docs" / "how-to" / "tiny_app.json").read_text())
 MANIFEST = {
+    **_TINY,
     "slug": SLUG,
-    "display_name": "Placing",
-    "version": "1.0.0",
-    "runtime_backend": "placing",
-    "operating_modes": ["tenant_dedicated"],
-    "control_plane_scopes": ["project"],
-    "roles": [{"component_key": "head", "min": 1, "max": 1}],
-    "topologies": {"solo": {"head": "allocation"}},
-    "deploy_form": {"type": "object", "properties": {"allocation": {"type": "string"}}},
+    "roles": [role for role in _TINY["roles"] if role["component_key"] == "head"],
+    "topologies": {"solo": {"head": "head_allocation"}},
+    "deploy_form": {**_TINY["deploy_form"], "required": ["head_allocation"]},
     "artifacts": {"tool": {"digest": DIGEST}},
 }
+"""The app of the how-to page with one role and one artifact."""
 
 
 class PlacingApp:
     """Deployed and taken away by an admin who has made it known."""
 
     def __init__(self, admin: Client, project_id: str, token: str) -> None:
-        self.said, self.path = "", ""
+        self.output, self.path = "", ""
         self._admin, self._project_id, self._token = admin, project_id, token
 
     async def publish_tool(self) -> None:
@@ -58,7 +57,7 @@ class PlacingApp:
         await self._admin.call(catalog.VERSION_REGISTER, msgspec.convert(MANIFEST, catalog.Manifest))
         await self._admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=SLUG, version="1.0.0")
         await self._call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug=SLUG)
-        inputs = {"allocation": allocation_id}
+        inputs = {"head_allocation": allocation_id}
         body = instances.DeployInstance(name=SLUG, app_slug=SLUG, topology="solo", inputs=inputs)
         made = await self._call(instances.INSTANCE_CREATE, body)
         return made.instance.instance_id, await self._ended(made.operation)
@@ -90,7 +89,7 @@ class PlacingApp:
         async def install(op: Operation) -> None:
             (member,) = op.targets
             self.path = await op.place("tool", member, mode="0755")
-            self.said = (await (await op.machine(member)).run(self.path)).stdout
+            self.output = (await (await op.machine(member)).run(self.path)).stdout
 
         @app.operation("deploy")
         async def deploy(op: Operation) -> None:
@@ -122,9 +121,9 @@ class PlacingApp:
 
     async def _ended(self, asked: operations.Operation) -> operations.Operation:
         async with asyncio.timeout(120):
-            async for found in self._admin.watch_operation(self._project_id, asked.operation_id):
-                if found.status in lifecycles.ENDED_OPERATION:
-                    return found
+            async for seen in self._admin.watch_operation(self._project_id, asked.operation_id):
+                if seen.status in lifecycles.ENDED_OPERATION:
+                    return seen
         raise AssertionError("an operation ends")
 
 

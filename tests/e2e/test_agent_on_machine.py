@@ -1,4 +1,4 @@
-"""The agent under systemd on a real machine: looked at, replaced by a build that reports, and by no other."""
+"""The agent under systemd on a real machine: inspected, and replaced only by a build that reports."""
 
 import hashlib
 import io
@@ -50,19 +50,19 @@ async def ended(admin: Client, task: agents.NodeTask) -> agents.NodeTask:
 async def upgraded(admin: Client, content: bytes) -> agents.NodeTask:
     body = agents.RegisterAgentRelease(version=NEXT_VERSION, content=content)
     release = await admin.call(agents.AGENT_RELEASE_REGISTER, body)
-    wish = agents.UpgradeAgent(sha256=release.sha256, reason="shown on a real machine")
+    request = agents.UpgradeAgent(sha256=release.sha256, reason="shown on a real machine")
     target = await node(admin)
-    return await ended(admin, await admin.call(agents.NODE_UPGRADE_AGENT, wish, node_id=target.node_id))
+    return await ended(admin, await admin.call(agents.NODE_UPGRADE_AGENT, request, node_id=target.node_id))
 
 
 def on_machine(cloud: LocalCloud) -> tuple[str, str]:
-    """Digest of the agent's file, and its process as systemd knows it."""
+    """Digest of the agent's file, and its process as systemd reports it."""
     file = cloud.lab("exec", MACHINE, "--", "sha256sum", "/opt/gpuaas/agent.pyz").split()[0]
     shown = cloud.lab("exec", MACHINE, "--", "systemctl", "show", "-p", "MainPID,NRestarts", "gpuaas-agent.service")
     return file, shown
 
 
-async def test_a_machine_says_how_it_is(admin: Client) -> None:
+async def test_a_machine_reports_its_health(admin: Client) -> None:
     target = await node(admin)
     asked = await admin.call(agents.NODE_INSPECT, agents.InspectNode(type="host.health"), node_id=target.node_id)
     task = await ended(admin, asked)
@@ -98,8 +98,8 @@ async def test_a_build_that_reports_takes_over_within_the_same_process(
     assert on_machine(cloud) == (sha256, process)
 
 
-async def test_the_agent_of_before_is_taken_back_the_same_way(cloud: LocalCloud, admin: Client, tmp_path: Path) -> None:
-    """Also what the machines of this cloud are brought up with: the tests that follow find them as they were made."""
+async def test_the_former_agent_is_restored_the_same_way(cloud: LocalCloud, admin: Client, tmp_path: Path) -> None:
+    """It is also the agent that the machines of this cloud start with: the following tests find it unchanged."""
     _, process = on_machine(cloud)
     sha256 = build.build(tmp_path / "agent.pyz")
     task = await upgraded(admin, (tmp_path / "agent.pyz").read_bytes())

@@ -1,8 +1,9 @@
-"""An allocation on a real machine: entered with a person's own key, used without restraint, given back with evidence.
+"""An allocation on a real machine: entered with a user's own key, used without limits, released with evidence.
 
-An artifact that was placed there goes with it. Then given back with the machine cut off: the release fails, and heals
-as soon as the machine is heard again."""
+An artifact that was placed there is removed with it. Then released with the machine cut off: the release fails, and
+succeeds as soon as the machine responds again."""
 
+import asyncio
 import contextlib
 import json
 import subprocess
@@ -34,11 +35,10 @@ setsid sleep 4711 >/dev/null 2>&1 </dev/null &
 sudo -n setsid sleep 4712 >/dev/null 2>&1 </dev/null &
 sudo -n systemd-run --quiet --uid="$USER" --unit=mine --property=Restart=always sleep 4713
 """
-story: dict[str, Any] = {}
 
 
 class Owner:
-    """Somebody who may do with allocations what project admins may, in the lab's one project."""
+    """A project admin of the lab's only project."""
 
     def __init__(self, client: Client, project_id: str, token: str) -> None:
         self._client, self._project_id, self._token = client, project_id, token
@@ -49,12 +49,21 @@ class Owner:
     async def allocation(self) -> capacity.Allocation:
         """The newest on the machine."""
         pages = self._client.pages(capacity.ALLOCATION_LIST, project_id=self._project_id)
-        return [found async for found in pages if found.node_name == MACHINE][-1]
+        return [item async for item in pages if item.node_name == MACHINE][-1]
 
     async def claim(self) -> capacity.Allocation:
         body = capacity.CreateAllocation(node_name=MACHINE)
         await self._client.call(capacity.ALLOCATION_CREATE, body, project_id=self._project_id)
         return await self.until("active")
+
+    async def reach_active(self) -> capacity.Allocation:
+        allocation = await self.allocation()
+        return allocation if allocation.status == "active" else await self.claim()
+
+    async def reach_released(self) -> None:
+        if (await self.allocation()).status != "released":
+            await self.release()
+            await self.until("released")
 
     async def release(self) -> None:
         allocation_id = (await self.allocation()).allocation_id
@@ -64,13 +73,13 @@ class Owner:
         allocation_id = (await self.allocation()).allocation_id
         async for event in self._client.events(self._project_id):
             if event.payload.get("allocation_id") == allocation_id:
-                found = await self.allocation()
-                if found.status == status:
-                    return found
+                allocation = await self.allocation()
+                if allocation.status == status:
+                    return allocation
         raise AssertionError("events have no end")
 
     async def until_prepared_again(self, allocation_id: str) -> None:
-        """Until it was active, no longer is, and is about to be once more."""
+        """Wait until it has moved from active back to provisioning."""
         async for event in self._client.events(self._project_id):
             seen = event.payload
             if seen.get("allocation_id") == allocation_id and (seen.get("was"), seen.get("status")) == PREPARED_AGAIN:
@@ -99,16 +108,34 @@ class Owner:
                 return
 
 
-@pytest.fixture
-async def owner(cloud: LocalCloud) -> AsyncIterator[Owner]:
+@contextlib.asynccontextmanager
+async def owner_of(cloud: LocalCloud) -> AsyncIterator[Owner]:
     context = json.loads((cloud.home / "config.json").read_text())["contexts"][LAB]
     async with Client(f"http://127.0.0.1:{PORT}", BearerToken(context["token"])) as client:
         yield Owner(client, context["project_id"], context["token"])
 
 
+@pytest.fixture
+async def owner(cloud: LocalCloud) -> AsyncIterator[Owner]:
+    async with owner_of(cloud) as owner:
+        yield owner
+
+
+@pytest.fixture(scope="module")
+def before(cloud: LocalCloud) -> dict[str, Any]:
+    """The machine without an allocation."""
+
+    async def release() -> None:
+        async with owner_of(cloud) as owner:
+            await owner.reach_released()
+
+    asyncio.run(release())
+    return machine_state.capture(LAB, MACHINE)
+
+
 async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registered(owner: Owner, tmp_path: Path) -> None:
     key_file, other_file = _new_key(tmp_path, "id"), _new_key(tmp_path, "other")
-    allocation = await owner.allocation()
+    allocation = await owner.reach_active()
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     assert _ssh(allocation, key_file) == (255, "")
     key, other = [await owner.register(file.with_suffix(".pub").read_text()) for file in (key_file, other_file)]
@@ -124,10 +151,8 @@ async def test_a_person_enters_with_their_own_key_for_as_long_as_it_is_registere
         await owner.until_installed()
 
 
-async def test_a_key_that_somebody_put_into_the_home_opens_nothing(
-    cloud: LocalCloud, owner: Owner, tmp_path: Path
-) -> None:
-    key_file, allocation = _new_key(tmp_path, "id"), await owner.allocation()
+async def test_a_key_in_the_home_folder_opens_nothing(cloud: LocalCloud, owner: Owner, tmp_path: Path) -> None:
+    key_file, allocation = _new_key(tmp_path, "id"), await owner.reach_active()
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     public_key = key_file.with_suffix(".pub").read_text().strip()
     command = f"umask 077 && mkdir -p ~/.ssh && echo '{public_key}' >~/.ssh/authorized_keys"
@@ -135,41 +160,42 @@ async def test_a_key_that_somebody_put_into_the_home_opens_nothing(
     assert _ssh(allocation, key_file) == (255, "")
 
 
-async def test_whatever_was_done_on_a_machine_a_release_leaves_it_as_before(cloud: LocalCloud, owner: Owner) -> None:
-    await owner.release()
-    await owner.until("released")
-    story["before"] = machine_state.capture(LAB, MACHINE)
-    allocation = await owner.claim()
+async def test_a_release_removes_everything_that_a_user_did_on_a_machine(
+    cloud: LocalCloud, owner: Owner, before: dict[str, Any]
+) -> None:
+    allocation = await owner.reach_active()
     cloud.gpuaas("ssh", MACHINE, "--", "bash", "-c", MESS)
-    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE))
+    assert machine_state.difference(before, machine_state.capture(LAB, MACHINE))
     await owner.release()
     released = await owner.until("released")
-    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
+    assert machine_state.difference(before, machine_state.capture(LAB, MACHINE)) == []
     assert _nobodys_files(cloud) == ""
     _check_evidence(released, allocation.username_on_node)
 
 
 async def test_an_artifact_placed_on_a_machine_runs_there_and_is_gone_after_the_release(
-    cloud: LocalCloud, owner: Owner, tmp_path: Path
+    cloud: LocalCloud, owner: Owner, tmp_path: Path, before: dict[str, Any]
 ) -> None:
-    allocation, app = await owner.claim(), owner.placing_app()
+    allocation, app = await owner.reach_active(), owner.placing_app()
     await app.publish_tool()
     async with app.controller(tmp_path):
         instance_id, deployed = await app.deploy(allocation.allocation_id)
         assert deployed.status == "succeeded", deployed.error
-        assert app.said == f"the tool runs on {MACHINE}\n"
-        found = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
-        assert (f"sha256:{found}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
+        assert app.output == f"the tool runs on {MACHINE}\n"
+        digest = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
+        assert (f"sha256:{digest}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
         assert (await app.decommission(instance_id)).status == "succeeded"
     await owner.release()
     released = await owner.until("released")
     assert released.release_evidence is not None
     assert app.path in released.release_evidence.files
-    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
+    assert machine_state.difference(before, machine_state.capture(LAB, MACHINE)) == []
 
 
-async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(cloud: LocalCloud, owner: Owner) -> None:
-    await owner.claim()
+async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(
+    cloud: LocalCloud, owner: Owner, before: dict[str, Any]
+) -> None:
+    await owner.reach_active()
     cloud.lab("cut", MACHINE)
     try:
         await owner.release()
@@ -179,21 +205,22 @@ async def test_a_release_with_the_machine_cut_off_fails_and_heals_by_itself(clou
         cloud.lab("heal", MACHINE)
     healed = await owner.until("released")
     assert healed.release_attempts > 1
-    assert machine_state.difference(story["before"], machine_state.capture(LAB, MACHINE)) == []
+    assert machine_state.difference(before, machine_state.capture(LAB, MACHINE)) == []
 
 
 async def test_the_machine_can_be_claimed_again(owner: Owner) -> None:
+    await owner.reach_released()
     assert (await owner.claim()).status == "active"
 
 
-async def test_a_machine_that_is_installed_anew_can_be_entered_as_before(cloud: LocalCloud, owner: Owner) -> None:
+async def test_a_machine_that_is_installed_again_can_be_entered_as_before(cloud: LocalCloud, owner: Owner) -> None:
+    former = await owner.reach_active()
     cloud.lab("remove", MACHINE)
     cloud.up(NODES)
-    before = await owner.allocation()
-    await owner.until_prepared_again(before.allocation_id)
-    after = await owner.until("active")
-    assert (after.allocation_id, after.username_on_node) == (before.allocation_id, before.username_on_node)
-    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == before.username_on_node
+    await owner.until_prepared_again(former.allocation_id)
+    present = await owner.until("active")
+    assert (present.allocation_id, present.username_on_node) == (former.allocation_id, former.username_on_node)
+    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == former.username_on_node
 
 
 def _new_key(folder: Path, name: str) -> Path:

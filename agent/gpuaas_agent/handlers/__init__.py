@@ -1,54 +1,59 @@
-"""Every task type this agent knows. A type that is not in this table is refused without effect."""
+"""The table of task types and their handlers. A task of any other type is refused without effect."""
 
 from __future__ import annotations
 
-from gpuaas_agent import facts, identity
-from gpuaas_agent.handlers import allocation, artifact, authorized_keys, health, revocation, spec, upgrade
+from gpuaas_agent import identity, parameters, rules
+from gpuaas_agent.handlers import allocation, artifact, authorized_keys, health, ssh_trust, upgrade
+from gpuaas_agent.host import facts
 
-HANDLERS: dict[str, spec.Handler] = {
-    "allocation.provision": spec.Handler(
+HANDLERS: dict[str, rules.Handler] = {
+    "allocation.provision": rules.Handler(
         params={
-            "allocation_id": spec.ALLOCATION_ID,
-            "user": spec.USER,
-            "principal": spec.PRINCIPAL,
-            "user_ca_public_keys": spec.public_keys,
+            "allocation_id": parameters.ALLOCATION_ID,
+            "user": parameters.USER,
+            "principal": parameters.PRINCIPAL,
+            "user_ca_public_keys": parameters.public_keys,
         },
         function=allocation.provision,
     ),
-    "allocation.install_authorized_keys": spec.Handler(
-        params={"allocation_id": spec.ALLOCATION_ID, "user": spec.USER, "public_keys": spec.public_key_set},
+    "allocation.install_authorized_keys": rules.Handler(
+        params={
+            "allocation_id": parameters.ALLOCATION_ID,
+            "user": parameters.USER,
+            "public_keys": parameters.public_key_set,
+        },
         function=authorized_keys.install,
     ),
-    "allocation.release": spec.Handler(
-        params={"allocation_id": spec.ALLOCATION_ID, "user": spec.USER},
+    "allocation.release": rules.Handler(
+        params={"allocation_id": parameters.ALLOCATION_ID, "user": parameters.USER},
         function=allocation.release,
     ),
-    "ssh.trust": spec.Handler(
-        params={"user_ca_public_keys": spec.public_keys, "revoked_serials": spec.serials},
-        function=revocation.apply,
+    "ssh.trust": rules.Handler(
+        params={"user_ca_public_keys": parameters.public_keys, "revoked_serials": parameters.serials},
+        function=ssh_trust.apply,
     ),
-    "host.facts": spec.Handler(params={}, function=lambda _: facts.collect()),
-    "host.health": spec.Handler(params={}, function=lambda _: health.report()),
+    "host.facts": rules.Handler(params={}, function=lambda _: facts.collect()),
+    "host.health": rules.Handler(params={}, function=lambda _: health.report()),
 }
 
 
-def known_to(session: identity.Session, archive: upgrade.Archive) -> dict[str, spec.Handler]:
-    """The whole table: those above, and those that need the platform or the agent's own file."""
+def complete(client: identity.NodeClient, archive: upgrade.Archive) -> dict[str, rules.Handler]:
+    """Return the whole table: HANDLERS and the handlers that need the platform or the agent's own file."""
     return {
         **HANDLERS,
-        "artifact.fetch": spec.Handler(
+        "artifact.fetch": rules.Handler(
             params={
-                "placement_id": spec.PLACEMENT_ID,
-                "allocation_id": spec.ALLOCATION_ID,
-                "user": spec.USER,
-                "digest": spec.DIGEST,
-                "size_bytes": spec.whole_number(1, spec.SIZE_BYTES_MAX),
-                "mode": spec.FILE_MODE,
+                "placement_id": parameters.PLACEMENT_ID,
+                "allocation_id": parameters.ALLOCATION_ID,
+                "user": parameters.USER,
+                "digest": parameters.DIGEST,
+                "size_bytes": parameters.whole_number(1, parameters.SIZE_BYTES_MAX),
+                "mode": parameters.FILE_MODE,
             },
-            function=lambda params: artifact.fetch(params, session),
+            function=lambda params: artifact.fetch(params, client),
         ),
-        "agent.upgrade": spec.Handler(
-            params={"sha256": spec.SHA256, "trial_s": spec.whole_number(1, 600)},
-            function=lambda params: upgrade.to(params["sha256"], params["trial_s"], session, archive),
+        "agent.upgrade": rules.Handler(
+            params={"sha256": parameters.SHA256, "trial_s": parameters.whole_number(1, 600)},
+            function=lambda params: upgrade.upgrade(params["sha256"], params["trial_s"], client, archive),
         ),
     }

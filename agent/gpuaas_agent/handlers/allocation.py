@@ -1,61 +1,63 @@
-"""`allocation.provision` and `allocation.release`: a Unix user that certificates can log in as, and its removal."""
+"""`allocation.provision` makes a Unix user that certificates can log in as; `allocation.release` removes it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import facts
-from gpuaas_agent.handlers import accounts, artifact, owners, processes, spec, ssh_files, sshd, units
+from gpuaas_agent import errors
+from gpuaas_agent.handlers import artifact
+from gpuaas_agent.host import accounts, claims, facts, processes, units
+from gpuaas_agent.host.ssh import paths, sshd
 
-PATHS_NAMED_MAX = 100
-"""So many of the files that went, or stayed, are named to the platform."""
+PATHS_REPORTED_MAX = 100
+"""The evidence names at most this many removed, or remaining, files."""
 
 
 def provision(params: dict[str, Any]) -> dict[str, Any]:
     user, allocation_id = params["user"], params["allocation_id"]
     host_key = facts.ssh_host_public_key()
     if not host_key:
-        raise spec.HandlerError("ssh_host_key_missing", "sshd has no host key; on the node run: ssh-keygen -A")
-    owners.claim(user, allocation_id)
+        raise errors.TaskFailed("ssh_host_key_missing", "sshd has no host key; on the node run: ssh-keygen -A")
+    claims.claim(user, allocation_id)
     uid = accounts.ensure(user)
     accounts.allow_sudo(user)
-    sshd.trust(user, params["principal"], params["user_ca_public_keys"])
+    sshd.add_user(user, params["principal"], params["user_ca_public_keys"])
     return {"user": user, "uid": uid, "ssh_host_public_key": host_key, "port": facts.SSH_PORT}
 
 
 def release(params: dict[str, Any]) -> dict[str, Any]:
     user = params["user"]
-    if not owners.may_remove(user, params["allocation_id"]):
+    if not claims.may_remove(user, params["allocation_id"]):
         artifact.remove(params["allocation_id"])
         return {"evidence": {}}
-    # First no new session can begin, then the running ones end, then what they used goes; the claim goes last,
-    # so a release that was cut off, or left something behind, is taken up again. Only artifacts go after it: they are
-    # found by the allocation, and without a claim no more of them come.
+    # The order matters: block new sessions, end the running ones, remove what they used, and remove the claim last,
+    # so that a release that was interrupted, or that left files behind, can be repeated. Only artifacts are removed
+    # after the claim: they are found by the allocation's id, and without a claim no new ones are fetched.
     uid = accounts.uid_of(user)
     keys = accounts.key_files(user)
-    removed = sshd.distrust(user) + accounts.forbid_sudo(user)
-    told: dict[str, Any] = {"units": [], "processes_ended": 0, "left_behind": []}
+    removed = sshd.remove_user(user) + accounts.forbid_sudo(user)
+    evidence: dict[str, Any] = {"units": [], "processes_ended": 0, "left_behind": []}
     if uid is not None:
-        accounts.close(user)
-        told["units"] = units.stop_all(user)
-        told["processes_ended"] = processes.end_all(uid)
+        accounts.expire(user)
+        evidence["units"] = units.stop_all(user)
+        evidence["processes_ended"] = processes.end_all(uid)
         removed += accounts.remove_leftovers(user, uid)
-        told["left_behind"] = accounts.left_behind(user, uid)[:PATHS_NAMED_MAX]
-    if told["left_behind"]:
-        return {"evidence": {**told, **sorted_out(removed)}}
+        evidence["left_behind"] = accounts.left_behind(user, uid)[:PATHS_REPORTED_MAX]
+    if evidence["left_behind"]:
+        return {"evidence": {**evidence, **by_kind(removed)}}
     home, others = accounts.remove(user)
-    removed += others + keys + owners.disown(user) + artifact.remove(params["allocation_id"])
-    return {"evidence": {**told, "user": user if uid is not None else "", "home": home, **sorted_out(removed)}}
+    removed += others + keys + claims.remove(user) + artifact.remove(params["allocation_id"])
+    return {"evidence": {**evidence, "user": user if uid is not None else "", "home": home, **by_kind(removed)}}
 
 
-def sorted_out(removed: list[str]) -> dict[str, list[str]]:
-    """What was removed, by what it was: whose certificates were let in, whose keys, and the rest."""
-    principals = [path for path in removed if Path(path).parent == ssh_files.PRINCIPALS]
-    keys = [path for path in removed if _is_of_keys(Path(path))]
+def by_kind(removed: list[str]) -> dict[str, list[str]]:
+    """Group removed paths by kind: principals of certificates, SSH keys, and other files."""
+    principals = [path for path in removed if Path(path).parent == paths.PRINCIPALS]
+    keys = [path for path in removed if _holds_keys(Path(path))]
     rest = [path for path in removed if path not in principals and path not in keys]
-    return {"principals": principals, "keys": keys, "files": rest[:PATHS_NAMED_MAX]}
+    return {"principals": principals, "keys": keys, "files": rest[:PATHS_REPORTED_MAX]}
 
 
-def _is_of_keys(path: Path) -> bool:
-    return path.parent == ssh_files.KEYS or path.name in (ssh_files.USER_CA.name, "authorized_keys")
+def _holds_keys(path: Path) -> bool:
+    return path.parent == paths.KEYS or path.name in (paths.USER_CA.name, "authorized_keys")

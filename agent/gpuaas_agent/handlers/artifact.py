@@ -1,5 +1,8 @@
-"""`artifact.fetch`: bring content onto this host by its digest, for one allocation. What lies under a digest's name has
-that digest. `allocation.release` takes away what it brought, and does not wait for it."""
+"""`artifact.fetch`: download content onto this host by its digest, for one allocation.
+
+A file under a digest's name always has that digest. `allocation.release` removes the files and does not wait for a
+running download.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,30 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import files, identity, wire
-from gpuaas_agent.handlers import accounts, owners, spec
+from gpuaas_agent import errors, files, identity, wire
+from gpuaas_agent.host import accounts, claims
 
 ARTIFACTS = Path("/var/lib/gpuaas/artifacts")
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-CHANGING = threading.Lock()
-"""Held while files come into an allocation's folder or the folder goes: a release runs beside a download."""
+DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FOLDER_LOCK = threading.Lock()
+"""Held while an allocation's folder changes, because a release can run beside a download."""
 
 
-def fetch(params: dict[str, Any], session: identity.Session) -> dict[str, Any]:
-    """Once here it is not fetched again; half of it never stands in its place."""
+def fetch(params: dict[str, Any], client: identity.NodeClient) -> dict[str, Any]:
+    """Download the content unless the host already has it; an incomplete file never gets the final name."""
     digest, mode = params["digest"], int(params["mode"], 8)
     target = ARTIFACTS.joinpath(params["allocation_id"], *digest.split(":"))
-    if not _is_here(target, digest, mode):
-        _bring(params, session, target, mode)
+    if not _is_present(target, digest, mode):
+        _fetch_into(params, client, target, mode)
     return {"path": str(target), "digest": digest, "size_bytes": params["size_bytes"]}
 
 
 def remove(allocation_id: str) -> list[str]:
-    """Take away all that was brought for an allocation; the files that went."""
+    """Remove everything that was fetched for an allocation and return the removed files."""
     folder = ARTIFACTS / allocation_id
-    with CHANGING:
-        found = () if folder.is_symlink() else folder.rglob("*")
-        removed = sorted(str(path) for path in found if not path.is_dir())
+    with FOLDER_LOCK:
+        inside = () if folder.is_symlink() else folder.rglob("*")
+        removed = sorted(str(path) for path in inside if not path.is_dir())
         accounts.remove_tree(folder)
         with contextlib.suppress(OSError):
             ARTIFACTS.rmdir()
@@ -42,8 +45,8 @@ def remove(allocation_id: str) -> list[str]:
     return removed
 
 
-def _is_here(target: Path, digest: str, mode: int) -> bool:
-    """Whether the content is here already, readable as asked. A release may take it away at any moment."""
+def _is_present(target: Path, digest: str, mode: int) -> bool:
+    """Return whether the content is present, and set its mode. A release may remove it at any moment."""
     try:
         is_whole = target.is_file() and _digest_of(target) == digest
         if is_whole:
@@ -53,40 +56,40 @@ def _is_here(target: Path, digest: str, mode: int) -> bool:
     return is_whole
 
 
-def _bring(params: dict[str, Any], session: identity.Session, target: Path, mode: int) -> None:
+def _fetch_into(params: dict[str, Any], client: identity.NodeClient, target: Path, mode: int) -> None:
     draft = target.with_name(f".{target.name}.new")
-    with CHANGING:
+    with FOLDER_LOCK:
         _check_claim(params)
         files.make_directory(target.parent, 0o755)
         descriptor = os.open(str(draft), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        _download(params, session, descriptor, mode)
-        with CHANGING:
+        _download(params, client, descriptor, mode)
+        with FOLDER_LOCK:
             _check_claim(params)
             draft.replace(target)
             files.sync_directory(target.parent)
     finally:
-        with CHANGING:
+        with FOLDER_LOCK:
             files.remove(draft)
 
 
 def _check_claim(params: dict[str, Any]) -> None:
-    if not owners.is_of(params["user"], params["allocation_id"]):
-        raise spec.HandlerError("allocation_gone", f"this node no longer serves {params['allocation_id']}")
+    if not claims.belongs_to(params["user"], params["allocation_id"]):
+        raise errors.TaskFailed("allocation_gone", f"this node no longer serves {params['allocation_id']}")
 
 
-def _download(params: dict[str, Any], session: identity.Session, descriptor: int, mode: int) -> None:
-    found, length, size_bytes = hashlib.sha256(), 0, params["size_bytes"]
-    chunks = session.download(f"/node/v1/artifact-content/{params['placement_id']}")
+def _download(params: dict[str, Any], client: identity.NodeClient, descriptor: int, mode: int) -> None:
+    digest, length, size_bytes = hashlib.sha256(), 0, params["size_bytes"]
+    chunks = client.download(f"/node/v1/artifact-content/{params['placement_id']}")
     try:
         with contextlib.closing(chunks), os.fdopen(descriptor, "wb") as file:
-            # The room is taken first: a disk that would run full refuses at once, and stays usable for the rest.
+            # Reserve the space first: a disk that is too small refuses at once instead of running full.
             os.posix_fallocate(descriptor, 0, size_bytes)
             for chunk in chunks:
                 length += len(chunk)
                 if length > size_bytes:
-                    raise spec.HandlerError("artifact_too_large", f"there is more than {size_bytes} bytes")
-                found.update(chunk)
+                    raise errors.TaskFailed("artifact_too_large", f"the content is longer than {size_bytes} bytes")
+                digest.update(chunk)
                 file.write(chunk)
             os.fchmod(descriptor, mode)
             file.flush()
@@ -94,25 +97,27 @@ def _download(params: dict[str, Any], session: identity.Session, descriptor: int
     except wire.WireError as error:
         raise _refused(error) from error
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in DISK_FULL_ERRORS:
             raise
-        raise spec.HandlerError("disk_full", f"there is no room for {size_bytes} bytes: {error.strerror}") from error
+        raise errors.TaskFailed(
+            "disk_full", f"the disk has no space for {size_bytes} bytes: {error.strerror}"
+        ) from error
     if length < size_bytes:
-        raise spec.TryLater(f"the content ended after {length} of {size_bytes} bytes")
-    if f"sha256:{found.hexdigest()}" != params["digest"]:
-        raise spec.HandlerError("artifact_digest_mismatch", f"the content is sha256:{found.hexdigest()}")
+        raise errors.TryLater(f"the content ended after {length} of {size_bytes} bytes")
+    if f"sha256:{digest.hexdigest()}" != params["digest"]:
+        raise errors.TaskFailed("artifact_digest_mismatch", f"the content is sha256:{digest.hexdigest()}")
 
 
 def _refused(error: wire.WireError) -> Exception:
-    """What the platform says of an artifact fails the task in the platform's words; what may pass is tried again."""
+    """Return the error for a failed download: temporary ones are tried again, a refusal keeps the platform's code."""
     if not isinstance(error, wire.Rejected) or error.retryable:
-        return spec.TryLater(str(error))
-    return spec.HandlerError(error.code if error.code.startswith("artifact_") else "artifact_refused", str(error))
+        return errors.TryLater(str(error))
+    return errors.TaskFailed(error.code if error.code.startswith("artifact_") else "artifact_refused", str(error))
 
 
 def _digest_of(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         for chunk in iter(lambda: file.read(wire.CHUNK_BYTES), b""):
-            found.update(chunk)
-    return f"sha256:{found.hexdigest()}"
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"

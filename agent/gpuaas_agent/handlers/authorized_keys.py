@@ -1,24 +1,26 @@
-"""`allocation.install_authorized_keys`: exactly these keys of people log in as the allocation's user, and no others.
+"""`allocation.install_authorized_keys`: exactly these people's keys can log in as the allocation's user.
 
-A key that goes takes the sessions it has opened along.
+Removing a key also ends the sessions that were opened with it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpuaas_agent.handlers import owners, sessions, spec, ssh_files, ssh_keys, sshd
+from gpuaas_agent import errors
+from gpuaas_agent.host import claims
+from gpuaas_agent.host.ssh import keys, paths, sessions, sshd
 
 
 def install(params: dict[str, Any]) -> dict[str, Any]:
-    user, keys = params["user"], params["public_keys"]
-    if not owners.is_of(user, params["allocation_id"]):
-        raise spec.HandlerError("allocation_absent", f"allocation {params['allocation_id']} is not on this node")
-    with ssh_files.changing:
-        ssh_keys.prepare()
-        ssh_keys.put(user, keys)
-    # An agent of before may have provisioned this user.
+    user, public_keys = params["user"], params["public_keys"]
+    if not claims.belongs_to(user, params["allocation_id"]):
+        raise errors.TaskFailed("allocation_absent", f"allocation {params['allocation_id']} is not on this node")
+    with paths.lock:
+        keys.prepare()
+        keys.put(user, public_keys)
+    # An older agent, which did not configure keys, may have provisioned this user.
     sshd.configure(user)
-    with ssh_files.changing:
-        ended = sessions.end(lambda opener: ssh_keys.is_over(opener, user, keys))
-    return {"installed": len(keys), "sessions_ended": ended}
+    with paths.lock:
+        ended = sessions.end(lambda opener: keys.is_removed(opener, user, public_keys))
+    return {"installed": len(public_keys), "sessions_ended": ended}

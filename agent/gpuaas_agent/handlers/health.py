@@ -1,4 +1,4 @@
-"""`host.health`: named questions about this host, each answered with a reason a person can act on."""
+"""`host.health`: named checks of this host, each with a reason that a person can act on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import facts
+from gpuaas_agent.host import facts
 
 DISK_FREE_SHARE_MIN = 0.05
 MEMORY_FREE_SHARE_MIN = 0.05
 CONNECT_TIMEOUT_S = 10.0
-"""sshd starts a process for each connection before it greets, which a busy host takes its time for."""
+"""sshd starts a process for each connection before it sends its greeting, which is slow on a busy host."""
 
 
 def report() -> dict[str, Any]:
-    """`ok` when every check is; the numbers are those the checks looked at."""
+    """Run every check; `ok` if all are. The numbers are those that the checks used."""
     disk = shutil.disk_usage("/")
     memory = meminfo(Path("/proc/meminfo").read_text())
     devices = [str(gpu["device"]) for gpu in facts.gpus(facts.DECLARED_GPUS, facts.NVIDIA_GPUS)]
@@ -38,7 +38,7 @@ def report() -> dict[str, Any]:
 
 
 def meminfo(text: str) -> dict[str, int]:
-    """Kilobytes by name."""
+    """Return kilobytes by name, from the text of /proc/meminfo."""
     pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
     return {name: int(value.split()[0]) for name, value in pairs}
 
@@ -59,10 +59,10 @@ def sshd_answers(address: tuple[str, int]) -> dict[str, Any]:
         with socket.create_connection(address, timeout=CONNECT_TIMEOUT_S) as connection:
             if greets_as_sshd(connection):
                 return _check(name, True, f"on port {address[1]}")
-            why = "something else answers"
+            reason = "another program answers"
     except OSError as error:
-        why = error.strerror or str(error)
-    return _check(name, False, f"port {address[1]}: {why}; on the node: systemctl status ssh")
+        reason = error.strerror or str(error)
+    return _check(name, False, f"port {address[1]}: {reason}; on the node: systemctl status ssh")
 
 
 def greets_as_sshd(connection: socket.socket) -> bool:

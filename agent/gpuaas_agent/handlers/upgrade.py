@@ -1,6 +1,6 @@
-"""`agent.upgrade`: put another agent into this one's place, once it has shown that it reports.
+"""`agent.upgrade`: replace this agent's file by another agent, after a trial run of it has reported to the platform.
 
-The agent that works keeps its file and its heartbeat until then, so whatever dies on the way, the next start is good.
+Until then the running agent keeps its file and its heartbeat, so that a crash at any point leaves an agent that starts.
 """
 
 from __future__ import annotations
@@ -14,77 +14,76 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import AGENT_VERSION, commands, files, identity, log, wire
-from gpuaas_agent.handlers import spec
+from gpuaas_agent import AGENT_VERSION, commands, errors, files, identity, log, wire
 
-ALARM_AFTER_S = 5
-"""A candidate whose judge has died ends by itself this long after its time was up."""
+TRIAL_ALARM_S = 5
+"""A candidate exits by itself this long after its trial time, in case the agent that started it has died."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Archive:
-    """The file this agent was started from, and how to start one like it."""
+    """The file this agent was started from, and the arguments to start another file in the same way."""
 
     path: Path
     arguments: tuple[str, ...]
 
     @property
     def candidate(self) -> Path:
-        # Beside it, on the same file system: the swap is one rename.
+        # In the same folder, so on the same file system: the swap is one rename.
         return self.path.with_name(f".{self.path.name}.candidate")
 
-    def is_file_of_its_own(self) -> bool:
+    def is_archive(self) -> bool:
         return zipfile.is_zipfile(self.path)
 
     def sha256(self) -> str:
-        """Empty for an agent that runs from its source."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest() if self.is_file_of_its_own() else ""
+        """Return the digest of the file; empty for an agent that runs from its source."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest() if self.is_archive() else ""
 
     def command(self, path: Path) -> list[str]:
         return [sys.executable, str(path), *self.arguments]
 
 
-def to(sha256: str, trial_s: int, session: identity.Session, archive: Archive) -> dict[str, Any]:
-    """The result is given by the agent that is wanted; any other fetches it, tries it and makes room."""
+def upgrade(sha256: str, trial_s: int, client: identity.NodeClient, archive: Archive) -> dict[str, Any]:
+    """Return the result if this agent already is the wanted one; otherwise fetch, try and install that agent."""
     if archive.sha256() == sha256:
         files.remove(archive.candidate)
         return {"sha256": sha256, "version": AGENT_VERSION}
-    if not archive.is_file_of_its_own():
-        raise spec.HandlerError("agent_not_an_archive", f"this agent runs from {archive.path}, not from a .pyz file")
+    if not archive.is_archive():
+        raise errors.TaskFailed("agent_not_an_archive", f"this agent runs from {archive.path}, not from a .pyz file")
     try:
-        files.write_atomic(archive.candidate, fetch(sha256, session), 0o755)
-        _try_out(trial_s, archive)
+        files.write_atomic(archive.candidate, fetch(sha256, client), 0o755)
+        _run_trial(trial_s, archive)
         archive.candidate.replace(archive.path)
     finally:
         files.remove(archive.candidate)
     files.sync_directory(archive.path.parent)
-    log.event("another agent takes over", sha256=sha256)
-    raise spec.Replaced(sha256)
+    log.info("agent.replaced", sha256=sha256)
+    raise errors.Replaced(sha256)
 
 
-def fetch(sha256: str, session: identity.Session) -> bytes:
+def fetch(sha256: str, client: identity.NodeClient) -> bytes:
     try:
-        answer = session.call("GET", f"/node/v1/agent-releases/{sha256}")
+        answer = client.call("GET", f"/node/v1/agent-releases/{sha256}")
         content = base64.b64decode(str(answer.get("content")), validate=True)
     except wire.Rejected as error:
         if error.retryable:
-            raise spec.TryLater(str(error)) from error
-        raise spec.HandlerError("agent_release_refused", str(error)) from error
+            raise errors.TryLater(str(error)) from error
+        raise errors.TaskFailed("agent_release_refused", str(error)) from error
     except wire.Unreachable as error:
-        raise spec.TryLater(str(error)) from error
+        raise errors.TryLater(str(error)) from error
     except binascii.Error as error:
-        raise spec.HandlerError("agent_digest_mismatch", "what the platform sent is not base64") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise spec.HandlerError("agent_digest_mismatch", f"the platform sent {found}, the task names {sha256}")
+        raise errors.TaskFailed("agent_digest_mismatch", "the platform's answer is not base64") from error
+    received = hashlib.sha256(content).hexdigest()
+    if received != sha256:
+        raise errors.TaskFailed("agent_digest_mismatch", f"the platform sent {received}, the task names {sha256}")
     return content
 
 
-def _try_out(trial_s: int, archive: Archive) -> None:
-    argv = [*archive.command(archive.candidate), "--trial", str(trial_s + ALARM_AFTER_S)]
+def _run_trial(trial_s: int, archive: Archive) -> None:
+    argv = [*archive.command(archive.candidate), "--trial", str(trial_s + TRIAL_ALARM_S)]
     try:
         commands.run(argv, timeout_s=trial_s)
     except commands.CommandFailed as failure:
-        raise spec.HandlerError(
+        raise errors.TaskFailed(
             "agent_did_not_report", f"version {AGENT_VERSION} stays; the new agent did not report: {failure}"
         ) from failure

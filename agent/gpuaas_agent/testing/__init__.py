@@ -1,1 +1,1 @@
-"""A platform to test an agent against: real sockets, real TLS, real signatures. Not packed into the .pyz."""
+"""A fake platform to test an agent with: real sockets, real TLS, real signatures. Not part of the .pyz."""

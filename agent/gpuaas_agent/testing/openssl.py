@@ -1,4 +1,4 @@
-"""Throw-away keys and certificates made with the openssl program. Used by the fake platform and by tests."""
+"""Temporary keys and certificates, made with the openssl program. Used by the fake platform and by tests."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from gpuaas_agent import commands, keys
+from gpuaas_agent import commands, ed25519
 
 
 @dataclasses.dataclass(frozen=True)
-class Authority:
+class CertificateAuthority:
     certificate: Path
     private_key: Path
 
@@ -25,19 +25,19 @@ class Authority:
 
 
 def make_key(path: Path) -> Path:
-    keys.ensure_private_key(path)
+    ed25519.ensure_private_key(path)
     return path
 
 
-def make_authority(directory: Path, name: str) -> Authority:
+def make_authority(directory: Path, name: str) -> CertificateAuthority:
     key, certificate = make_key(directory / f"{name}.key"), directory / f"{name}.pem"
     argv = ["openssl", "req", "-x509", "-new", "-key", str(key), "-days", "2", "-subj", f"/CN={name}"]
     commands.run([*argv, "-addext", "keyUsage=critical,keyCertSign", "-out", str(certificate)])
-    return Authority(certificate, key)
+    return CertificateAuthority(certificate, key)
 
 
-def make_server_certificate(directory: Path, authority: Authority, address: str) -> tuple[Path, Path]:
-    """Certificate and key of a server at this IP address."""
+def make_server_certificate(directory: Path, authority: CertificateAuthority, address: str) -> tuple[Path, Path]:
+    """Return the certificate and the key of a server at this IP address."""
     key = make_key(directory / f"server-{address}.key")
     request, extensions = directory / "server.csr", directory / "server.ext"
     certificate = directory / f"server-{address}.pem"

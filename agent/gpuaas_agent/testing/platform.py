@@ -1,4 +1,4 @@
-"""The platform's side of the wire, inside the test: enrols nodes, checks signatures, hands out signed tasks."""
+"""A fake platform for the node API: it enrols nodes, verifies signatures and delivers signed tasks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import identity, keys
+from gpuaas_agent import ed25519, identity
 from gpuaas_agent.testing import openssl
 
 CALL_TIMEOUT_S = 60.0
-"""Bounds a hang, and nothing else."""
-_KEPT: list[socket.socket] = []
+"""Only bounds a hang."""
+_RESERVED: list[socket.socket] = []
 
 
 def poll(condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
@@ -49,6 +49,8 @@ class Queued:
 
 
 class Problem(Exception):
+    """The platform answers a request with this error."""
+
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
         self.status = status
@@ -56,7 +58,7 @@ class Problem(Exception):
 
 
 class Platform:
-    """Start, stop and start again on the same port; what it knows survives, as a database would."""
+    """Start, stop and start again on the same port; the data survives, as in a database."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Platform:
         """By placement."""
         self.artifact_refusal: Problem | None = None
         self.agent_releases: dict[str, bytes] = {}
-        """By the digest they are asked for, which an attacker may not hold them to."""
+        """By the requested digest; a test may store content with another digest."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
         self.keeps_connections = True
@@ -87,7 +89,7 @@ class Platform:
         self._directory = directory
         self._tls = tls
         self._address = address
-        self._port = _kept_port(address)
+        self._port = _reserved_port(address)
         self._queue: list[Queued] = []
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
@@ -103,7 +105,7 @@ class Platform:
         if self._tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*(str(path) for path in self._tls))
-            # Without the handshake here: a client that breaks off must not stop the accepting thread.
+            # No handshake here: a client that disconnects must not stop the accepting thread.
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         self._server = server
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -117,7 +119,7 @@ class Platform:
             server.server_close()
         for connection in list(self._open):
             with contextlib.suppress(OSError):
-                # Not the TLS way, which would wait for the other side.
+                # Not the TLS shutdown, which would wait for the other side.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     @contextlib.contextmanager
@@ -130,24 +132,26 @@ class Platform:
             self._open.discard(connection)
 
     def until(self, condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
-        """Wait until the condition holds; checked whenever a request has been answered."""
+        """Wait until the condition is true; check it after every answered request."""
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             while not condition():
                 left_s = deadline_s - time.monotonic()
                 last = [f"{request.method} {request.path}" for request in self.requests[-10:]]
-                assert left_s > 0, f"did not happen within {timeout_s} s; last seen: {last}, results: {self.results}"
+                assert left_s > 0, (
+                    f"did not happen within {timeout_s} s; last requests: {last}, results: {self.results}"
+                )
                 self._changed.wait(min(left_s, 0.1))
 
     def seen(self, method: str = "", path: str = "") -> list[Request]:
         return [request for request in self.requests if request.method.startswith(method) and path in request.path]
 
     def sign(self, payload: str) -> dict[str, str]:
-        signature = base64.b64encode(keys.sign(self.task_key, payload.encode())).decode()
+        signature = base64.b64encode(ed25519.sign(self.task_key, payload.encode())).decode()
         return {"payload": payload, "signature": signature}
 
     def task(self, node_id: str, task_type: str, params: Any = None, **changes: Any) -> dict[str, str]:
-        """A signed task; `changes` replace fields of its payload."""
+        """Return a signed task; `changes` replace fields of its payload."""
         now_s = int(time.time())
         payload: dict[str, Any] = {"task_id": "task_" + secrets.token_hex(6), "node_id": node_id, "type": task_type}
         payload.update(params=params or {}, issued_at_s=now_s, expires_at_s=now_s + 300, correlation_id="corr-1")
@@ -190,7 +194,7 @@ class Platform:
         return self._result(path.split("/")[-2], request)
 
     def _trust(self, _request: Request) -> dict[str, Any]:
-        return {"ca_pem": self.ca_pem, "task_public_key_pem": keys.public_key_pem(self.task_key)}
+        return {"ca_pem": self.ca_pem, "task_public_key_pem": ed25519.public_key_pem(self.task_key)}
 
     def _enrol(self, request: Request) -> dict[str, Any]:
         if request.body["token"] != self.enrolment_token:
@@ -206,7 +210,7 @@ class Platform:
         public_key = self._directory / (body["node_id"] + ".pub")
         public_key.write_text(self.public_keys[body["node_id"]])
         message = identity.token_message(body["node_id"], body["timestamp_s"], body["nonce"])
-        if not keys.verify(public_key, message, base64.b64decode(body["signature"])):
+        if not ed25519.verify(public_key, message, base64.b64decode(body["signature"])):
             raise Problem(401, "credentials_invalid")
         token = secrets.token_hex(8)
         self.access_tokens[token] = body["node_id"]
@@ -228,19 +232,19 @@ class Platform:
         return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
 
     def _next_task(self, request: Request) -> dict[str, Any]:
-        """The first of the queue, or the first urgent one for a node that is busy; it stays until its result is in."""
+        """Return the first task, or the first urgent one for a busy node; it is queued until its result arrives."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
         busy_with = query.get("busy_with", [""])[0]
 
-        def found() -> list[Queued]:
+        def candidates() -> list[Queued]:
             return [task for task in self._queue if task.is_urgent or not busy_with] if self._server else []
 
         def is_over() -> bool:
             return self._server is None or bool(busy_with and all(task.task_id != busy_with for task in self._queue))
 
         with self._changed:
-            self._changed.wait_for(lambda: bool(found()) or is_over(), float(query["wait_s"][0]))
-            return next(({"task": task.envelope, "is_urgent": task.is_urgent} for task in found()), {"task": None})
+            self._changed.wait_for(lambda: bool(candidates()) or is_over(), float(query["wait_s"][0]))
+            return next(({"task": task.envelope, "is_urgent": task.is_urgent} for task in candidates()), {"task": None})
 
     def _result(self, task_id: str, request: Request) -> dict[str, Any]:
         status = self.refuse_result()
@@ -253,13 +257,13 @@ class Platform:
         return {"task_id": task_id}
 
 
-def _kept_port(address: str) -> int:
-    """A port that nobody else is given while the platform is stopped: a socket that does not listen keeps it."""
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind((address, 0))
-    _KEPT.append(kept)
-    return int(kept.getsockname()[1])
+def _reserved_port(address: str) -> int:
+    """Reserve a port while the platform is stopped: a socket that does not listen holds it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((address, 0))
+    _RESERVED.append(reserved)
+    return int(reserved.getsockname()[1])
 
 
 def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
@@ -283,7 +287,7 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
                 with platform.serving(self.connection):
                     super().handle()
             except OSError:
-                # The client went away or did not believe the certificate; the test sees it from the client's side.
+                # The client disconnected or rejected the certificate; the test checks that on the client's side.
                 self.close_connection = True
 
         def finish(self) -> None:
@@ -300,7 +304,7 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
                 content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             except Problem as problem:
                 status = problem.status
-                content = json.dumps({"code": problem.code, "message": "said by the test"}).encode()
+                content = json.dumps({"code": problem.code, "message": "set by the test"}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

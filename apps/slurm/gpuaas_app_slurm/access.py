@@ -1,4 +1,4 @@
-"""How people use a cluster, as the access bundle tells them.  Pure; `reports` publishes it."""
+"""The access bundle: how people use the cluster. Pure; `reports` publishes it."""
 
 from gpuaas_sdk.controller import AccessBundle, Command, Connection
 
@@ -9,8 +9,8 @@ def bundle(
     inputs: config.Inputs, instance_name: str, allocation_id: str, hostname: str, address: str, workers: int
 ) -> AccessBundle:
     user = inputs.users[0]
-    everywhere = {"Run on every worker": f"srun -N{workers} hostname"} if workers else {}
-    lines = everywhere | {
+    on_every_worker = {"Run on every worker": f"srun -N{workers} hostname"} if workers else {}
+    lines = on_every_worker | {
         "See the nodes": "sinfo -N -l",
         "Submit a batch job": "sbatch --wrap 'hostname; sleep 10'",
         "Ask for one GPU": "srun --gres=gpu:1 env",
@@ -39,8 +39,8 @@ def bundle(
         notes=[
             f"Log in to the controller machine, {hostname}: `gpuaas ssh {instance_name}`, then `sudo -iu {user}`. "
             "To log in without the platform, put your public key into the user's ~/.ssh/authorized_keys there.",
-            f"Slurm account `default` holds every user: {', '.join(inputs.users)}.",
+            f"Every user is in the Slurm account `default`: {', '.join(inputs.users)}.",
             "MPI programs start with `srun --mpi=pmix`.",
-            "Home folders are local to each machine, and go with the instance when it is decommissioned.",
+            "Home folders are local to each machine, and are deleted when the instance is decommissioned.",
         ],
     )

@@ -1,5 +1,7 @@
-"""Accounting on the controller machine: MariaDB, slurmdbd, the cluster, its account and its users.  Called by `slurm`
-before slurmctld's first start, because a cluster that ran without accounting cannot simply be given one."""
+"""Accounting on the controller machine: MariaDB, slurmdbd, the cluster, its account and its users.
+
+Called by `slurm` before slurmctld's first start, because accounting cannot simply be added to a cluster that ran
+without it."""
 
 from collections.abc import Mapping
 
@@ -7,10 +9,11 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import nodes, state
+from gpuaas_app_slurm.settings import Settings
 
 ACCOUNT = "default"
 DATABASE = "slurm_acct_db"
-START_TIMEOUT_S = 120.0
+POLL_S = 0.1
 
 CREATE_DATABASE = f"""
 CREATE DATABASE IF NOT EXISTS {DATABASE};
@@ -19,7 +22,7 @@ GRANT ALL ON {DATABASE}.* TO 'slurm'@'localhost';
 """
 DROP_DATABASE = f"DROP DATABASE IF EXISTS {DATABASE}; DROP USER IF EXISTS 'slurm'@'localhost';"
 
-# Add what is missing only: sacctmgr ends with an error when there is nothing to add.
+# Add only what is missing: sacctmgr fails if there is nothing to add.
 ASSOCIATIONS = r"""
 cluster=$1 account=$2; shift 2
 have() { [ -n "$(sacctmgr -nP "$@")" ]; }
@@ -47,31 +50,32 @@ async def add_unix_users(machine: Machine, user_ids: Mapping[str, int]) -> None:
     await machine.script(USERS, *(word for name, number in user_ids.items() for word in (name, str(number))))
 
 
-async def start(controller: Machine, cluster_name: str, users: tuple[str, ...], say: nodes.Say) -> None:
-    await say("starting MariaDB")
-    await controller.run("systemctl", "enable", "-q", "--now", "mariadb", timeout_s=START_TIMEOUT_S)
+async def start(
+    controller: Machine, cluster_name: str, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
+) -> None:
+    await progress("starting MariaDB")
+    await controller.run("systemctl", "enable", "-q", "--now", "mariadb", timeout_s=settings.accounting_start_s)
     await controller.run("mariadb", input=CREATE_DATABASE)
-    await say("starting slurmdbd")
+    await progress("starting slurmdbd")
     await controller.run("systemctl", "enable", "-q", "slurmdbd")
     await controller.run("systemctl", "restart", "slurmdbd")
-    await _wait_for_slurmdbd(controller, say)
+    await _wait_for_slurmdbd(controller, settings, progress)
     await controller.script(ASSOCIATIONS, cluster_name, ACCOUNT, *users)
 
 
 async def ready(controller: Machine, cluster_name: str) -> state.Check:
-    ran = await _clusters(controller)
-    return state.accounting_ready(ran, cluster_name)
+    return state.accounting_ready(await _clusters(controller), cluster_name)
 
 
-async def _wait_for_slurmdbd(controller: Machine, say: nodes.Say) -> None:
+async def _wait_for_slurmdbd(controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
     async def answers() -> state.Check:
         ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", check=False)
         return state.Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
 
-    check = await nodes.until(answers, timeout_s=START_TIMEOUT_S, every_s=0.1, say=say)
+    check = await nodes.until(answers, timeout_s=settings.accounting_start_s, every_s=POLL_S, progress=progress)
     if not check.ok:
         raise Permanent(
-            f"slurmdbd on {controller.hostname} did not answer within {START_TIMEOUT_S:.0f} s",
+            f"slurmdbd on {controller.hostname} did not answer within {settings.accounting_start_s:.0f} s",
             fix=f"ssh {controller.address} journalctl -u slurmdbd -u mariadb --no-pager -n 50",
         )
 

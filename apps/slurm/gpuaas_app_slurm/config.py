@@ -1,4 +1,4 @@
-"""What people give at deploy, and the configuration files made from it.  Pure: text in, text out."""
+"""The deploy inputs, and the configuration files made from them. Pure: text in, text out."""
 
 from importlib import resources
 from string import Template
@@ -28,12 +28,12 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: tuple[str, ...] = ("researcher",)
 
     def user_ids(self) -> dict[str, int]:
-        """The same number on every machine, or files and jobs would belong to somebody else there."""
+        """Return one user number for all machines; otherwise files and jobs would belong to another user there."""
         return {name: FIRST_USER_ID + position for position, name in enumerate(self.users)}
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What every file of one cluster is made from."""
+    """The values that the configuration files of one cluster are made from."""
 
     instance_id: str
     cluster_name: str
@@ -64,10 +64,10 @@ def parse_inputs(inputs: dict[str, Any]) -> Inputs:
 
 def controller_files(cluster: Cluster) -> tuple[File, ...]:
     return (
-        File(f"{SLURM_FOLDER}/slurm.conf", _render("slurm.conf", **_slurm_conf_words(cluster))),
+        File(f"{SLURM_FOLDER}/slurm.conf", _render("slurm.conf", **_slurm_conf_values(cluster))),
         File(f"{SLURM_FOLDER}/cgroup.conf", _render(f"cgroup-{cluster.cgroup}.conf")),
         File(f"{SLURM_FOLDER}/gres.conf", _render("gres.conf")),
-        File(f"{SLURM_FOLDER}/slurmdbd.conf", _render("slurmdbd.conf", **_words(cluster)), 0o600, "slurm:slurm"),
+        File(f"{SLURM_FOLDER}/slurmdbd.conf", _render("slurmdbd.conf", **_values(cluster)), 0o600, "slurm:slurm"),
         File(MARIADB_PATH, _render("mariadb.cnf")),
         _drop_in("slurmctld", _render("slurmctld.service.conf")),
         _drop_in("slurmdbd", _render("slurmdbd.service.conf")),
@@ -87,13 +87,13 @@ def gres_devices(devices: tuple[str, ...]) -> str:
     return "".join(["# The GPUs of this machine.\n", *lines])
 
 
-def _slurm_conf_words(cluster: Cluster) -> dict[str, str]:
+def _slurm_conf_values(cluster: Cluster) -> dict[str, str]:
     if cluster.cgroup == "v2":
         tracking = ("proctrack/cgroup", "task/cgroup,task/affinity", "jobacct_gather/cgroup")
     else:
         tracking = ("proctrack/linuxproc", "task/affinity", "jobacct_gather/linux")
     proctrack, task_plugins, job_accounting = tracking
-    return _words(cluster) | {
+    return _values(cluster) | {
         "nodes_max": str(NODES_MAX),
         "proctrack": proctrack,
         "task_plugins": task_plugins,
@@ -101,7 +101,7 @@ def _slurm_conf_words(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _words(cluster: Cluster) -> dict[str, str]:
+def _values(cluster: Cluster) -> dict[str, str]:
     return {name: str(value) for name, value in msgspec.structs.asdict(cluster).items()}
 
 
@@ -109,6 +109,6 @@ def _drop_in(unit: str, content: str) -> File:
     return File(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf", content)
 
 
-def _render(template: str, **words: str) -> str:
+def _render(template: str, **values: str) -> str:
     text = resources.files("gpuaas_app_slurm").joinpath("templates", template).read_text()
-    return Template(text).substitute(words)
+    return Template(text).substitute(values)

@@ -1,47 +1,33 @@
-"""The command `gpuaas-slurm`: which handler answers which operation.  The kit claims, this dispatches."""
+"""The command `gpuaas-slurm`: register a handler for each operation of the manifest, and run the app."""
 
 import sys
 from pathlib import Path
 
-from gpuaas_sdk.controller import App, Operation
+from gpuaas_sdk.controller import App
 
-from gpuaas_app_slurm import bring_up, packages, plan, take_down
+from gpuaas_app_slurm import bring_up, packages, roles, take_down
+from gpuaas_app_slurm.settings import Settings
 
-app = App(
-    "slurm",
-    manifest=Path(__file__).with_name("manifest.yaml"),
-    packages=packages.wanted_for(tuple(packages.BY_ROLE)),
-)
+DEFAULT_SETTINGS = Settings()
 
 
-@app.operation("deploy")
-async def deploy(op: Operation) -> None:
-    await bring_up.deploy(op)
+def build(settings: Settings = DEFAULT_SETTINGS) -> App:
+    """Return the app; every handler gets the settings."""
+    app = App(
+        "slurm",
+        manifest=Path(__file__).with_name("manifest.yaml"),
+        packages=packages.wanted_for(tuple(packages.BY_ROLE)),
+    )
+    app.operation("deploy")(lambda op: bring_up.deploy(op, settings))
+    app.operation("add", role=roles.WORKER)(lambda op: bring_up.add(op, settings))
+    app.operation("drain", role=roles.WORKER)(lambda op: take_down.drain(op, settings))
+    app.operation("resume", role=roles.WORKER)(lambda op: take_down.resume(op, settings))
+    app.operation("remove", role=roles.WORKER)(lambda op: take_down.remove(op, settings))
+    app.operation("decommission")(lambda op: take_down.decommission(op, settings))
+    return app
 
 
-@app.operation("add", role=plan.WORKER)
-async def add(op: Operation) -> None:
-    await bring_up.add(op)
-
-
-@app.operation("drain", role=plan.WORKER)
-async def drain(op: Operation) -> None:
-    await take_down.drain(op)
-
-
-@app.operation("resume", role=plan.WORKER)
-async def resume(op: Operation) -> None:
-    await take_down.resume(op)
-
-
-@app.operation("remove", role=plan.WORKER)
-async def remove(op: Operation) -> None:
-    await take_down.remove(op)
-
-
-@app.operation("decommission")
-async def decommission(op: Operation) -> None:
-    await take_down.decommission(op)
+app = build()
 
 
 def main() -> None:

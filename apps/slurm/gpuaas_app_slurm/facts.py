@@ -1,4 +1,4 @@
-"""What a machine is made of, read from the machine itself.  Feeds `config` (files) and `plan` (decisions)."""
+"""The hardware and system of a machine, read from the machine itself. Used by `config` (files) and `cluster`."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ if command -v slurmd >/dev/null; then echo "slurmd=$(slurmd -C | head -1)"; fi
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """One machine. `topology` is empty until slurmd is installed, since it alone counts as Slurm will."""
+    """One machine. `topology` is empty until slurmd is installed, because only slurmd counts as Slurm does."""
 
     hostname: str
     cpus: int
@@ -39,24 +39,24 @@ async def read(machine: Machine) -> Facts:
 
 def parse(text: str) -> Facts:
     pairs = [line.split("=", 1) for line in text.splitlines() if "=" in line]
-    words = {key: value for key, value in pairs}
-    slurmd = dict(pair.split("=", 1) for pair in words.get("slurmd", "").split() if "=" in pair)
-    controllers = frozenset(words.get("cgroup_controllers", "").split())
-    pure = words.get("cgroup_v1") == "0" and controllers >= CONTROLLERS_NEEDED
+    values = {key: value for key, value in pairs}
+    slurmd = dict(pair.split("=", 1) for pair in values.get("slurmd", "").split() if "=" in pair)
+    controllers = frozenset(values.get("cgroup_controllers", "").split())
+    is_pure = values.get("cgroup_v1") == "0" and controllers >= CONTROLLERS_NEEDED
     return Facts(
-        hostname=words["hostname"],
-        cpus=int(slurmd.get("CPUs", words["cpus"])),
-        memory_mb=int(slurmd.get("RealMemory", words["memory_mb"])),
+        hostname=values["hostname"],
+        cpus=int(slurmd.get("CPUs", values["cpus"])),
+        memory_mb=int(slurmd.get("RealMemory", values["memory_mb"])),
         gpu_devices=tuple(sorted((value for key, value in pairs if key == "gpu"), key=_device_number)),
-        cgroup="v2" if pure else "disabled",
+        cgroup="v2" if is_pure else "disabled",
         topology={key: slurmd[key] for key in TOPOLOGY_KEYS if key in slurmd},
     )
 
 
 def node_options(machine: Facts) -> str:
-    """What `slurmd --conf` says of the node; the counts are slurmd's own, so they cannot contradict it."""
+    """Return the node's options for `slurmd --conf`; the counts are slurmd's own, so they cannot contradict it."""
     if not machine.topology:
-        raise Permanent(f"machine {machine.hostname}: `slurmd -C` gave no processor counts", fix="slurmd -C")
+        raise Permanent(f"machine {machine.hostname}: `slurmd -C` printed no processor counts", fix="slurmd -C")
     options = [f"{key}={value}" for key, value in machine.topology.items()]
     options.append(f"RealMemory={schedulable_memory_mb(machine.memory_mb)}")
     if machine.gpu_devices:
@@ -65,7 +65,7 @@ def node_options(machine: Facts) -> str:
 
 
 def schedulable_memory_mb(total_mb: int) -> int:
-    """A little stays with the system. A node that offers all it has is set DOWN when the kernel reports less later."""
+    """Keep a little memory for the system: Slurm sets a node DOWN if the kernel later reports less than it offered."""
     return total_mb - max(min(512, total_mb // 8), total_mb // 50)
 
 

@@ -1,4 +1,4 @@
-"""Slurm's nodes and jobs, asked and told through the controller machine.  Called by the handlers and by `slurm`."""
+"""Read and change Slurm's nodes and jobs with commands on the controller machine. Used by handlers and `slurm`."""
 
 import asyncio
 import time
@@ -10,28 +10,29 @@ from gpuaas_sdk.machine import Machine, Ran
 
 from gpuaas_app_slurm import state
 
-Say = Callable[[str], Awaitable[None]]
+Progress = Callable[[str], Awaitable[None]]
+"""Shows a line to the people who follow the operation."""
 Ask = Callable[[], Awaitable[state.Check]]
 
 HOLDS_NODE = "running,completing,suspended,configuring,stopped,signaling,stage_out"
 
 
-async def until(ask: Ask, *, timeout_s: float, every_s: float, say: Say) -> state.Check:
-    """Ask until the answer is yes or the time is up; tell each new reason once."""
+async def until(ask: Ask, *, timeout_s: float, every_s: float, progress: Progress) -> state.Check:
+    """Repeat a check until it passes or times out; show each new reason once."""
     ends_at = time.monotonic() + timeout_s
-    told = ""
+    shown = ""
     while True:
         check = await ask()
         if check.ok or time.monotonic() >= ends_at:
             return check
-        if check.reason != told:
-            told = check.reason
-            await say(told)
+        if check.reason != shown:
+            shown = check.reason
+            await progress(shown)
         await asyncio.sleep(every_s)
 
 
 async def read_all(controller: Machine) -> tuple[state.Node, ...]:
-    return state.parse_nodes((await _ask(controller, "scontrol", "show", "nodes", "--json")).stdout)
+    return state.parse_nodes((await _query(controller, "scontrol", "show", "nodes", "--json")).stdout)
 
 
 async def read(controller: Machine, name: str) -> state.Node | None:
@@ -40,35 +41,35 @@ async def read(controller: Machine, name: str) -> state.Node | None:
 
 async def jobs_on(controller: Machine, name: str) -> tuple[state.Job, ...]:
     argv = ("squeue", "--json", "-w", name, "-t", HOLDS_NODE)
-    return state.parse_jobs((await _ask(controller, *argv)).stdout)
+    return state.parse_jobs((await _query(controller, *argv)).stdout)
 
 
 async def jobs_of_cluster(controller: Machine) -> tuple[state.Job, ...]:
-    return state.parse_jobs((await _ask(controller, "squeue", "--json")).stdout)
+    return state.parse_jobs((await _query(controller, "squeue", "--json")).stdout)
 
 
-async def cancel_all_jobs(controller: Machine, *, timeout_s: float, say: Say) -> state.Check:
+async def cancel_all_jobs(controller: Machine, *, timeout_s: float, progress: Progress) -> state.Check:
     async def quiet() -> state.Check:
         jobs = await jobs_of_cluster(controller)
         if jobs:
             await controller.run("scancel", *(str(job.job_id) for job in jobs), check=False)
         return state.cluster_quiet(jobs)
 
-    return await until(quiet, timeout_s=timeout_s, every_s=1, say=say)
+    return await until(quiet, timeout_s=timeout_s, every_s=1, progress=progress)
 
 
 async def set_partition(controller: Machine, partition: str, wanted: Literal["up", "down"]) -> None:
-    """A partition that is down starts no job; jobs that run go on."""
-    await _tell(controller, "update", f"partitionname={partition}", f"state={wanted}")
+    """Open or close a partition. A closed one starts no job; running jobs continue."""
+    await _change(controller, "update", f"partitionname={partition}", f"state={wanted}")
 
 
 async def drain(controller: Machine, name: str, reason: str) -> None:
-    """Idempotent, and a drain set by somebody else keeps its reason."""
+    """Drain the node; a drain that is already set, by this app or by others, keeps its reason."""
     node = await read(controller, name)
     if node is None:
-        raise Permanent(f"Slurm does not know node {name}", fix="sinfo -N")
+        raise Permanent(f"Slurm has no node {name}", fix="sinfo -N")
     if "DRAIN" not in node.flags:
-        await _tell(controller, "update", f"nodename={name}", "state=drain", f"reason={reason}")
+        await _change(controller, "update", f"nodename={name}", "state=drain", f"reason={reason}")
 
 
 async def drained(controller: Machine, name: str) -> state.Check:
@@ -78,55 +79,55 @@ async def drained(controller: Machine, name: str) -> state.Check:
 
 
 async def resume(controller: Machine, name: str) -> None:
-    """Lifts our own drain only."""
+    """Lift the drain if this app set it; refuse to lift another one."""
     node = await read(controller, name)
     if node is None:
-        raise Permanent(f"Slurm does not know node {name}", fix="sinfo -N")
+        raise Permanent(f"Slurm has no node {name}", fix="sinfo -N")
     if state.drained_by_others(node):
         raise Permanent(
-            f"node {name} was drained by {node.reason_by or 'somebody else'}: {node.reason or 'no reason given'}; "
+            f"node {name} was drained by {node.reason_by or 'an unknown user'}: {node.reason or 'no reason given'}; "
             "only they should lift it",
             fix=f"scontrol update nodename={name} state=resume",
         )
     if "DRAIN" in node.flags:
-        await _tell(controller, "update", f"nodename={name}", "state=resume")
+        await _change(controller, "update", f"nodename={name}", "state=resume")
 
 
 async def delete(controller: Machine, name: str, *, although_unreachable: bool = False) -> None:
-    """Slurm itself refuses to delete a node with work on it: the last guard, and it is never gone around."""
+    """Delete the node. Slurm refuses to delete a node with work on it, and this function never bypasses that."""
     if await read(controller, name) is None:
         return
     if although_unreachable:
-        await _tell(controller, "update", f"nodename={name}", "state=down", "reason=gpuaas: machine is gone")
-    await _tell(controller, "delete", f"nodename={name}")
+        await _change(controller, "update", f"nodename={name}", "state=down", "reason=gpuaas: machine is gone")
+    await _change(controller, "delete", f"nodename={name}")
 
 
 async def canary(controller: Machine, user: str, names: tuple[str, ...], timeout_s: float) -> state.Check:
-    """A real job of a normal user on exactly these nodes."""
+    """Run a real job of a normal user on exactly these nodes."""
     srun = ("srun", f"--nodes={len(names)}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--mem=16")
     limits = ("--time=2", "--job-name=gpuaas-canary", "--quiet")
     argv = ("timeout", "--kill-after=5", f"{timeout_s:g}", *srun, *limits, "hostname", "-s")
     ran = await controller.run(*argv, as_user=user, check=False, timeout_s=timeout_s + 10)
     if ran.exit_status != 0:
-        said = ran.stderr.strip()[-500:] or f"no answer within {timeout_s:g} s"
-        return state.Check(False, f"the first job of {user} failed: {said}")
+        error = ran.stderr.strip()[-500:] or f"no answer within {timeout_s:g} s"
+        return state.Check(False, f"the first job of {user} failed: {error}")
     return state.canary_ran(ran.stdout, names)
 
 
-async def _ask(controller: Machine, *argv: str) -> Ran:
-    """A question that Slurm did not answer is no answer: the caller must not go on as if it were."""
+async def _query(controller: Machine, *argv: str) -> Ran:
+    """Run a query; raise Temporary if Slurm did not answer, so that the caller never acts on an unknown state."""
     ran = await controller.run(*argv, check=False)
     if ran.exit_status != 0:
-        said = ran.stderr.strip()[-500:]
-        raise Temporary(f"could not read Slurm's state on {controller.hostname} (`{' '.join(argv)}`): {said}")
+        error = ran.stderr.strip()[-500:]
+        raise Temporary(f"could not read Slurm's state on {controller.hostname} (`{' '.join(argv)}`): {error}")
     return ran
 
 
-async def _tell(controller: Machine, *argv: str) -> None:
+async def _change(controller: Machine, *argv: str) -> None:
     ran = await controller.run("scontrol", *argv, check=False)
     if ran.exit_status == 0:
         return
-    said = (ran.stderr.strip() or ran.stdout.strip())[-500:]
-    if "busy" in said.lower() or "contact" in said.lower():
-        raise Temporary(f"`scontrol {' '.join(argv)}`: {said}", after_s=2.0)
-    raise Permanent(f"`scontrol {' '.join(argv)}` on {controller.hostname}: {said}", fix="scontrol show nodes")
+    error = (ran.stderr.strip() or ran.stdout.strip())[-500:]
+    if "busy" in error.lower() or "contact" in error.lower():
+        raise Temporary(f"`scontrol {' '.join(argv)}`: {error}", after_s=2.0)
+    raise Permanent(f"`scontrol {' '.join(argv)}` on {controller.hostname}: {error}", fix="scontrol show nodes")

@@ -1,5 +1,5 @@
-"""Debian packages on one machine: installed only where missing, recorded before, purged exactly.  Used by
-`slurm` and `teardown`."""
+"""Debian packages on one machine: install only missing ones, record them before, purge exactly those. Used by
+`slurm` and `uninstall`."""
 
 import re
 
@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import CommandFailed, Machine
 
-from gpuaas_app_slurm import receipt as receipts
+from gpuaas_app_slurm import receipts
 
 CONTROLLER = (
     "slurmctld",
@@ -22,7 +22,7 @@ WORKER = ("slurmd", "slurm-client", "libpmix2t64")
 BY_ROLE = {"controller": CONTROLLER, "worker": WORKER}
 
 VERSION_MIN = (23, 11)
-"""The first Slurm that authenticates with a key of its own (auth/slurm)."""
+"""The first Slurm that can authenticate with its own key (auth/slurm)."""
 
 INSTALL_TIMEOUT_S = 900.0
 
@@ -44,19 +44,19 @@ for name in "$@"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
 done
 """
-# An installation that a controller began before it died may still run, and holds the lock until it is done.
+# An installation that a controller process started before it died may still run and hold the lock.
 REPAIR = r"""
-until said=$(dpkg --configure -a 2>&1); do
-  case $said in *lock*) sleep 1 ;; *) echo "$said" >&2; exit 1 ;; esac
+until output=$(dpkg --configure -a 2>&1); do
+  case $output in *lock*) sleep 1 ;; *) echo "$output" >&2; exit 1 ;; esac
 done
 """
-# The same of a look at the archives, whose lock apt does not wait for. Without a network the lists of before will do.
+# The same for the package lists, whose lock apt does not wait for. Without a network the existing lists are used.
 UPDATE = r"""
-until said=$("$@" 2>&1); do
-  case $said in *lists/lock*) sleep 1 ;; *) break ;; esac
+until output=$("$@" 2>&1); do
+  case $output in *lists/lock*) sleep 1 ;; *) break ;; esac
 done
 """
-# A postinst that starts its daemon would start it without our configuration.
+# Prevent the packages' scripts from starting their daemons before the configuration is written.
 INSTALL = r"""
 made=no
 if [ ! -e /usr/sbin/policy-rc.d ]; then
@@ -74,14 +74,14 @@ fi
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """What apt would do: packages new to the machine, and the version of each package it would unpack."""
+    """What apt would do: the packages new to the machine, and the version of each package it would unpack."""
 
     new: tuple[str, ...]
     versions: dict[str, str]
 
 
 async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...]) -> None:
-    """Bring in what the roles need. One apt transaction; none at all where everything is there."""
+    """Install what the roles need in one apt transaction; do nothing if everything is installed."""
     wanted = wanted_for(roles)
     missing = (await machine.script(MISSING, *wanted)).stdout.split()
     if not missing:
@@ -103,11 +103,11 @@ def wanted_for(roles: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def parse_simulation(text: str) -> Simulation:
-    """`Inst name (version …)` is new; `Inst name [old] (version …)` is an upgrade."""
-    found = re.findall(r"^Inst (\S+) (\[\S+\] )?\((\S+)", text, re.MULTILINE)
+    """Parse apt's simulation: `Inst name (version …)` is new, `Inst name [old] (version …)` is an upgrade."""
+    actions = re.findall(r"^Inst (\S+) (\[\S+\] )?\((\S+)", text, re.MULTILINE)
     return Simulation(
-        new=tuple(name for name, old, _ in found if not old),
-        versions={name: version for name, _, version in found},
+        new=tuple(name for name, old, _ in actions if not old),
+        versions={name: version for name, _, version in actions},
     )
 
 
@@ -128,17 +128,17 @@ async def installed_version(machine: Machine, name: str) -> str:
 
 
 async def purge(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Purge what we brought in, and answer what had to stay because something newer depends on it."""
-    present = await _on_record(machine, names)
+    """Purge these packages; return those that had to stay because other software depends on them."""
+    present = await _known_to_dpkg(machine, names)
     removable = await _without_dependants(machine, present)
     if removable:
         await machine.run(*APT, "purge", *removable, timeout_s=INSTALL_TIMEOUT_S)
     return tuple(name for name in present if name not in removable)
 
 
-def foreign_removals(simulation: str, ours: tuple[str, ...]) -> tuple[str, ...]:
+def foreign_removals(simulation: str, own: tuple[str, ...]) -> tuple[str, ...]:
     removed = re.findall(r"^(?:Remv|Purg) (\S+)", simulation, re.MULTILINE)
-    return tuple(name for name in dict.fromkeys(removed) if name not in ours)
+    return tuple(name for name in dict.fromkeys(removed) if name not in own)
 
 
 async def _simulate(machine: Machine, wanted: tuple[str, ...]) -> Simulation:
@@ -152,8 +152,8 @@ async def _simulate(machine: Machine, wanted: tuple[str, ...]) -> Simulation:
     return parse_simulation(ran.stdout)
 
 
-async def _on_record(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of `names`, those dpkg still knows, be it only by configuration files."""
+async def _known_to_dpkg(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that dpkg still lists, even if only with configuration files."""
     if not names:
         return ()
     ran = await machine.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names, check=False)
@@ -167,7 +167,7 @@ async def _without_dependants(machine: Machine, names: tuple[str, ...]) -> tuple
     simulation = (await machine.run(*APT, "purge", "-s", *names)).stdout
     if not foreign_removals(simulation, names):
         return names
-    # Somebody installed software that needs our libraries: only the daemons go, where even they are free to go.
+    # Other software needs the libraries: purge only the daemons, and not even those if other software needs them.
     daemons = tuple(name for name in names if name in wanted_for(tuple(BY_ROLE)))
     simulation = (await machine.run(*APT, "purge", "-s", *daemons)).stdout if daemons else ""
     return () if foreign_removals(simulation, names) else daemons

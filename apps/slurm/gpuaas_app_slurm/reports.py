@@ -1,4 +1,4 @@
-"""What the handlers tell the platform of a member, and how long they stay patient with its machine."""
+"""Report members to the platform, and reach their machines for as long as the settings allow. Used by the handlers."""
 
 import asyncio
 import datetime
@@ -9,26 +9,36 @@ from typing import Literal
 from gpuaas_sdk.controller import Evidence, Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import access, config, nodes, packages, plan
+from gpuaas_app_slurm import access, config, details, nodes, packages, roles
+from gpuaas_app_slurm.settings import Settings
 
 Work = Callable[[Machine], Awaitable[None]]
 Failures = tuple[tuple[Member, Permanent], ...]
 
-RETRY_EVERY_S = 2.0
+
+class MachineAway(Permanent):
+    """The machine stayed unreachable for as long as the operation could wait."""
+
+    def __init__(self, name: str, address: str, waited_s: float, error: str) -> None:
+        super().__init__(
+            f"machine {name} ({address}) did not answer for {waited_s:.0f} s: {error}",
+            fix=f"ping {address}; ssh {address} true",
+        )
 
 
-async def with_machine(op: Operation, member: Member, phase: str, budget_s: float, work: Work) -> None:
-    """Do the work on the member's machine; a machine that stays away longer than its budget fails the member."""
+async def with_machine(op: Operation, member: Member, phase: str, settings: Settings, work: Work) -> None:
+    """Do the work on the member's machine; if it fails, record the phase and the error in the member's detail."""
     try:
-        await patiently(op, member, budget_s, work)
+        await patiently(op, member, settings.reach_s, settings, work)
     except Permanent as error:
         machine = f"{member.node_name} ({member.address})"
-        trouble = {"phase": phase, "machine": machine, "error": str(error)[:2000]}
-        await op.report(member, detail=now(op, member).adapter_detail | trouble)
+        failure = {"phase": phase, "machine": machine, "error": str(error)[:2000]}
+        await op.report(member, detail=now(op, member).adapter_detail | failure)
         raise
 
 
-async def patiently(op: Operation, member: Member, budget_s: float, work: Work) -> None:
+async def patiently(op: Operation, member: Member, budget_s: float, settings: Settings, work: Work) -> None:
+    """Do the work, and repeat it while the machine is unreachable; raise MachineAway after `budget_s`."""
     away_since: float | None = None
     while True:
         try:
@@ -36,23 +46,29 @@ async def patiently(op: Operation, member: Member, budget_s: float, work: Work) 
         except MachineUnreachable as error:
             away_since = away_since or time.monotonic()
             if time.monotonic() - away_since >= budget_s:
-                raise plan.MachineAway(member.node_name, member.address, budget_s, str(error)) from error
+                raise MachineAway(member.node_name, member.address, budget_s, str(error)) from error
             await op.say(str(error))
-            await asyncio.sleep(RETRY_EVERY_S)
+            await asyncio.sleep(settings.reach_retry_s)
 
 
-async def answers(op: Operation, member: Member, budget_s: float, work: Work) -> bool:
+async def is_reachable(op: Operation, member: Member, settings: Settings) -> bool:
+    """Return whether a machine that is to leave answers within its time limit."""
     try:
-        await patiently(op, member, budget_s, work)
-    except plan.MachineAway:
+        await patiently(op, member, settings.reach_leaving_s, settings, answer)
+    except MachineAway:
         return False
     return True
+
+
+async def answer(machine: Machine) -> None:
+    """Run a command without effect, to learn whether the machine answers."""
+    await machine.run("true")
 
 
 async def survivors(
     op: Operation, members: Iterable[Member], function: Callable[[Member], Awaitable[None]]
 ) -> tuple[tuple[Member, ...], Failures]:
-    """Members whose work ended well, and those that failed with their errors; skipped ones are neither."""
+    """Return the members whose work succeeded, and the failed ones with their errors; skipped ones are in neither."""
     chosen = tuple(members)
     failures: Failures = ()
     try:
@@ -60,17 +76,16 @@ async def survivors(
     except MembersFailed as error:
         failures = error.failures
     failed = {member.member_id for member, _ in failures}
-    return tuple(one for one in chosen if one.member_id not in failed and not op.skips(one)), failures
+    return tuple(member for member in chosen if member.member_id not in failed and not op.skips(member)), failures
 
 
 async def advance(op: Operation, member: Member, status: Literal["provisioning", "joining"]) -> None:
-    """Move a member on its way up; never back, since a repeated operation finds it further along."""
-    present = now(op, member).status
+    """Move a new member forward, never back: a repeated operation may have moved it further already."""
     before: dict[str, tuple[str, ...]] = {
         "provisioning": ("requested", "failed"),
         "joining": ("provisioning", "failed"),
     }
-    if present in before[status]:
+    if now(op, member).status in before[status]:
         await op.report(member, status=status)
 
 
@@ -78,19 +93,19 @@ async def ready_worker(op: Operation, member: Member, controller: Machine) -> No
     machine = await op.machine(member)
     node = await nodes.read(controller, machine.hostname)
     package = await packages.installed_version(machine, "slurmd")
-    detail = plan.worker_detail(machine.hostname, node, package)
-    reason = plan.version_warning(detail)
+    detail = details.worker_detail(machine.hostname, node, package)
+    reason = details.version_warning(detail)
     await op.report(member, status="ready", reason=reason, detail=detail, version=detail.get("daemon_version"))
 
 
 async def publish_access(op: Operation) -> None:
-    """How people use the cluster as it is now: the bundle says how many workers take jobs."""
-    controller = plan.controller_of(op.members)
+    """Publish the access bundle for the present number of workers that take jobs."""
+    controller = roles.controller_of(op.members)
     machine = await op.machine(controller)
-    serving = [member for member in plan.workers_of(op.members) if member.status == "ready"]
+    ready = [member for member in roles.workers_of(op.members) if member.status == "ready"]
     inputs = config.parse_inputs(op.instance.inputs)
-    head = (controller.allocation_id, machine.hostname, machine.address)
-    await op.publish_access(access.bundle(inputs, op.instance.name, *head, len(serving)))
+    login = (controller.allocation_id, machine.hostname, machine.address)
+    await op.publish_access(access.bundle(inputs, op.instance.name, *login, len(ready)))
 
 
 def raise_any(failures: Failures, count: int) -> None:
@@ -99,7 +114,7 @@ def raise_any(failures: Failures, count: int) -> None:
 
 
 def now(op: Operation, member: Member) -> Member:
-    """The member as last reported."""
+    """Return the member as it was last reported."""
     return next((other for other in op.members if other.member_id == member.member_id), member)
 
 

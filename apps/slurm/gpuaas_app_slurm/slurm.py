@@ -1,4 +1,4 @@
-"""Slurm on machines: a controller comes up, workers join.  Knows Slurm and `Machine`, nothing of the platform.
+"""Install Slurm on machines, start a controller, join workers. Uses Slurm and `Machine`, nothing of the platform.
 
 Every function can be repeated at any point; the handlers in `bring_up` call them as steps."""
 
@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import accounting, config, facts, nodes, packages, plan, receipt, state
+from gpuaas_app_slurm import accounting, cluster, config, facts, nodes, packages, receipts, state
+from gpuaas_app_slurm.settings import Settings
+
+POLL_S = 0.2
 
 MAKE_KEY = r"""
 path=$1
@@ -26,64 +29,68 @@ for folder in "$@"; do [ -d "$folder" ] || install -d -o "$owner" -g "$owner" -m
 
 
 async def install(
-    machine: Machine, instance_id: str, roles: tuple[str, ...], user_ids: Mapping[str, int], say: nodes.Say
+    machine: Machine, instance_id: str, roles: tuple[str, ...], user_ids: Mapping[str, int], progress: nodes.Progress
 ) -> None:
-    """Packages and users, with the receipt written before each."""
-    await say(f"looking at {machine.hostname}")
-    note = await receipt.open_for(machine, instance_id, roles, tuple(user_ids))
-    await say(f"installing packages on {machine.hostname}")
-    await packages.install(machine, note, roles)
-    if "munge" in note.packages:
-        # Slurm's Debian packages depend on it; this cluster has its own key and never asks it anything.
+    """Install packages and add users; the receipt is written before each change."""
+    await progress(f"inspecting {machine.hostname}")
+    receipt = await receipts.open_for(machine, instance_id, roles, tuple(user_ids))
+    await progress(f"installing packages on {machine.hostname}")
+    await packages.install(machine, receipt, roles)
+    if "munge" in receipt.packages:
+        # Slurm's Debian packages depend on munge; this cluster authenticates with its own key instead.
         await machine.run("systemctl", "disable", "-q", "munge")
     await accounting.add_unix_users(machine, user_ids)
 
 
-async def start_controller(machine: Machine, cluster: config.Cluster, users: tuple[str, ...], say: nodes.Say) -> None:
-    """Key, configuration, accounting, and only then slurmctld."""
+async def start_controller(
+    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
+) -> None:
+    """Make key and configuration, start accounting, and only then slurmctld."""
     await machine.script(MAKE_KEY, config.KEY_PATH)
-    await _put_files(machine, config.controller_files(cluster))
+    await _put_files(machine, config.controller_files(wanted))
     if await machine.get(config.GRES_DEVICES_PATH) is None:
         await machine.put(config.GRES_DEVICES_PATH, config.gres_devices(()))
     await machine.run("systemctl", "daemon-reload")
-    await accounting.start(machine, cluster.cluster_name, users, say)
-    await say("starting slurmctld")
+    await accounting.start(machine, wanted.cluster_name, users, settings, progress)
+    await progress("starting slurmctld")
     await machine.run("systemctl", "enable", "-q", "slurmctld")
     await machine.run("systemctl", "restart", "slurmctld", check=False)
-    await _wait_for_controller(machine, say)
+    await _wait_for_controller(machine, settings, progress)
 
 
 async def read_key(controller: Machine) -> bytes:
-    """The cluster's key stays on its machines; a joining worker gets it from the controller machine, through memory."""
+    """Read the cluster's key from the controller machine. It is kept in memory only and stored on machines only."""
     key = await controller.get(config.KEY_PATH)
     if not key:
         raise Permanent(
-            f"controller {controller.hostname} has no {config.KEY_PATH}: it never came up, or was taken down",
+            f"controller {controller.hostname} has no {config.KEY_PATH}: it was never started, or was removed",
             fix="deploy the instance again",
         )
     return key
 
 
-async def join(worker: Machine, controller: Machine, cgroup: facts.Cgroup, say: nodes.Say) -> None:
-    """Make the machine a node of the cluster. A machine that is one already is left alone."""
+async def join(
+    worker: Machine, controller: Machine, cgroup: facts.Cgroup, settings: Settings, progress: nodes.Progress
+) -> None:
+    """Make the machine a node of the cluster, unless it is one already."""
     if await _is_member(worker, controller):
         return
     machine = await facts.read(worker)
-    plan.refuse_other_cgroup(machine, cgroup)
-    await _forget_stale_node(controller, worker.hostname)
+    cluster.refuse_other_cgroup(machine, cgroup)
+    await _delete_stale_node(controller, worker.hostname)
     await worker.put(config.KEY_PATH, await read_key(controller), mode=0o600, owner="slurm:slurm")
     await _put_files(worker, config.worker_files(controller.address, machine))
     await worker.run("systemctl", "daemon-reload")
-    await say(f"starting slurmd on {worker.hostname}")
+    await progress(f"starting slurmd on {worker.hostname}")
     await worker.run("systemctl", "enable", "-q", "slurmd")
-    started = await worker.run("systemctl", "restart", "slurmd", check=False, timeout_s=plan.SLURMD_START_S)
+    started = await worker.run("systemctl", "restart", "slurmd", check=False, timeout_s=settings.slurmd_start_s)
     if started.exit_status != 0:
         raise await _did_not_start(worker, "slurmd", started.stderr)
-    await _wait_until_idle(worker, controller, say)
+    await _wait_until_idle(worker, controller, settings, progress)
 
 
 async def used_cgroup(controller: Machine) -> facts.Cgroup:
-    """How the running cluster confines jobs, which is one answer for all its nodes."""
+    """Return how the running cluster confines jobs, which is the same on all its nodes."""
     text = (await controller.get(f"{config.SLURM_FOLDER}/cgroup.conf") or b"").decode()
     return "v2" if "cgroup/v2" in text else "disabled"
 
@@ -94,7 +101,7 @@ async def controller_answers(controller: Machine) -> state.Check:
 
 
 async def running_version(machine: Machine) -> str:
-    """What the controller that answers says of itself; the program on disk may be newer."""
+    """Return the version of the running slurmctld; the installed program may be newer."""
     ran = await machine.run("scontrol", "show", "config")
     return state.running_version(ran.stdout)
 
@@ -102,16 +109,16 @@ async def running_version(machine: Machine) -> str:
 async def _put_files(machine: Machine, files: tuple[config.File, ...]) -> None:
     folders = sorted({file.path.rsplit("/", 1)[0] for file in files})
     await machine.script(MAKE_FOLDERS, "root", *folders)
-    await machine.script(MAKE_FOLDERS, "slurm", "/var/lib/slurm", *receipt.STATE_FOLDERS, "/var/log/slurm")
+    await machine.script(MAKE_FOLDERS, "slurm", "/var/lib/slurm", *receipts.STATE_FOLDERS, "/var/log/slurm")
     await asyncio.gather(*(machine.put(file.path, file.content, mode=file.mode, owner=file.owner) for file in files))
 
 
-async def _wait_for_controller(machine: Machine, say: nodes.Say) -> None:
+async def _wait_for_controller(machine: Machine, settings: Settings, progress: nodes.Progress) -> None:
     async def answers() -> state.Check:
         return await controller_answers(machine)
 
-    # Its unit reports readiness before it registered with slurmdbd, and it may die right after: ask it.
-    check = await nodes.until(answers, timeout_s=plan.CONTROLLER_START_S, every_s=0.2, say=say)
+    # Its unit reports readiness before it has registered with slurmdbd, and it may exit after that: ping it.
+    check = await nodes.until(answers, timeout_s=settings.controller_start_s, every_s=POLL_S, progress=progress)
     if not check.ok:
         raise await _did_not_start(machine, "slurmctld", check.reason)
 
@@ -124,8 +131,8 @@ async def _is_member(worker: Machine, controller: Machine) -> bool:
     return node is not None and not node.flags & {"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"}
 
 
-async def _forget_stale_node(controller: Machine, name: str) -> None:
-    """A dynamic node's record keeps its old processor and memory counts, so a dead one is deleted before it returns."""
+async def _delete_stale_node(controller: Machine, name: str) -> None:
+    """Delete the record of a dead dynamic node before it joins again, because it keeps the old hardware counts."""
     node = await nodes.read(controller, name)
     if node is None or not node.flags & {"DOWN", "INVALID_REG"} or state.drained_by_others(node):
         return
@@ -133,19 +140,19 @@ async def _forget_stale_node(controller: Machine, name: str) -> None:
         await nodes.delete(controller, name)
 
 
-async def _wait_until_idle(worker: Machine, controller: Machine, say: nodes.Say) -> None:
+async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
     async def idle() -> state.Check:
         return state.node_idle(worker.hostname, await nodes.read(controller, worker.hostname))
 
-    check = await nodes.until(idle, timeout_s=plan.JOIN_S, every_s=0.2, say=say)
+    check = await nodes.until(idle, timeout_s=settings.join_s, every_s=POLL_S, progress=progress)
     if not check.ok:
         raise await _did_not_start(worker, "slurmd", check.reason)
 
 
 async def _did_not_start(machine: Machine, unit: str, reason: str) -> Permanent:
     log = await machine.run("tail", "-n", "5", f"/var/log/slurm/{unit}.log", check=False)
-    said = f"; its log ends: {log.stdout.strip()[-800:]}" if log.stdout.strip() else ""
+    tail = f"; its log ends: {log.stdout.strip()[-800:]}" if log.stdout.strip() else ""
     return Permanent(
-        f"{unit} on {machine.hostname} did not come up: {reason.strip()}{said}",
+        f"{unit} on {machine.hostname} did not come up: {reason.strip()}{tail}",
         fix=f"ssh {machine.address} journalctl -u {unit} --no-pager -n 50",
     )

@@ -1,4 +1,4 @@
-"""What Slurm says, turned into named checks that answer with a reason.  Pure; `nodes` asks."""
+"""Slurm's nodes and jobs, parsed from its answers, and named checks of them with a reason. Pure; `nodes` runs Slurm."""
 
 import datetime
 import re
@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-OUR_DRAIN = "gpuaas:"
+DRAIN_PREFIX = "gpuaas:"
+"""Every drain reason of this app starts with it."""
 
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 UNFIT = {
@@ -20,7 +21,7 @@ UNFIT = {
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A named question's answer; the reason is the sentence people read."""
+    """The result of a check; people read the reason."""
 
     ok: bool
     reason: str = ""
@@ -38,7 +39,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def slurm_state(self) -> str:
-        """As sinfo would name it, base state first, without how the node came to be."""
+        """The state as sinfo prints it, base state first, without the flag for dynamic nodes."""
         order = ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN")
         base = [flag for flag in order if flag in self.flags]
         rest = sorted(self.flags - frozenset(order) - {"DYNAMIC_NORM"})
@@ -63,19 +64,19 @@ def parse_jobs(text: str) -> tuple[Job, ...]:
 def controller_answers(ping: str) -> Check:
     if re.search(r"^Slurmctld\(primary\) at .* is UP", ping, re.MULTILINE):
         return Check(True)
-    return Check(False, f"slurmctld does not answer: {ping.strip() or 'scontrol ping said nothing'}")
+    return Check(False, f"slurmctld does not answer: {ping.strip() or 'scontrol ping printed nothing'}")
 
 
 def accounting_ready(clusters: str, cluster_name: str) -> Check:
     """`clusters` is `sacctmgr -nP show cluster format=Cluster`."""
     if cluster_name in clusters.split():
         return Check(True)
-    return Check(False, f"slurmdbd does not know cluster {cluster_name}")
+    return Check(False, f"slurmdbd has no cluster {cluster_name}")
 
 
 def node_idle(name: str, node: Node | None) -> Check:
     if node is None:
-        return Check(False, f"Slurm does not know node {name}")
+        return Check(False, f"Slurm has no node {name}")
     faults = [text for flag, text in UNFIT.items() if flag in node.flags]
     if faults:
         return Check(False, f"node {name} {' and '.join(faults)}{_because(node)}")
@@ -85,16 +86,16 @@ def node_idle(name: str, node: Node | None) -> Check:
 
 
 def node_takes_work(name: str, node: Node | None) -> Check:
-    """Idle or busy, but fit."""
+    """Pass if the node is idle or busy, without a fault."""
     if node is not None and not node.flags & UNFIT.keys():
         return Check(True)
     return node_idle(name, node)
 
 
 def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
-    """Drained means: takes no new work, runs none, and says so itself. A node that does not answer says nothing."""
+    """Pass if the node takes no new work, runs none and answers. A node that does not answer is never drained."""
     if node is None:
-        return Check(False, f"Slurm does not know node {name}")
+        return Check(False, f"Slurm has no node {name}")
     if "DRAIN" not in node.flags or "UNDRAIN" in node.flags:
         return Check(False, f"node {name} is {node.slurm_state}, not drained")
     if jobs or node.flags & WORKING:
@@ -105,17 +106,21 @@ def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
 
 
 def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
-    """Whether these nodes have let go of the job that ended last: Slurm tells who ran it a moment before."""
+    """Pass if these nodes have released the last job; Slurm reports its output shortly before that."""
     busy = sorted(node.name for node in nodes if node.name in names and "COMPLETING" in node.flags)
     return Check(not busy, f"{', '.join(busy)}: finishing the last job" if busy else "")
 
 
-def drained_by_us(node: Node) -> bool:
-    return "DRAIN" in node.flags and node.reason.startswith(OUR_DRAIN)
+def drain_reason(operation_id: str, reason: str) -> str:
+    return f"{DRAIN_PREFIX}{operation_id}: {reason or 'no reason given'}"
+
+
+def drained_by_app(node: Node) -> bool:
+    return "DRAIN" in node.flags and node.reason.startswith(DRAIN_PREFIX)
 
 
 def drained_by_others(node: Node) -> bool:
-    return "DRAIN" in node.flags and not node.reason.startswith(OUR_DRAIN)
+    return "DRAIN" in node.flags and not node.reason.startswith(DRAIN_PREFIX)
 
 
 def cluster_quiet(jobs: tuple[Job, ...]) -> Check:
@@ -127,7 +132,7 @@ def cluster_quiet(jobs: tuple[Job, ...]) -> Check:
 
 def canary_ran(output: str, expected: tuple[str, ...]) -> Check:
     missing = sorted(frozenset(expected) - frozenset(output.split()))
-    return Check(not missing, f"the first job gave no answer from {', '.join(missing)}" if missing else "")
+    return Check(not missing, f"the first job did not run on {', '.join(missing)}" if missing else "")
 
 
 def _still_running(name: str, jobs: tuple[Job, ...]) -> str:
@@ -177,7 +182,7 @@ def _job(raw: dict[str, Any]) -> Job:
         job_id=raw["job_id"],
         user=raw.get("user_name", ""),
         state="+".join(raw.get("job_state", [])),
-        # A job without a time limit shows an end a year away, which tells nobody anything.
+        # For a job without a time limit Slurm reports an end in a year, which is useless.
         ends_at=datetime.datetime.fromtimestamp(end["number"], datetime.UTC)
         if known and not limit.get("infinite")
         else None,
@@ -185,6 +190,6 @@ def _job(raw: dict[str, Any]) -> Job:
 
 
 def running_version(config_text: str) -> str:
-    """From `scontrol show config`; empty when it does not say."""
-    found = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", config_text, re.MULTILINE)
-    return found[1] if found else ""
+    """Return the version in the output of `scontrol show config`; empty if there is none."""
+    match = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", config_text, re.MULTILINE)
+    return match[1] if match else ""

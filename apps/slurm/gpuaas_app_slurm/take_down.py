@@ -1,4 +1,4 @@
-"""Drain, resume, remove and decommission: workers leave only when Slurm itself says that nothing runs on them."""
+"""Drain, resume, remove and decommission: a worker leaves only when Slurm itself reports that it runs no job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,65 +6,68 @@ from collections.abc import Awaitable, Callable
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, Temporary
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import config, nodes, plan, reports, slurm, state, teardown
+from gpuaas_app_slurm import config, nodes, reports, roles, slurm, state, undo, uninstall
+from gpuaas_app_slurm.settings import Settings
+
+POLL_S = 0.5
 
 
-async def drain(op: Operation) -> None:
+async def drain(op: Operation, settings: Settings) -> None:
     head = await _head(op)
-    await _each_target(op, lambda member: _drain(op, member, head))
+    await _each_target(op, lambda member: _drain(op, member, head, settings))
 
 
-async def resume(op: Operation) -> None:
-    """A refusal leaves the member as it is, so this does not go through `op.each`, which would mark it failed."""
+async def resume(op: Operation, settings: Settings) -> None:
+    """Lift the drains. A refusal leaves the member as it is, so this does not use `op.each`, which would fail it."""
     head = await _head(op)
-    await _together(op.targets, lambda member: _resume(op, member, head))
+    await _together(op.targets, lambda member: _resume(op, member, head, settings))
     await reports.publish_access(op)
 
 
-async def remove(op: Operation) -> None:
+async def remove(op: Operation, settings: Settings) -> None:
     head = await _head(op)
-    await _each_target(op, lambda member: _remove(op, member, head))
+    await _each_target(op, lambda member: _remove(op, member, head, settings))
 
 
-async def decommission(op: Operation) -> None:
-    workers = plan.workers_of(op.members)
-    controllers = tuple(member for member in op.members if member.component_key == plan.CONTROLLER)
+async def decommission(op: Operation, settings: Settings) -> None:
+    workers = roles.workers_of(op.members)
+    controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
     for controller in controllers:
-        await op.step("check for jobs", _check_for_jobs, op, controller)
-    await op.each(workers, lambda member: _decommission(op, member))
-    await op.each(controllers, lambda member: _decommission(op, member))
+        await op.step("check for jobs", _check_for_jobs, op, controller, settings)
+    await op.each(workers, lambda member: _decommission(op, member, settings))
+    await op.each(controllers, lambda member: _decommission(op, member, settings))
 
 
 async def _each_target(op: Operation, function: Callable[[Member], Awaitable[None]]) -> None:
-    """People are told of the workers that are left, also where some would not go."""
+    """Run the function for each target, and publish the access bundle even if some of them failed."""
     _, failures = await reports.survivors(op, op.targets, function)
     await reports.publish_access(op)
     reports.raise_any(failures, len(op.targets))
 
 
-async def _drain(op: Operation, member: Member, head: Machine) -> None:
+async def _drain(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     name = await _node_name(op, member)
     if reports.now(op, member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
     await op.step("drain the node", _set_drain, op, head, name, member=member)
-    await op.step("wait for its jobs", _wait_drained, op, head, name, member=member)
+    await op.step("wait for its jobs", _wait_drained, op, head, name, settings, member=member)
     node = await nodes.read(head, name)
-    foreign = node is not None and state.drained_by_others(node)
+    is_foreign = node is not None and state.drained_by_others(node)
     detail = reports.now(op, member).adapter_detail | {
         "slurm_state": node.slurm_state if node else "absent",
         "reason": node.reason if node else "",
-        "drained_by": "ExternallyDrained" if foreign else op.id,
+        "drained_by": "ExternallyDrained" if is_foreign else op.id,
     }
     if reports.now(op, member).status in ("draining", "drained"):
         await op.report(member, status="drained", reason=detail["reason"], detail=detail)
 
 
 async def _set_drain(op: Operation, head: Machine, name: str) -> None:
-    await nodes.drain(head, name, plan.drain_reason(op.id, op.reason))
+    await nodes.drain(head, name, state.drain_reason(op.id, op.reason))
 
 
-async def _wait_drained(op: Operation, head: Machine, name: str) -> None:
-    async def asked() -> state.Check:
+async def _wait_drained(op: Operation, head: Machine, name: str, settings: Settings) -> None:
+    async def is_drained() -> state.Check:
         node = await nodes.read(head, name)
         if node is not None and "DOWN" in node.flags:
             raise Permanent(
@@ -73,21 +76,22 @@ async def _wait_drained(op: Operation, head: Machine, name: str) -> None:
             )
         return await nodes.drained(head, name)
 
-    check = await nodes.until(asked, timeout_s=plan.DRAIN_WAIT_S, every_s=plan.DRAIN_EVERY_S, say=op.say)
+    check = await nodes.until(
+        is_drained, timeout_s=settings.drain_wait_s, every_s=settings.drain_poll_s, progress=op.say
+    )
     if not check.ok:
         raise Permanent(check.reason, fix=f"squeue -w {name}")
 
 
-async def _resume(op: Operation, member: Member, head: Machine) -> None:
+async def _resume(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     name = await _node_name(op, member)
+
+    async def takes_work() -> state.Check:
+        return state.node_takes_work(name, await nodes.read(head, name))
 
     async def step() -> None:
         await nodes.resume(head, name)
-
-        async def fit() -> state.Check:
-            return state.node_takes_work(name, await nodes.read(head, name))
-
-        check = await nodes.until(fit, timeout_s=plan.JOIN_S, every_s=0.5, say=op.say)
+        check = await nodes.until(takes_work, timeout_s=settings.join_s, every_s=POLL_S, progress=op.say)
         if not check.ok:
             raise Permanent(check.reason, fix=f"scontrol show node {name}")
 
@@ -95,41 +99,41 @@ async def _resume(op: Operation, member: Member, head: Machine) -> None:
     await reports.ready_worker(op, member, head)
 
 
-async def _remove(op: Operation, member: Member, head: Machine) -> None:
+async def _remove(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     name = await _node_name(op, member)
-    if await _is_reachable(op, member, plan.REACH_LEAVING_S):
-        await _removing(op, member, await _let_work_end(op, member, head, name))
+    if await reports.is_reachable(op, member, settings):
+        await _report_removing(op, member, await _let_work_end(op, member, head, name, settings))
         await op.step("delete the node", nodes.delete, head, name, member=member)
-        await op.step("take Slurm off the machine", _leave, op, member, member=member)
+        await op.step("take Slurm off the machine", _uninstall, op, member, member=member)
         await op.report(member, status="removed")
     elif op.force:
-        gone = reports.evidence("unreachable", "ssh", f"{member.node_name} ({member.address}) did not answer")
-        await _removing(op, member, gone)
+        evidence = reports.evidence("unreachable", "ssh", f"{member.node_name} ({member.address}) did not answer")
+        await _report_removing(op, member, evidence)
         await op.step("delete the node although its machine is away", _delete_lost, head, name, member=member)
-        left = plan.left_behind(op.instance.instance_id, [plan.WORKER])
+        left = undo.left_behind(op.instance.instance_id, [roles.WORKER])
         await op.report(member, status="removed", detail={"node_name": name, "left_behind": left})
     else:
-        error = "to take it away unseen, remove it with force"
-        raise plan.MachineAway(member.node_name, member.address, plan.REACH_LEAVING_S, error)
+        error = "to remove it without its machine, remove it with force"
+        raise reports.MachineAway(member.node_name, member.address, settings.reach_leaving_s, error)
 
 
-async def _let_work_end(op: Operation, member: Member, head: Machine, name: str) -> Evidence:
-    """Drain, wait, and answer what was seen. Slurm not knowing the node means it was deleted, or never joined."""
+async def _let_work_end(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> Evidence:
+    """Drain, wait, and return what Slurm reports. A node that Slurm does not have was deleted or never joined."""
     if await nodes.read(head, name) is not None:
         if op.force:
-            await op.step("cancel its jobs", _cancel_on, op, head, name, member=member)
-        await _drain(op, member, head)
+            await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, member=member)
+        await _drain(op, member, head, settings)
         node = await nodes.read(head, name)
         if node is not None:
             return reports.evidence("idle", "scontrol show nodes", f"{name} is {node.slurm_state} and runs no job")
     return reports.evidence("idle", "scontrol show nodes", f"Slurm has no node {name}: nothing can run there")
 
 
-async def _cancel_on(op: Operation, head: Machine, name: str) -> None:
-    await nodes.drain(head, name, plan.drain_reason(op.id, op.reason))
+async def _cancel_jobs_on(op: Operation, head: Machine, name: str) -> None:
+    await nodes.drain(head, name, state.drain_reason(op.id, op.reason))
     jobs = await nodes.jobs_on(head, name)
     if jobs:
-        await op.say(f"cancelling {len(jobs)} jobs on {name}, as forced")
+        await op.say(f"cancelling {len(jobs)} jobs on {name}, because of force")
         await head.run("scancel", *(str(job.job_id) for job in jobs), check=False)
 
 
@@ -137,26 +141,28 @@ async def _delete_lost(head: Machine, name: str) -> None:
     await nodes.delete(head, name, although_unreachable=True)
 
 
-async def _check_for_jobs(op: Operation, controller: Member) -> None:
-    """Refuse to take a cluster away under running jobs. Where nothing was ever ready there is nothing to protect."""
+async def _check_for_jobs(op: Operation, controller: Member, settings: Settings) -> None:
+    """Refuse to decommission a cluster with jobs. If no member was ever ready, there can be no job."""
     if not any(member.was_ready for member in op.members):
         return
     try:
-        await reports.patiently(op, controller, plan.REACH_LEAVING_S, lambda head: _quiet(op, head))
+        await reports.patiently(
+            op, controller, settings.reach_leaving_s, settings, lambda head: _close(op, head, settings)
+        )
     except (Temporary, Permanent) as error:
         if not op.force:
             raise Permanent(str(error), fix="let the jobs end, or decommission with force") from error
-        await op.say(f"going on as forced, although: {error}")
+        await op.say(f"continuing because of force, although: {error}")
 
 
-async def _quiet(op: Operation, head: Machine) -> None:
-    """No job, and no way for a new one to start: the partition is closed, and asked once more after that."""
+async def _close(op: Operation, head: Machine, settings: Settings) -> None:
+    """Close the partition if there is no job. Look again after that: a job may have started before it was closed."""
     partition = config.parse_inputs(op.instance.inputs).partition
     if not op.force:
         _refuse_jobs(await nodes.jobs_of_cluster(head))
     await nodes.set_partition(head, partition, "down")
     if op.force:
-        check = await nodes.cancel_all_jobs(head, timeout_s=plan.CANCEL_JOBS_S, say=op.say)
+        check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
         if not check.ok:
             raise Permanent(check.reason)
     elif jobs := await nodes.jobs_of_cluster(head):
@@ -170,48 +176,41 @@ def _refuse_jobs(jobs: tuple[state.Job, ...]) -> None:
         raise Permanent(check.reason, fix="let the jobs end, or decommission with force")
 
 
-async def _decommission(op: Operation, member: Member) -> None:
-    if not await _is_reachable(op, member, plan.REACH_LEAVING_S):
-        left = plan.left_behind(op.instance.instance_id, [member.component_key])
+async def _decommission(op: Operation, member: Member, settings: Settings) -> None:
+    if not await reports.is_reachable(op, member, settings):
+        left = undo.left_behind(op.instance.instance_id, [member.component_key])
         detail = member.adapter_detail | {"left_behind": left}
         reason = f"{member.node_name} ({member.address}) did not answer; {left}"
         await op.report(member, status="tombstoned", reason=reason, detail=detail)
         return
-    await _removing(op, member, _seen_before(op, member))
-    await op.step("take Slurm off the machine", _leave, op, member, member=member)
+    await _report_removing(op, member, _evidence_of_check(op, member))
+    await op.step("take Slurm off the machine", _uninstall, op, member, member=member)
     await op.report(member, status="removed")
 
 
-def _seen_before(op: Operation, member: Member) -> Evidence:
-    """Without force the step before found no job, or nothing ever ran; with force nobody had to look."""
+def _evidence_of_check(op: Operation, member: Member) -> Evidence:
+    """Return what `_check_for_jobs` has established for this member; with force it need not have."""
     if op.force:
         return reports.evidence("unknown", "force", "jobs were cancelled where Slurm answered")
-    why = "no job was running or queued" if member.was_ready else "the member never took work"
-    return reports.evidence("idle", "squeue", why)
+    observation = "no job was running or queued" if member.was_ready else "the member never took work"
+    return reports.evidence("idle", "squeue", observation)
 
 
-async def _leave(op: Operation, member: Member) -> None:
+async def _uninstall(op: Operation, member: Member) -> None:
     machine = await op.machine(member)
-    kept = await teardown.leave(machine, op.instance.instance_id, member.component_key, op.say)
+    kept = await uninstall.remove_role(machine, op.instance.instance_id, member.component_key, op.say)
     if kept:
         await op.report(member, detail=member.adapter_detail | {"packages_kept": list(kept)})
 
 
-async def _removing(op: Operation, member: Member, seen: Evidence) -> None:
-    """From here on things are destroyed, so the platform wants to know what was seen before."""
+async def _report_removing(op: Operation, member: Member, evidence: Evidence) -> None:
+    """Report the evidence before anything is destroyed, as the platform requires."""
     if reports.now(op, member).status != "removing":
-        await op.report(member, status="removing", reason=op.reason, evidence=seen)
-
-
-async def _is_reachable(op: Operation, member: Member, budget_s: float) -> bool:
-    async def answer(machine: Machine) -> None:
-        await machine.run("true")
-
-    return await reports.answers(op, member, budget_s, answer)
+        await op.report(member, status="removing", reason=op.reason, evidence=evidence)
 
 
 async def _head(op: Operation) -> Machine:
-    machine = await op.machine(plan.controller_of(op.members))
+    machine = await op.machine(roles.controller_of(op.members))
     check = await slurm.controller_answers(machine)
     if not check.ok:
         raise Temporary(check.reason)
@@ -219,7 +218,7 @@ async def _head(op: Operation) -> Machine:
 
 
 async def _node_name(op: Operation, member: Member) -> str:
-    """Slurm's name of the member. Asked of the record first, since the machine may be away."""
+    """Return Slurm's name of the member: from the record first, because the machine may be unreachable."""
     known = reports.now(op, member).adapter_detail.get("node_name")
     if known:
         return str(known)
@@ -230,7 +229,8 @@ async def _node_name(op: Operation, member: Member) -> str:
 
 
 async def _together(members: tuple[Member, ...], function: Callable[[Member], Awaitable[None]]) -> None:
-    ends = await asyncio.gather(*(function(member) for member in members), return_exceptions=True)
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
+    """Run the function for all members at the same time; raise the first error after all have ended."""
+    results = await asyncio.gather(*(function(member) for member in members), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

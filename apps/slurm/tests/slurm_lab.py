@@ -1,4 +1,4 @@
-"""Real machines and a platform in memory for the app's tests: the handlers run as they do in production."""
+"""Real machines and a fake platform for the app's tests; the handlers run as in production."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,15 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import asyncssh
-from gpuaas_app_slurm.controller import app
+from gpuaas_app_slurm import controller
+from gpuaas_app_slurm.settings import Settings
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
-from gpuaas_sdk.machine import MachineTarget, SshMachine, connect
+from gpuaas_sdk.machine import Machine, MachineTarget, connect
 from gpuaas_sdk.testing import FakePlatform
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
-# What package tools and daemons of the base system rewrite whenever they feel like it is left out.
+# Files that package tools and daemons of the base system rewrite at any time are left out.
 SNAPSHOT = r"""
 find / -ignore_readdir_race -xdev \( -path /proc -o -path /sys -o -path /run/systemd -o -path /var/cache/apt \
   -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /tmp -o -path /var/log/apt -o -path /var/log/journal \
@@ -45,7 +46,7 @@ rm /usr/sbin/policy-rc.d
 """
 
 
-# sshd answers while other services still start; what a machine is like before can be told only after that.
+# sshd answers while other services still start, so wait for those before the first snapshot.
 ADMIT = r"""
 systemctl is-system-running --wait >/dev/null
 mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh/*ed25519_key.pub
@@ -53,7 +54,7 @@ mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh
 
 
 class Lab:
-    """Four bare machines, reached as root with a key of this test run."""
+    """Four bare machines, with root access by a key of this test run."""
 
     def __init__(self, state: str) -> None:
         self.environment = os.environ | {"GPUAAS_LAB": "slurmapp", "GPUAAS_LAB_STATE": state}
@@ -63,13 +64,13 @@ class Lab:
 
     def command(self, *argv: str) -> str:
         lab = (sys.executable, "-m", "gpuaas_lab.main")
-        done = subprocess.run((*lab, *argv), env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{argv}: {done.stderr[-2000:]}"
-        return done.stdout
+        result = subprocess.run((*lab, *argv), env=self.environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{argv}: {result.stderr[-2000:]}"
+        return result.stdout
 
     def up(self) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
-            listed.write("\n".join(app.packages))
+            listed.write("\n".join(controller.app.packages))
             listed.flush()
             self.command("up", "--nodes", str(len(NAMES)), "--packages", listed.name)
         for row in json.loads(self.command("status", "-o", "json")):
@@ -88,8 +89,8 @@ class Lab:
         )
 
     @contextlib.asynccontextmanager
-    async def connect(self, target: MachineTarget) -> AsyncIterator[SshMachine]:
-        """The platform in memory names machines; here the name becomes a real one."""
+    async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:
+        """Connect to the real machine with the name that the fake platform gave."""
         async with connect(self.target(target.host)) as machine:
             yield machine
 
@@ -98,7 +99,7 @@ class Lab:
             return (await machine.run(*argv, as_user=as_user)).stdout
 
     async def preinstall(self, name: str, packages: Sequence[str]) -> None:
-        """As if the machine's image had them: installed, never started."""
+        """Install packages without starting their daemons, as if the machine's image had them."""
         async with connect(self.target(name)) as machine:
             await machine.script(PREINSTALL, *packages)
 
@@ -108,17 +109,20 @@ class Lab:
 
 
 class Cloud:
-    """The platform in memory with the app's controller at work on it."""
+    """A fake platform, and the app's controller that works on it."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, settings: Settings) -> None:
         self.lab = lab
+        self.app = controller.build(settings)
         self.platform = FakePlatform("slurm")
 
     @contextlib.asynccontextmanager
     async def controller(self) -> AsyncIterator[None]:
         async with self.platform.serve() as client:
             settings = RunnerSettings(claim_wait_s=1)
-            runner = app.runner(client, self.platform.project_id, "test", settings=settings, connect=self.lab.connect)
+            runner = self.app.runner(
+                client, self.platform.project_id, "test", settings=settings, connect=self.lab.connect
+            )
             running = asyncio.create_task(runner.run())
             try:
                 yield
@@ -136,15 +140,16 @@ class Cloud:
         members = {"controller": [controller], "worker": list(workers)}
         return self.platform.add_instance(members, topology="split", inputs=form | inputs)
 
-    async def perform(self, instance: Instance, kind: Any, names: Sequence[str] = (), **words: Any) -> Any:
-        operation = self.ask(instance, kind, names, **words)
+    async def perform(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
+        operation = self.request(instance, kind, names, **options)
         return await self.platform.ended(operation.operation_id, timeout_s=300)
 
-    def ask(self, instance: Instance, kind: Any, names: Sequence[str] = (), **words: Any) -> Any:
+    def request(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
         targets = [self.worker(instance, name) for name in names] if names else None
         key = "worker" if names else ""
-        return self.platform.request(instance, kind, targets, component_key=key, **words)
+        return self.platform.request(instance, kind, targets, component_key=key, **options)
 
     def worker(self, instance: Instance, name: str) -> Member:
         members = self.platform.members(instance)
-        return next(one for one in members if one.node_name == name and one.component_key == "worker")
+        workers = [member for member in members if member.component_key == "worker"]
+        return next(worker for worker in workers if worker.node_name == name)

@@ -1,4 +1,4 @@
-"""The app's handlers against real machines: systemd, apt, MariaDB, Slurm. Nothing is pretended but the platform."""
+"""The app's handlers against real machines: systemd, apt, MariaDB, Slurm. Only the platform is a fake."""
 
 import asyncio
 import json
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gpuaas_app_slurm import packages, plan
+from gpuaas_app_slurm import packages
+from gpuaas_app_slurm.settings import Settings
 from gpuaas_sdk.controller import Instance
 from slurm_lab import Cloud, Lab
 
@@ -27,39 +28,50 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def cloud(lab: Lab) -> Cloud:
-    return Cloud(lab)
+    return Cloud(lab, Settings())
 
 
-async def test_a_cluster_lives_its_whole_life(lab: Lab, cloud: Cloud) -> None:
+@pytest.fixture
+def impatient_cloud(lab: Lab) -> Cloud:
+    """An app that waits only a moment for machines that do not answer."""
+    return Cloud(lab, Settings(reach_s=2.0, reach_leaving_s=2.0))
+
+
+async def _changes_since(lab: Lab, before: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return the lines of each machine's snapshot that differ; machines without changes are left out."""
+    changes = {name: await lab.snapshot(name) ^ lines for name, lines in before.items()}
+    return {name: lines for name, lines in changes.items() if lines}
+
+
+async def test_a_cluster_is_deployed_changed_and_decommissioned(lab: Lab, cloud: Cloud) -> None:
     before = {name: await lab.snapshot(name) for name in lab.addresses}
     async with cloud.controller():
         instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
         deployed = await cloud.perform(instance, "deploy")
         assert deployed.status == "succeeded", deployed.error
-        _everyone_is_ready(cloud, instance)
+        _all_members_are_ready(cloud, instance)
         assert "COMPLETED" in await _first_batch_job(lab)
 
         await _a_fourth_machine_joins(cloud, instance)
         await _drain_waits_for_the_job_and_resume_lifts_it(lab, cloud, instance)
-        await _a_foreign_drain_stays_foreign(lab, cloud, instance)
+        await _a_foreign_drain_is_not_lifted(lab, cloud, instance)
         await _a_removed_worker_leaves_its_machine_clean(lab, cloud, instance, before["gpu-4"])
         await _decommission_protects_jobs_until_forced(lab, cloud, instance)
-    for name, files in before.items():
-        assert await lab.snapshot(name) ^ files == set(), name
+    assert await _changes_since(lab, before) == {}
 
 
-def _everyone_is_ready(cloud: Cloud, instance: Instance) -> None:
+def _all_members_are_ready(cloud: Cloud, instance: Instance) -> None:
     members = cloud.platform.members(instance)
     assert {member.status for member in members} == {"ready"}
     worker = cloud.worker(instance, "gpu-2")
     assert worker.adapter_detail["gpus"] == 2
     assert worker.adapter_detail["slurm_state"] == "IDLE"
     assert worker.observed_version
-    _people_are_told_of(2, cloud, instance)
+    _access_bundle_has(2, cloud, instance)
 
 
-def _people_are_told_of(workers: int, cloud: Cloud, instance: Instance) -> None:
-    """The first command of all; `gpuaas up` tries it."""
+def _access_bundle_has(workers: int, cloud: Cloud, instance: Instance) -> None:
+    """Check the first command of the bundle, which `gpuaas up` runs."""
     assert cloud.platform.access_bundle(instance).commands[0].line == f"srun -N{workers} hostname"
 
 
@@ -81,28 +93,28 @@ async def _a_fourth_machine_joins(cloud: Cloud, instance: Instance) -> None:
 async def _drain_waits_for_the_job_and_resume_lifts_it(lab: Lab, cloud: Cloud, instance: Instance) -> None:
     job = (await _submit(lab, "-w", "gpu-3", "--time=5", "--wrap", "sleep 300")).split()[-1]
     await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
-    asked = cloud.ask(instance, "drain", ["gpu-3"], reason="new cables")
+    requested = cloud.request(instance, "drain", ["gpu-3"], reason="new cables")
     waiting = await cloud.platform.until(
-        asked.operation_id, lambda found: any(f"{job} (researcher, ends by" in step.message for step in found.steps)
+        requested.operation_id, lambda seen: any(f"{job} (researcher, ends by" in step.message for step in seen.steps)
     )
     assert waiting.status == "running"
     assert cloud.worker(instance, "gpu-3").status == "draining"
     await lab.run("gpu-1", "scancel", job)
-    drained = await cloud.platform.ended(asked.operation_id)
+    drained = await cloud.platform.ended(requested.operation_id)
     assert drained.status == "succeeded", drained.error
     member = cloud.worker(instance, "gpu-3")
     assert member.status == "drained"
-    assert member.adapter_detail["reason"] == f"gpuaas:{asked.operation_id}: new cables"
-    _people_are_told_of(2, cloud, instance)
+    assert member.adapter_detail["reason"] == f"gpuaas:{requested.operation_id}: new cables"
+    _access_bundle_has(2, cloud, instance)
     resumed = await cloud.perform(instance, "resume", ["gpu-3"])
     assert resumed.status == "succeeded", resumed.error
     assert cloud.worker(instance, "gpu-3").status == "ready"
-    _people_are_told_of(3, cloud, instance)
+    _access_bundle_has(3, cloud, instance)
 
 
-async def _a_foreign_drain_stays_foreign(lab: Lab, cloud: Cloud, instance: Instance) -> None:
+async def _a_foreign_drain_is_not_lifted(lab: Lab, cloud: Cloud, instance: Instance) -> None:
     await lab.run("gpu-1", "scontrol", "update", "nodename=gpu-3", "state=drain", "reason=bad DIMM")
-    drained = await cloud.perform(instance, "drain", ["gpu-3"], reason="ours")
+    drained = await cloud.perform(instance, "drain", ["gpu-3"], reason="maintenance")
     assert drained.status == "succeeded", drained.error
     detail = cloud.worker(instance, "gpu-3").adapter_detail
     assert (detail["drained_by"], detail["reason"]) == ("ExternallyDrained", "bad DIMM")
@@ -120,7 +132,7 @@ async def _a_removed_worker_leaves_its_machine_clean(
     assert removed.status == "succeeded", removed.error
     assert removed.targets[0].evidence.state == "idle"
     assert await lab.snapshot("gpu-4") ^ before == set()
-    _people_are_told_of(1, cloud, instance)
+    _access_bundle_has(1, cloud, instance)
     nodes = json.loads(await lab.run("gpu-1", "scontrol", "show", "nodes", "--json"))["nodes"]
     assert {node["name"] for node in nodes} == {"gpu-2", "gpu-3"}
 
@@ -138,8 +150,8 @@ async def _decommission_protects_jobs_until_forced(lab: Lab, cloud: Cloud, insta
     assert cloud.platform.members(instance) == []
 
 
-async def _submit(lab: Lab, *words: str) -> str:
-    output: str = await lab.run("gpu-1", "sbatch", "--mem=16", *words, as_user="researcher")
+async def _submit(lab: Lab, *arguments: str) -> str:
+    output: str = await lab.run("gpu-1", "sbatch", "--mem=16", *arguments, as_user="researcher")
     return output
 
 
@@ -167,30 +179,29 @@ async def test_controller_and_worker_share_one_machine(lab: Lab, cloud: Cloud) -
     assert await lab.snapshot("gpu-1") ^ before == set()
 
 
-async def test_a_controller_that_dies_in_every_step_still_deploys_and_takes_down(lab: Lab, cloud: Cloud) -> None:
+async def test_a_controller_that_dies_in_every_step_still_deploys_and_decommissions(lab: Lab, cloud: Cloud) -> None:
     before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2")}
     instance = cloud.instance("gpu-1", ["gpu-2"])
-    for kind in ("deploy", "decommission"):
-        ended = await _perform_with_a_crash_in_every_step(cloud, instance, kind)
-        assert ended.status == "succeeded", ended.error
-    for name, files in before.items():
-        assert await lab.snapshot(name) ^ files == set(), name
+    kinds = ("deploy", "decommission")
+    ended = [await _perform_with_a_crash_in_every_step(cloud, instance, kind) for kind in kinds]
+    assert [operation.status for operation in ended] == ["succeeded"] * 2, [operation.error for operation in ended]
+    assert await _changes_since(lab, before) == {}
 
 
 async def _perform_with_a_crash_in_every_step(cloud: Cloud, instance: Instance, kind: str) -> Any:
-    """Stop the controller each time a step is seen running for the first time; the next one finds the lease lapsed."""
-    operation = cloud.ask(instance, kind)
+    """Stop the controller when a step first runs, and expire its lease; repeat until the operation ends."""
+    operation = cloud.request(instance, kind)
     crashed: set[tuple[str, str]] = set()
 
-    def fresh(found: Any) -> set[tuple[str, str]]:
-        running = {(step.name, step.member_id) for step in found.steps if step.state == "running"}
+    def fresh(seen: Any) -> set[tuple[str, str]]:
+        running = {(step.name, step.member_id) for step in seen.steps if step.state == "running"}
         return running - crashed
 
     while True:
         async with cloud.controller():
             seen = await cloud.platform.until(
                 operation.operation_id,
-                lambda found: found.status in ("succeeded", "failed") or bool(fresh(found)),
+                lambda seen: seen.status in ("succeeded", "failed") or bool(fresh(seen)),
                 timeout_s=300,
             )
             if seen.status in ("succeeded", "failed"):
@@ -200,11 +211,8 @@ async def _perform_with_a_crash_in_every_step(cloud: Cloud, instance: Instance, 
         cloud.platform.expire_lease(operation.operation_id)
 
 
-async def test_a_worker_that_cannot_be_reached_fails_alone(
-    lab: Lab, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan, "REACH_S", 2.0)
-    monkeypatch.setattr(plan, "REACH_LEAVING_S", 2.0)
+async def test_a_worker_that_cannot_be_reached_fails_alone(lab: Lab, impatient_cloud: Cloud) -> None:
+    cloud = impatient_cloud
     lab.command("cut", "gpu-3")
     try:
         async with cloud.controller():
@@ -224,8 +232,8 @@ async def test_a_worker_that_cannot_be_reached_fails_alone(
         lab.command("heal", "gpu-3")
 
 
-async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "REACH_LEAVING_S", 2.0)
+async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud: Cloud) -> None:
+    cloud = impatient_cloud
     async with cloud.controller():
         instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
         deployed = await cloud.perform(instance, "deploy")
@@ -245,7 +253,7 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, cloud: Cloud, mo
         assert gone.status == "succeeded", gone.error
 
 
-async def test_packages_that_were_there_before_stay(lab: Lab, cloud: Cloud) -> None:
+async def test_packages_that_were_installed_before_stay(lab: Lab, cloud: Cloud) -> None:
     await asyncio.gather(lab.preinstall("gpu-1", packages.CONTROLLER), lab.preinstall("gpu-2", packages.WORKER))
     before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2")}
     async with cloud.controller():
@@ -254,11 +262,10 @@ async def test_packages_that_were_there_before_stay(lab: Lab, cloud: Cloud) -> N
         assert deployed.status == "succeeded", deployed.error
         gone = await cloud.perform(instance, "decommission")
         assert gone.status == "succeeded", gone.error
-    for name, files in before.items():
-        assert await lab.snapshot(name) ^ files == set(), name
+    assert await _changes_since(lab, before) == {}
 
 
-async def test_a_cluster_returns_by_itself_after_a_power_cut(lab: Lab, cloud: Cloud) -> None:
+async def test_a_cluster_works_again_by_itself_after_a_power_cut(lab: Lab, cloud: Cloud) -> None:
     async with cloud.controller():
         instance = cloud.instance("gpu-1", ["gpu-2"])
         deployed = await cloud.perform(instance, "deploy")

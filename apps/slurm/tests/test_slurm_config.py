@@ -1,4 +1,4 @@
-"""Configuration files, compared with golden ones that review as a diff."""
+"""Configuration files, compared with golden files, so that a change shows as a diff."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_slurm_conf_with_cgroups_is_the_golden_one() -> None:
     assert "ConstrainDevices=yes" in files["/etc/slurm/cgroup.conf"].content
 
 
-def test_slurmdbd_conf_is_the_golden_one_and_for_slurm_alone() -> None:
+def test_slurmdbd_conf_is_the_golden_one_and_readable_by_slurm_only() -> None:
     file = _by_path(config.controller_files(CLUSTER))["/etc/slurm/slurmdbd.conf"]
     assert file.content == (GOLDEN / "slurmdbd.conf").read_text()
     assert (file.mode, file.owner) == (0o600, "slurm:slurm")
@@ -64,7 +64,7 @@ def test_a_worker_lists_its_own_gpus_and_a_machine_without_gpus_lists_none() -> 
     assert "Name=" not in config.gres_devices(())
 
 
-def test_users_get_the_same_number_everywhere() -> None:
+def test_users_get_numbers_in_the_order_of_the_inputs() -> None:
     inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a", "users": ["ann", "bob"]})
     assert inputs.user_ids() == {"ann": 6000, "bob": 6001}
 

@@ -1,7 +1,8 @@
-"""State checks against answers recorded from real daemons (samples/)."""
+"""Checks of nodes and jobs, on answers recorded from real daemons (samples/)."""
 
 from pathlib import Path
 
+import pytest
 from gpuaas_app_slurm import state
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -23,8 +24,8 @@ def test_an_idle_node_is_idle_and_shows_its_hardware() -> None:
     assert node.version.startswith("24.11")
 
 
-def test_a_node_slurm_does_not_know_is_not_idle() -> None:
-    assert state.node_idle("gpu-9", None).reason == "Slurm does not know node gpu-9"
+def test_a_node_that_slurm_does_not_have_is_not_idle() -> None:
+    assert state.node_idle("gpu-9", None).reason == "Slurm has no node gpu-9"
 
 
 def test_a_draining_node_names_its_jobs_and_their_end() -> None:
@@ -37,7 +38,7 @@ def test_a_draining_node_names_its_jobs_and_their_end() -> None:
     assert "3 (researcher)" in check.reason
 
 
-def test_a_job_is_over_when_its_nodes_have_let_go_of_it() -> None:
+def test_a_job_is_over_when_its_nodes_have_released_it() -> None:
     nodes = tuple(state.Node(name, frozenset({"IDLE", *flags})) for name, flags in (("a", ["COMPLETING"]), ("b", [])))
     assert state.last_job_over(("a", "b"), nodes).reason == "a: finishing the last job"
     assert state.last_job_over(("b",), nodes).ok
@@ -53,11 +54,11 @@ def test_a_drained_node_is_drained_and_keeps_its_reason() -> None:
     assert state.node_drained("gpu-3", node, ()).ok
     assert (node.reason, node.reason_by) == ("bad DIMM", "root")
     assert state.drained_by_others(node)
-    assert not state.drained_by_us(node)
+    assert not state.drained_by_app(node)
 
 
-def test_our_own_drain_is_known_by_its_reason() -> None:
-    assert state.drained_by_us(_nodes("nodes.json")["gpu-2"])
+def test_a_drain_of_the_app_is_recognised_by_its_reason() -> None:
+    assert state.drained_by_app(_nodes("nodes.json")["gpu-2"])
 
 
 def test_a_node_that_does_not_answer_is_never_drained() -> None:
@@ -67,7 +68,7 @@ def test_a_node_that_does_not_answer_is_never_drained() -> None:
     assert "unknown" in check.reason
 
 
-def test_a_dead_node_says_that_it_is_down_and_why() -> None:
+def test_the_reason_for_a_dead_node_is_that_it_is_down_and_why() -> None:
     check = state.node_idle("gpu-4", _nodes("nodes_down.json")["gpu-4"])
     assert not check.ok
     assert check.reason == "node gpu-4 is down and does not answer: Not responding"
@@ -85,16 +86,26 @@ def test_queued_jobs_keep_a_cluster_from_being_quiet() -> None:
     assert state.cluster_quiet(()).ok
 
 
-def test_a_controller_answers_only_when_the_ping_says_up() -> None:
+def test_a_controller_answers_if_the_ping_reports_up() -> None:
     assert state.controller_answers((SAMPLES / "ping_up.txt").read_text()).ok
-    down = "Slurmctld(primary) at gpu-1 is DOWN\n*** RESTORE SLURMCTLD DAEMON TO SERVICE ***\n"
-    assert not state.controller_answers(down).ok
-    assert "said nothing" in state.controller_answers("").reason
 
 
-def test_accounting_is_ready_when_slurmdbd_knows_the_cluster() -> None:
-    assert state.accounting_ready("lab\n", "lab").ok
-    assert not state.accounting_ready("other\n", "lab").ok
+@pytest.mark.parametrize(
+    ("ping", "reason"),
+    [
+        ("Slurmctld(primary) at gpu-1 is DOWN\n*** RESTORE SLURMCTLD DAEMON TO SERVICE ***\n", "is DOWN"),
+        ("", "printed nothing"),
+    ],
+    ids=["down", "silent"],
+)
+def test_a_controller_does_not_answer_unless_the_ping_reports_up(ping: str, reason: str) -> None:
+    check = state.controller_answers(ping)
+    assert (check.ok, reason in check.reason) == (False, True)
+
+
+@pytest.mark.parametrize(("clusters", "ready"), [("lab\n", True), ("other\n", False)])
+def test_accounting_is_ready_if_slurmdbd_has_the_cluster(clusters: str, ready: bool) -> None:
+    assert state.accounting_ready(clusters, "lab").ok is ready
 
 
 def test_the_first_job_must_have_run_on_every_node() -> None:
@@ -107,8 +118,9 @@ def test_typed_gpus_are_counted_too() -> None:
     assert state.parse_nodes(raw)[0].gpus == 6
 
 
-def test_the_running_version_is_what_the_controller_says() -> None:
-    assert (
-        state.running_version("SLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION           = 24.11.5\n") == "24.11.5"
-    )
-    assert state.running_version("nothing") == ""
+@pytest.mark.parametrize(
+    ("shown", "version"),
+    [("SLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION           = 24.11.5\n", "24.11.5"), ("nothing", "")],
+)
+def test_the_running_version_is_read_from_the_controllers_configuration(shown: str, version: str) -> None:
+    assert state.running_version(shown) == version

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.identity import PROJECT_LIST, Project, Token
-from gpuaas_contract.wire import Item, NoBody, Page
+from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client, Tagged
 
@@ -21,7 +21,6 @@ from gpuaas_cli.flags import Flags
 READ_S = 6.0
 """A person waits this long for a server that does not answer; a restart takes less."""
 CHANGE_S = 20.0
-PAGE_SIZE = 500
 
 Result = TypeVar("Result")
 Prove = Callable[[Client], Awaitable[Token]]
@@ -54,7 +53,7 @@ class Session:
     ) -> Answer:
         """Call an endpoint; a path that needs a project gets this session's."""
         if "{project_id}" in endpoint.path:
-            path.setdefault("project_id", await self.project())
+            path["project_id"] = path.get("project_id") or await self.project()
         timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
         given: dict[str, Any] = dict(path)
         return await self.client.call(
@@ -65,21 +64,34 @@ class Session:
         self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str
     ) -> list[Item]:
         """Every item of a list, page after page; some lists are never longer than one page."""
+        given: dict[str, Any] = dict(path)
+        return (await self.first(None, endpoint, query=query, **given))[0]
+
+    async def first(
+        self,
+        limit: int | None,
+        endpoint: Endpoint[NoBody, Page[Item]],
+        *,
+        query: dict[str, Any] | None = None,
+        **path: str,
+    ) -> tuple[list[Item], bool]:
+        """The first items of a list, and whether there may be more. A page can be empty and not the last."""
         items: list[Item] = []
-        paging = {"page_size": PAGE_SIZE} if "page_size" in endpoint.query.__struct_fields__ else {}
+        is_paged = "page_size" in endpoint.query.__struct_fields__
         token: str | None = ""
-        while token is not None:
-            asked = {**(query or {}), **paging, **({"page_token": token} if token else {})}
+        while token is not None and (limit is None or len(items) < limit):
+            size = PAGE_SIZE_MAX if limit is None else min(limit - len(items), PAGE_SIZE_MAX)
+            paging = {"page_size": size, **({"page_token": token} if token else {})} if is_paged else {}
             given: dict[str, Any] = dict(path)
-            page = await self.call(endpoint, query=asked, **given)
+            page = await self.call(endpoint, query={**(query or {}), **paging}, **given)
             items += page.items
             token = getattr(page, "next_page_token", None)
-        return items
+        return items, token is not None
 
     async def read(self, endpoint: Endpoint[NoBody, Answer], **path: str) -> Tagged[Answer]:
         """One resource with its tag, to be changed only if it is still the same."""
         if "{project_id}" in endpoint.path:
-            path.setdefault("project_id", await self.project())
+            path["project_id"] = path.get("project_id") or await self.project()
         return await self.client.read(endpoint, **path)
 
     async def _only_project(self) -> Project:

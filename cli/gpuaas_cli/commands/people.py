@@ -1,16 +1,14 @@
 """Organisations, projects, people, their roles, passwords and sessions."""
 
 import os
-from typing import Annotated
 
-import typer
 from gpuaas_contract import bindings, permissions
-from gpuaas_contract.identity import ORG_CREATE, PROJECT_CREATE, PROJECT_LIST, Project
+from gpuaas_contract.identity import ORG_CREATE, PROJECT_CREATE, PROJECT_DELETE, PROJECT_GET, PROJECT_RENAME, Project
 from gpuaas_contract.sessions import SESSION_END, SESSION_LIST
 from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_ENABLE, USER_LIST, USER_SET_PASSWORD
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.client import home, session
+from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
 from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
 
@@ -21,17 +19,20 @@ org = run.group(
 )
 
 
-project = run.group("project", "Projects own allocations, service accounts and app instances.")
-
-
 def _use_first(call: Call, made: Project) -> None:
     if not call.session.target.project and not call.dry_run:
         home.use_project(home.folder(os.environ), call.session.target, made.project_id)
 
 
-run.declare(
-    project,
+def _use(call: Call, chosen: Project) -> None:
+    home.use_project(home.folder(os.environ), call.session.target, chosen.project_id)
+    output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
+
+
+_PROJECT = {"project_id": Field("NAME")}
+project = run.group(
     "project",
+    "Projects own allocations, service accounts and app instances.",
     Command(
         PROJECT_CREATE,
         "create research --org acme",
@@ -39,28 +40,22 @@ run.declare(
         fields={"name": Field("NAME"), "org_id": Field("--org", "Organisation, by name or id.", default=...)},
         then=_use_first,
     ),
+    Command(PROJECT_GET, "get research", "Show one project.", fields=_PROJECT),
+    Command(
+        PROJECT_RENAME,
+        "rename research research-2",
+        "Rename a project; its id stays.",
+        fields={**_PROJECT, "name": Field("NEW_NAME")},
+        reads=PROJECT_GET,
+    ),
+    Command(
+        PROJECT_DELETE,
+        "delete research",
+        "Delete a project that owns nothing; what it still owns is listed.",
+        fields=_PROJECT,
+    ),
+    Command(PROJECT_GET, "use research", "Work in this project from now on.", fields=_PROJECT, shows=False, then=_use),
 )
-
-
-@run.by_hand(project, reaches=(PROJECT_LIST,))
-def use(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
-    """Work in this project from now on.
-
-    Example: gpuaas project use research
-    """
-    project = session.run(run.flags_of(context), lambda opened: _use(opened, name))
-    output.talk(f"Commands are now about project {project.name} ({project.project_id}).")
-    return failures.OK
-
-
-async def _use(opened: session.Session, name: str) -> Project:
-    matching = (await opened.call(PROJECT_LIST, query={"name": name})).items
-    if not matching:
-        raise failures.not_found(f"There is no project {name}, or you may not see it", "gpuaas get projects")
-    if len(matching) > 1:
-        raise failures.usage(f"There are several projects {name}; name one by its id", "gpuaas get projects")
-    home.use_project(home.folder(os.environ), opened.target, matching[0].project_id)
-    return matching[0]
 
 
 def _password(call: Call, _: object) -> str:

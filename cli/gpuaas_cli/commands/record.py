@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRows
+from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRow
 from gpuaas_contract.correlations import CORRELATION_GET, PART_MAX, Correlation
 from gpuaas_contract.events import EVENT_LIST, ORG_EVENT_LIST, PLATFORM_EVENT_LIST, Event
 from gpuaas_contract.instances import INSTANCE_GET
 from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.client import trail
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
+from gpuaas_cli.kinds.record import AUDIT_LIMIT
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, Levels, run
 from gpuaas_cli.show import story, timeline
@@ -79,15 +79,16 @@ def _moment(option: str) -> Any:
     return lambda _, text: times.moment(text, option).isoformat() if text else ""
 
 
-async def _list(call: Call) -> AuditRows:
-    query = {name: value for name, value in call.sent.items() if value not in ("", None) and name != "limit"}
-    return await trail.read(call.session, call.endpoint, await call.path(), query, call["limit"])
+async def _list(call: Call) -> tuple[list[AuditRow], bool]:
+    query = {name: value for name, value in call.sent.items() if value not in ("", None)}
+    return await call.session.first(call["limit"], call.endpoint, query=query, **await call.path())
 
 
-def _show(call: Call, found: AuditRows) -> None:
-    kinds.show_list(call.flags, "audit", found.items)
-    if found.more:
-        output.talk(f"There may be more: the same with --after {found.cursor}")
+def _audit_show(call: Call, found: tuple[list[AuditRow], bool]) -> None:
+    rows, more = found
+    kinds.show_list(call.flags, "audit", rows)
+    if more:
+        output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
 
 
 audit = run.group(
@@ -111,11 +112,11 @@ audit = run.group(
             ),
             "until": Field("--until TIME", "Up to then.", default="", read=_moment("--until")),
             "after": Field(help="Continue behind this cursor."),
-            "limit": Field(help="At most this many rows.", default=trail.LIMIT, type=int),
         },
+        extra={"limit": Field("--limit", "At most this many rows.", type=int, default=AUDIT_LIMIT)},
         work=_list,
         shows=False,
-        then=_show,
+        then=_audit_show,
     ),
 )
 

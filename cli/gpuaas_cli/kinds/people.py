@@ -19,7 +19,7 @@ KINDS = (
         "name",
         "NAME PROJECT=project_id ORG=org_id AGE=created_at",
         words="proj",
-        known_by=("name", "project_id"),
+        getting=identity.PROJECT_GET,
     ),
     Kind(
         "users",

@@ -5,12 +5,12 @@ from typing import Any
 
 from gpuaas_contract import audit, events, usage
 
-from gpuaas_cli.client import trail
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
 from gpuaas_cli.output import payload_text
 
 EVENT_LIMIT = 500
+AUDIT_LIMIT = 500
 
 
 async def _events(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
@@ -25,7 +25,7 @@ async def _events(session: Session, endpoint: AnyEndpoint, filters: Filters) -> 
 
 
 async def _audit(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
-    return (await trail.read(session, endpoint, filters.path, filters.query)).items
+    return (await session.first(AUDIT_LIMIT, endpoint, query=dict(filters.query), **filters.path))[0]
 
 
 KINDS = (

@@ -137,7 +137,7 @@ def _of_form(field: shapes.Field, given: Field, *, reads: bool) -> inspect.Param
     default = given.default
     if default is FROM_FORM:
         default = REQUIRED if field.required else _default(field)
-        if reads and field.required and field.name != "reason":
+        if reads and field.required and field.name != "reason" and not given.is_argument:
             default = ""
     kind = field.type if given.read is None or isinstance(field.type, shapes.ListType) else str
     return _parameter(field.name, given, given.type or kind, default, given.help)

@@ -30,6 +30,7 @@ UNREACHED: dict[str, str] = {
     **dict.fromkeys(("access.secret.open", "access.credential.open"), _ONE_DELIVERY),
     "artifacts.content.get": "a machine calls it, with the delivery it was given",
     **dict.fromkeys(("record.events_stream", "record.org_events_stream", "record.platform_events_stream"), _STREAM),
+    "document.openapi.get": "programs read it, to make clients; gpuaas schema shows it to people",
     **dict.fromkeys(("node.enrol", "node.token", "node.trust"), _NODE),
 }
 """Endpoint for people or programs that no command reaches -> why. Nodes' own endpoints need no row."""

@@ -7,10 +7,11 @@ from typing import Protocol, TypeVar
 
 from gpuaas_contract import errors
 
-from gpuaas_platform.access import keeping
-from gpuaas_platform.access.secrets_rules import HeldOperation
+from gpuaas_platform.access import values as keeping
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import clock, custody, db
+from gpuaas_platform.custody import port as custody
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.operations.rules import HeldOperation
 
 Thing = TypeVar("Thing")
 FindHeld = Callable[[db.Reader], Awaitable[HeldOperation]]

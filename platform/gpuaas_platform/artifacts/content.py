@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 from gpuaas_contract.artifacts import Artifact
 
-from gpuaas_platform.artifacts import fetching, rules
+from gpuaas_platform.artifacts import fetch as fetching
+from gpuaas_platform.artifacts import rules
 from gpuaas_platform.artifacts.blobs import Blobs, Reading
 from gpuaas_platform.call import Call, Site
 from gpuaas_platform.kit import clock

@@ -80,6 +80,11 @@ async def own(reader: db.Reader, call: Call) -> Artifact:
     return found
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's artifacts that are neither retired nor revoked."""
+    return await store.ARTIFACTS.keys(reader, "scope = $1 AND ended_at = 0", project_id)
+
+
 async def visible(reader: db.Reader, call: Call) -> Artifact:
     """The same, or one that the platform shares."""
     found = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)

@@ -29,6 +29,12 @@ async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
     return await store.trust_keys(reader, (scope, SHARED))
 
 
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's trust keys that are not revoked."""
+    keys = await store.TRUST_KEYS.find(reader, "scope = $1", project_id)
+    return [key.trust_key_id for key in keys if key.revoked_at is None]
+
+
 async def add(tx: db.Tx, call: Call, trust_key_id: str, public_key_pem: str) -> TrustKey:
     """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
     _check_person(call)
@@ -78,7 +84,10 @@ def _check_id(trust_key_id: str) -> None:
 
 def _check_person(call: Call) -> None:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person decides whose signatures count.")
+        raise errors.PermissionDenied(
+            "Only a person decides whose signatures count.",
+            fix="Sign in as a person who holds artifacts.trust_key.change.",
+        )
 
 
 async def _tell(tx: db.Tx, call: Call, key: TrustKey) -> None:

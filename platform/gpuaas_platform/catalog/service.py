@@ -60,6 +60,12 @@ async def registered(reader: db.Reader, app_slug: str, version: str) -> AppVersi
     return found
 
 
+async def check_app(reader: db.Reader, app_slug: str) -> None:
+    """Refuse a slug under which no version is registered."""
+    if not await store.app_exists(reader, app_slug):
+        raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
+
+
 async def publish(tx: db.Tx, call: Call, app_slug: str, version: str, channels: list[str]) -> AppVersion:
     present = await registered(tx, app_slug, version)
     return await _move(tx, call, present, "published", channels=list(dict.fromkeys(channels)), reason="")
@@ -129,6 +135,12 @@ async def entitlement_of(reader: db.Reader, project_id: str, app_slug: str) -> E
     if found is None:
         raise errors.NotFound(f"Nothing was decided about {app_slug} in this project.")
     return found
+
+
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the entitlements of a project that is deleted."""
+    for entitlement in (await store.entitlements_of(tx, project_id)).values():
+        await store.ENTITLEMENTS.delete(tx, entitlement.entitlement_id)
 
 
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:

@@ -7,7 +7,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_platform.call import Origin, Site
-from gpuaas_platform.edge import auditing
+from gpuaas_platform.edge import audit as auditing
 from gpuaas_platform.edge.exchange import ANONYMOUS, Exchange
 from gpuaas_platform.edge.limits import Limiter
 from gpuaas_platform.edge.telemetry import Metrics

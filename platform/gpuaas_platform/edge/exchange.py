@@ -11,7 +11,8 @@ from gpuaas_contract import errors
 from starlette.requests import Request
 
 from gpuaas_platform.call import Caller, Source
-from gpuaas_platform.edge import decoding, listener, telemetry
+from gpuaas_platform.edge import decode as decoding
+from gpuaas_platform.edge import listener, telemetry
 from gpuaas_platform.kit import ids
 
 Message = MutableMapping[str, Any]

@@ -16,7 +16,10 @@ from gpuaas_contract import errors, registry
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_platform.call import Call, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decoding, health, problem, routing, running, streams, telemetry, uploads
+from gpuaas_platform.edge import decode as decoding
+from gpuaas_platform.edge import health, problem, streams, telemetry, uploads
+from gpuaas_platform.edge import router as routing
+from gpuaas_platform.edge import run as running
 from gpuaas_platform.edge.authority import Authority
 from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
 from gpuaas_platform.identity.admission import Admission

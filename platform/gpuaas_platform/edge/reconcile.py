@@ -2,7 +2,7 @@
 
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import idempotency
-from gpuaas_platform.identity import token_store
+from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import clock, db
 
 TOPIC = "edge.sweep"

@@ -13,7 +13,8 @@ from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import orgs, rules, service_accounts
+from gpuaas_platform.identity import orgs, rules
+from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.kit import clock, db, ids
 
 _KEPT_MAX = 10_000

@@ -8,7 +8,8 @@ from gpuaas_contract.identity import Token
 from gpuaas_contract.sessions import OidcStart
 
 from gpuaas_platform.call import Call, Caller
-from gpuaas_platform.identity import rules, service, store, token_store
+from gpuaas_platform.identity import rules, service, store
+from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import clock, db, ids, openid
 from gpuaas_platform.record import service as record
 

@@ -4,8 +4,8 @@ from gpuaas_contract import identity, sessions
 from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.identity import oidc, orgs, paging, service, store
-from gpuaas_platform.kit import db
+from gpuaas_platform.identity import oidc, orgs, service, store
+from gpuaas_platform.kit import db, paging
 
 routes = Routes()
 
@@ -74,6 +74,16 @@ async def list_orgs(call: Call, reader: db.Reader) -> Page[identity.Org]:
 @routes.write(identity.PROJECT_CREATE)
 async def create_project(call: Call, tx: db.Tx, body: identity.CreateProject) -> identity.Project:
     return await orgs.create_project(tx, call, body.name)
+
+
+@routes.read(identity.PROJECT_GET)
+async def get_project(call: Call, reader: db.Reader) -> identity.Project:
+    return await orgs.project(reader, call)
+
+
+@routes.write(identity.PROJECT_RENAME)
+async def rename_project(call: Call, tx: db.Tx, body: identity.RenameProject) -> identity.Project:
+    return await orgs.rename_project(tx, call, body.name)
 
 
 @routes.read(identity.PROJECT_LIST)

@@ -10,7 +10,9 @@ from gpuaas_contract.identity import Binding, Token
 from gpuaas_contract.sessions import Session
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.identity import passwords, store, token_store
+from gpuaas_platform.identity import store
+from gpuaas_platform.identity.tokens import store as token_store
+from gpuaas_platform.identity.users import passwords
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
@@ -83,6 +85,11 @@ async def issue_token(
     if caller.actor_type != "node":
         await record.audit(tx, origin, "auth.token.issue", caller.actor_id)
     return Token(access_token=secret, expires_in_s=int((expires_at - origin.now).total_seconds()))
+
+
+async def end_tokens_of(tx: db.Tx, actor_id: str) -> None:
+    """End every token of this actor: its next call is refused."""
+    await token_store.end_tokens_of(tx, actor_id)
 
 
 async def sessions(reader: db.Reader, call: Call, *, after: str, limit: int) -> list[Session]:

@@ -10,7 +10,7 @@ from gpuaas_contract.users import User
 from gpuaas_platform.call import Caller
 from gpuaas_platform.identity import rules
 from gpuaas_platform.kit import clock, db, ids
-from gpuaas_platform.kit.tables import PAGE_MAX, Table
+from gpuaas_platform.kit.tables import Table
 
 ORGS = Table("orgs", Org, "org_id", name=lambda org: org.name)
 PROJECTS = Table(
@@ -138,6 +138,10 @@ async def unbind(tx: db.Tx, binding_id: str) -> None:
     await tx.run("DELETE FROM bindings WHERE binding_id = $1", binding_id)
 
 
+async def unbind_all(tx: db.Tx, scope: str) -> None:
+    await tx.run("DELETE FROM bindings WHERE scope = $1", scope)
+
+
 async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> tuple[Binding, ...]:
     rows = await reader.all(
         """SELECT role, scope, expires_at, reason FROM bindings
@@ -160,7 +164,7 @@ async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: da
 
 
 async def bindings_at(
-    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int = PAGE_MAX
+    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int
 ) -> list[RoleBinding]:
     rows = await reader.all(
         f"""SELECT {_BINDING} WHERE bindings.scope = $1 AND bindings.binding_id > $2

@@ -1,1 +1,1 @@
-"""App instances, their members, and operations: how anything long changes. Knows roles and members, never an app."""
+"""App instances, their members and holds: what there is. `operations` changes it."""

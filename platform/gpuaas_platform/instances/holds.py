@@ -6,14 +6,18 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.event_types import HoldChanged
 from gpuaas_contract.holds import Hold, PlaceHold
-from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import changes, store
+from gpuaas_platform.instances import events, service, store
 from gpuaas_platform.kit import db, ids, names
 
+standing = store.standing_holds
 
-async def place(tx: db.Tx, call: Call, instance: Instance, member: Member, body: PlaceHold) -> Hold:
+
+async def place(tx: db.Tx, call: Call, body: PlaceHold) -> Hold:
+    instance = await service.named(tx, call)
+    member = await service.member_in(tx, instance, call.params["member_id"])
     if member.status in lifecycles.GONE_MEMBER:
         raise errors.Conflict(f"Member {member.member_id} is {member.status}.")
     hold = Hold(
@@ -30,16 +34,17 @@ async def place(tx: db.Tx, call: Call, instance: Instance, member: Member, body:
         created_at=call.now,
     )
     await store.HOLDS.insert(tx, hold)
-    await changes.tell_instance(tx, call.origin, "apps.hold.placed", instance, _told(hold))
+    await events.emit(tx, call.origin, "apps.hold.placed", instance, _changed(hold))
     return hold
 
 
-async def lift(tx: db.Tx, call: Call, instance: Instance, hold_id: str) -> Hold:
-    """By id, or by the name of a hold that has not ended."""
+async def lift(tx: db.Tx, call: Call, _: NoBody) -> Hold:
+    """Lift a hold by its id, or by the name of a hold that has not ended."""
+    instance, hold_id = await service.named(tx, call), call.params["hold_id"]
     hold = await store.HOLDS.get(tx, hold_id)
     if hold is None:
-        standing = await store.standing_holds(tx, instance.instance_id, call.now)
-        hold = names.only([found for found in standing if found.name == hold_id], hold_id, lambda found: found.hold_id)
+        present = await standing(tx, instance.instance_id, call.now)
+        hold = names.only([hold for hold in present if hold.name == hold_id], hold_id, lambda hold: hold.hold_id)
     if hold is None or hold.instance_id != instance.instance_id:
         raise errors.NotFound(f"There is no hold {hold_id} in this instance.")
     if hold.owner != call.caller.actor_id:
@@ -52,11 +57,11 @@ async def lift(tx: db.Tx, call: Call, instance: Instance, hold_id: str) -> Hold:
         return hold
     lifted = msgspec.structs.replace(hold, lifted_at=call.now)
     await store.HOLDS.save(tx, lifted)
-    await changes.tell_instance(tx, call.origin, "apps.hold.lifted", instance, _told(lifted))
+    await events.emit(tx, call.origin, "apps.hold.lifted", instance, _changed(lifted))
     return lifted
 
 
-def _told(hold: Hold) -> HoldChanged:
+def _changed(hold: Hold) -> HoldChanged:
     return HoldChanged(
         hold_id=hold.hold_id,
         member_id=hold.member_id,

@@ -1,4 +1,4 @@
-"""Forget controllers that are not heard of any more and failed joins that no breaker counts, so much in each pass."""
+"""Forget failed joins that no breaker counts any more, a batch in each pass."""
 
 import functools
 
@@ -13,9 +13,8 @@ BATCH = 500
 
 
 async def sweep(site: Site) -> None:
-    now = clock.micros(site.clock())
-    seen_before = now - site.settings.controllers_kept_s * 1_000_000
-    failed_before = now - BREAKER_WINDOW_S_MAX * 1_000_000
-    forget = functools.partial(store.forget_old, seen_before=seen_before, failed_before=failed_before, limit=BATCH)
-    if await store.is_old(site.database.reader, seen_before=seen_before, failed_before=failed_before):
-        await site.database.write(forget)
+    failed_before = clock.micros(site.clock()) - BREAKER_WINDOW_S_MAX * 1_000_000
+    if await store.has_old_failed_joins(site.database.reader, failed_before):
+        await site.database.write(
+            functools.partial(store.forget_old_failed_joins, failed_before=failed_before, limit=BATCH)
+        )

@@ -1,203 +1,27 @@
-"""What people and automation ask for: deploy, change the whole instance, member operations, machine access.
+"""Instances as other domains use them: find one, read its members, insert one, change its operator."""
 
-Each is accepted as an operation; the app's controller does the work through `runtime`."""
-
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Sequence
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.catalog import AppVersion, Manifest
-from gpuaas_contract.event_types import InstanceChanged, OperatorChanged
-from gpuaas_contract.instances import (
-    ChangeInstance,
-    Deployed,
-    DeployInstance,
-    Instance,
-    Member,
-    MemberOperationRequest,
-    SetOperator,
-    UpgradeInstance,
-)
-from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.event_types import OperatorChanged
+from gpuaas_contract.instances import AccessBundle, Instance, Member, Roles
+from gpuaas_contract.protocol import status as status_rules
 
-from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call
-from gpuaas_platform.capacity import service as capacity
-from gpuaas_platform.catalog import permissions as app_permissions
-from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.identity import rules as identity_rules
-from gpuaas_platform.identity import service_accounts
-from gpuaas_platform.instances import accepting, breakers, changes, names, rules, store
-from gpuaas_platform.kit import db, ids
-from gpuaas_platform.policy import service as policy
+from gpuaas_platform.instances import breakers, events, names, store
+from gpuaas_platform.kit import db
 
-
-async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
-    project = call.in_project()
-    layers = await policy.of_project(tx, project)
-    version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
-    manifest = version.manifest
-    body = await _with_ids(tx, project.project_id, manifest, body)
-    catalog_rules.check_inputs(manifest, body.topology, body.inputs)
-    placement = catalog_rules.placement(manifest, body.topology, body.inputs)
-    if await store.live_instance_named(tx, project.project_id, body.name):
-        raise errors.Conflict(
-            f"There is an instance named {body.name} already.",
-            details={"field": "name"},
-            fix="Take another name; gpuaas get instances lists those there are.",
-        )
-    rules.check_policy(layers, await store.live_count(tx, project.project_id), placement)
-    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
-    operator = await _operator(tx, project.project_id, body.operator_service_account_id)
-    body = msgspec.structs.replace(body, operator_service_account_id=operator)
-    resolved = await _resolve_artifacts(tx, call, manifest)
-    instance = _new_instance(call, body, version, placement, resolved)
-    await store.INSTANCES.insert(tx, instance)
-    members = [
-        await accepting.new_member(tx, call, instance, component_key, allocation_id)
-        for component_key, allocation_ids in placement.items()
-        for allocation_id in allocation_ids
-    ]
-    operation = await accepting.accept(tx, call, instance, manifest, "deploy", members)
-    instance = msgspec.structs.replace(instance, last_operation_id=operation.operation_id)
-    await store.INSTANCES.save(tx, instance)
-    requested = InstanceChanged(operation_id=operation.operation_id, kind=operation.kind, name=instance.name)
-    await changes.tell(tx, call.origin, "apps.instance.requested", operation, requested)
-    return Deployed(instance=instance, operation=operation, members=members)
-
-
-Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOperationRequest)
-
-
-async def check_force(call: Call, body: Forcible) -> Forcible:
-    """Comes before the transaction, because a denial is recorded whatever becomes of the call."""
-    if body.force and not may(call, "apps.operation.force"):
-        raise await app_permissions.denial(call, "apps.operation.force", "Force needs apps.operation.force.")
-    if body.force and not body.reason.strip():
-        raise errors.ValidationFailed("Force needs a reason.", details={"field": "reason"})
-    return body
-
-
-async def change(tx: db.Tx, call: Call, kind: OperationKind, body: ChangeInstance) -> Operation:
-    """Stop, start, restart, roll back or decommission."""
-    instance = await in_project(tx, call, call.params["instance_id"])
-    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    rules.check_instance_request(manifest, instance, kind)
-    said: dict[str, Any] = {}
-    if kind == "rollback":
-        back_to = await catalog.rollback_target(
-            tx, instance.app_slug, instance.app_version, rules.previous_version(instance)
-        )
-        versions = {"from_version": instance.app_version, "to_version": back_to.version}
-        said = {**versions, "inputs": instance.previous_inputs}
-    return await _change_all(tx, call, instance, manifest, kind, body.reason, force=body.force, **said)
-
-
-async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
-    instance = await in_project(tx, call, call.params["instance_id"])
-    layers = await policy.of_project(tx, call.in_project())
-    wanted = await catalog.upgradable(
-        tx, instance.project_id, instance.app_slug, instance.app_version, body.version, layers
-    )
-    rules.check_instance_request(wanted.manifest, instance, "upgrade")
-    inputs = instance.inputs
-    if body.inputs is not None:
-        inputs = await _named_inputs(tx, instance.project_id, wanted.manifest, instance.topology, body.inputs)
-    catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
-    await _resolve_artifacts(tx, call, wanted.manifest)
-    return await _change_all(
-        tx,
-        call,
-        instance,
-        wanted.manifest,
-        "upgrade",
-        body.reason,
-        force=body.force,
-        from_version=instance.app_version,
-        to_version=wanted.version,
-        inputs=inputs,
-    )
-
-
-async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -> Operation:
-    instance = await in_project(tx, call, call.params["instance_id"])
-    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    members = await store.live_members(tx, instance.instance_id)
-    allocation_ids = await capacity.ids_of(tx, instance.project_id, body.allocation_ids)
-    body = msgspec.structs.replace(
-        body,
-        member_ids=names.member_ids(members, body.member_ids, names.roles_meant(manifest, body)),
-        allocation_ids=[allocation_ids[name] for name in body.allocation_ids],
-    )
-    role = rules.check_member_request(manifest, instance, members, body)
-    active = await store.active_operations(tx, instance.instance_id)
-    rules.check_free(active, body.kind, body.member_ids)
-    if body.kind == "remove":
-        rules.check_least(role, instance, members, active, body.member_ids)
-    if not body.force:
-        rules.check_holds(body.kind, body.member_ids, await store.standing_holds(tx, instance.instance_id, call.now))
-        rules.check_budget(role, body.kind, members, active, body.member_ids)
-    rules.check_machines(role, members, active, body.allocation_ids)
-    if body.kind in rules.JOINING:
-        rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
-    replacements: dict[str, str] = {}
-    if body.kind == "add":
-        more = len(body.allocation_ids)
-        rules.check_members_max(await policy.of_project(tx, call.in_project()), len(members), more)
-        await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
-        targets = [
-            await accepting.new_member(tx, call, instance, role.component_key, found) for found in body.allocation_ids
-        ]
-    else:
-        by_id = {member.member_id: member for member in members}
-        targets = [by_id[member_id] for member_id in body.member_ids]
-    if body.kind == "replace":
-        replacements = dict(zip(body.member_ids, body.allocation_ids, strict=True))
-        for allocation_id in body.allocation_ids:
-            await accepting.bind(tx, instance, allocation_id)
-    return await accepting.accept(
-        tx,
-        call,
-        instance,
-        manifest,
-        body.kind,
-        targets,
-        replacements=replacements,
-        component_key=role.component_key,
-        reason=body.reason,
-        force=body.force,
-        stop_after_failures=body.stop_after_failures,
-    )
-
-
-async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
-    """The way out when an operating account is gone: another one takes over what is open, the old one is fenced."""
-    call.details["reason"] = body.reason
-    instance = await in_project(tx, call, call.params["instance_id"])
-    if body.operator_service_account_id == instance.operator_service_account_id:
-        return instance
-    account_id = await _operator(tx, instance.project_id, body.operator_service_account_id)
-    if account_id == instance.operator_service_account_id:
-        return instance
-    for operation in await store.active_operations(tx, instance.instance_id):
-        handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
-        await changes.save_operation(tx, handed_over)
-    tx.wake(changes.claims_topic(instance.project_id, instance.app_slug))
-    changed = msgspec.structs.replace(
-        instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
-    )
-    await store.INSTANCES.save(tx, changed)
-    told = OperatorChanged(
-        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=body.reason
-    )
-    await changes.tell_instance(tx, call.origin, "apps.instance.operator_changed", changed, told)
-    return changed
+live_members = store.live_members
+members_named = store.members_named
+live_count = store.live_count
+live_count_of_app = store.live_count_of_app
+live_member_count_of_app = store.live_member_count_of_app
 
 
 async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instance:
-    """By id, or by the name of an instance that is not deleted."""
+    """Return an instance of the call's project, by its id or by the name of one that is not deleted."""
     project_id = call.params["project_id"]
     instance = await store.INSTANCES.get(reader, instance_id)
     if instance is None:
@@ -207,8 +31,26 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
     return instance
 
 
+async def named(reader: db.Reader, call: Call) -> Instance:
+    """Return the instance that the path of the call names."""
+    return await in_project(reader, call, call.params["instance_id"])
+
+
+async def get(reader: db.Reader, instance_id: str) -> Instance:
+    """Return an instance that must exist, because something in the store refers to it."""
+    instance = await store.INSTANCES.get(reader, instance_id)
+    if instance is None:
+        raise LookupError(instance_id)
+    return instance
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    """Return the ids of the project's instances that are not deleted."""
+    return await store.INSTANCES.keys(reader, store.LIVE_INSTANCES, project_id)
+
+
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
-    """By id, or by the node of a live member, where several are there as `node/role`."""
+    """Return a member by its id, or by the node of a live member; as `node/role` where the node has several."""
     member = await store.MEMBERS.get(reader, member_id)
     if member is None:
         on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
@@ -218,123 +60,64 @@ async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Me
     return member
 
 
-def may(call: Call, permission: str) -> bool:
-    """Whether the caller holds a permission beyond the one the route asks for."""
-    project = call.in_project()
-    scopes = ["platform", project.org_id, project.project_id]
-    return identity_rules.decide(call.caller.bindings, permission, scopes) == "allowed"
+async def find_member(reader: db.Reader, instance_id: str, member_id: str) -> Member | None:
+    """Return a member of the instance, removed ones included."""
+    member = await store.MEMBERS.get(reader, member_id)
+    return member if member is not None and member.instance_id == instance_id else None
 
 
-async def _change_all(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    manifest: Manifest,
-    kind: OperationKind,
-    reason: str,
-    *,
-    force: bool,
-    **said: Any,
-) -> Operation:
-    members = await store.live_members(tx, instance.instance_id)
-    rules.check_free(await store.active_operations(tx, instance.instance_id), kind, ())
-    if not force:
-        held = [member.member_id for member in members]
-        rules.check_holds(kind, held, await store.standing_holds(tx, instance.instance_id, call.now))
-    operation = await accepting.accept(tx, call, instance, manifest, kind, members, reason=reason, force=force, **said)
-    await changes.settle_instance(tx, call.origin, instance, operation)
-    return operation
+async def members_among(reader: db.Reader, instance: Instance, member_ids: Collection[str]) -> set[str]:
+    """Return those of the ids that are members of the instance, removed ones included."""
+    members = await store.members_named(reader, list(member_ids))
+    return {member.member_id for member in members if member.instance_id == instance.instance_id}
 
 
-async def _check_entitled_counts(tx: db.Tx, project_id: str, app_slug: str, instances: int, members: int) -> None:
-    """So many more of each, beside what the project has of the app; only what is bounded is counted."""
-    limits = await catalog.entitlement_limits(tx, project_id, app_slug)
-    if limits.instances_max is not None and instances:
-        present = await store.live_count_of_app(tx, project_id, app_slug)
-        rules.check_entitled_count("instances", limits.instances_max, present, instances)
-    if limits.members_max is not None:
-        present = await store.live_member_count_of_app(tx, project_id, app_slug)
-        rules.check_entitled_count("members", limits.members_max, present, members)
+async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[Instance]:
+    """Return those of the instances that are deleted."""
+    return await store.deleted_among(reader, instance_ids)
 
 
-async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
-    """The id of the service account that a request names as operator; empty for any of the project."""
-    account_id = await service_accounts.active_id(tx, project_id, named) if named else ""
-    if account_id is None:
-        raise errors.ValidationFailed(
-            f"There is no active service account {named} in this project.",
-            details={"field": "operator_service_account_id"},
+async def roles(reader: db.Reader, call: Call) -> Roles:
+    instance = await named(reader, call)
+    manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
+    members = await store.live_members(reader, instance.instance_id)
+    states = await breakers.states(reader, instance.instance_id, manifest, call.now)
+    return Roles(items=status_rules.roles(manifest, members, states))
+
+
+async def access_bundle(reader: db.Reader, call: Call) -> AccessBundle:
+    instance = await named(reader, call)
+    bundle = await store.bundle(reader, instance.instance_id)
+    if bundle is None:
+        raise errors.NotFound("The app's controller has not published yet how to reach it.")
+    return bundle
+
+
+async def put_access_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:
+    await store.put_bundle(tx, instance_id, bundle)
+
+
+async def check_name_free(tx: db.Tx, project_id: str, name: str) -> None:
+    if await store.live_instance_named(tx, project_id, name):
+        raise errors.Conflict(
+            f"There is an instance named {name} already.",
+            details={"field": "name"},
+            fix="Take another name; gpuaas get instances lists those there are.",
         )
-    return account_id
 
 
-async def _with_ids(tx: db.Tx, project_id: str, manifest: Manifest, body: DeployInstance) -> DeployInstance:
-    inputs = await _named_inputs(tx, project_id, manifest, body.topology, body.inputs)
-    return msgspec.structs.replace(body, inputs=inputs)
+async def add(tx: db.Tx, instance: Instance) -> None:
+    await store.INSTANCES.insert(tx, instance)
 
 
-async def _named_inputs(
-    reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: dict[str, Any]
-) -> dict[str, Any]:
-    """The inputs with each allocation by its id, for people name allocations by their node."""
-    fields = manifest.topologies.get(topology, {}).values()
-    named = names.allocations_in(manifest.deploy_form, fields, inputs)
-    ids_by_name = await capacity.ids_of(reader, project_id, named)
-    return names.with_allocations(manifest.deploy_form, fields, inputs, ids_by_name)
-
-
-async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:
-    """By digest only: a name or a tag could mean something else tomorrow."""
-    project = call.in_project()
-    for name, wanted in manifest.artifacts.items():
-        found = await artifacts.deployable(tx, project, name, wanted.digest)
-        if wanted.media_type and found.media_type != wanted.media_type:
-            raise errors.ArtifactMediaTypeMismatch(
-                f"{name} is {found.media_type}; the manifest says {wanted.media_type}.", details={"artifact": name}
-            )
-    return {name: wanted.digest for name, wanted in manifest.artifacts.items()}
-
-
-def _new_instance(
-    call: Call,
-    body: DeployInstance,
-    version: AppVersion,
-    placement: dict[str, list[str]],
-    resolved: dict[str, str],
-) -> Instance:
-    project, manifest = call.in_project(), version.manifest
-    instance_id = ids.new("inst")
-    scope = f"{call.site.settings.region}:{project.org_id}:{project.project_id}"
-    operator = call.caller.actor_id if call.caller.actor_type == "service_account" else ""
-    return Instance(
-        instance_id=instance_id,
-        resource_name=f"gpuaas:{scope}:app-instance:{instance_id}",
-        org_id=project.org_id,
-        project_id=project.project_id,
-        app_slug=version.app_slug,
-        app_version=version.version,
-        name=body.name,
-        status="requested",
-        status_reason="",
-        topology=body.topology,
-        operating_mode=_one_of("operating_mode", body.operating_mode, manifest.operating_modes),
-        control_plane_scope=_one_of("control_plane_scope", body.control_plane_scope, manifest.control_plane_scopes),
-        runtime_backend=manifest.runtime_backend,
-        placement=placement,
-        inputs=body.inputs,
-        operator_service_account_id=body.operator_service_account_id or operator,
-        requested_by=call.caller.actor_id,
-        correlation_id=call.origin.correlation_id,
-        last_operation_id="",
-        revision=1,
-        created_at=call.now,
-        updated_at=call.now,
-        baseline="new",
-        artifacts=resolved,
+async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: str, reason: str) -> Instance:
+    """Save the account that operates the instance. `operations` hands over the open operations."""
+    changed = msgspec.structs.replace(
+        instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
     )
-
-
-def _one_of(field: str, wanted: str, offered: Sequence[str]) -> str:
-    if wanted and wanted not in offered:
-        raise errors.ValidationFailed(f"{field} is one of {', '.join(offered)}.", details={"field": field})
-    return wanted or offered[0]
+    await store.INSTANCES.save(tx, changed)
+    payload = OperatorChanged(
+        operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=reason
+    )
+    await events.emit(tx, call.origin, "apps.instance.operator_changed", changed, payload)
+    return changed

@@ -1,4 +1,4 @@
-"""Instances, members, operations, holds, failed joins and controllers, as they lie in the database."""
+"""SQL of instances, members, holds, failed joins and access bundles."""
 
 import datetime
 from collections.abc import Sequence
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
-from gpuaas_contract.operations import Operation
-from gpuaas_contract.runtime import Controller
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -31,20 +29,6 @@ MEMBERS = Table(
     node_name=lambda member: member.node_name,
     status=lambda member: member.status,
 )
-OPERATIONS = Table(
-    "operations",
-    Operation,
-    "operation_id",
-    project_id=lambda operation: operation.project_id,
-    instance_id=lambda operation: operation.instance_id,
-    app_slug=lambda operation: operation.app_slug,
-    status=lambda operation: operation.status,
-    lease_expires_at=lambda operation: clock.micros(operation.lease.expires_at) if operation.lease else 0,
-    deadline_at=lambda operation: clock.micros(operation.deadline_at),
-    claim_id=lambda operation: operation.lease.claim_id if operation.lease else "",
-    operator_id=lambda operation: operation.operator_service_account_id,
-    correlation_id=lambda operation: operation.correlation_id,
-)
 HOLDS = Table(
     "holds",
     Hold,
@@ -53,20 +37,12 @@ HOLDS = Table(
     member_id=lambda hold: hold.member_id,
     ends_at=lambda hold: clock.micros(min(hold.expires_at, hold.lifted_at or hold.expires_at)),
 )
-CONTROLLERS = Table(
-    "controllers",
-    Controller,
-    "controller_id",
-    project_id=lambda found: found.project_id,
-    last_seen_at=lambda found: clock.micros(found.last_seen_at),
-)
 _BUNDLE = msgspec.json.Decoder(AccessBundle)
 LIVE_INSTANCES = "project_id = $1 AND status <> 'deleted'"
 _LIVE_OF_APP = f"{LIVE_INSTANCES} AND app_slug = $2"
 _LIVING = "status NOT IN ('removed', 'tombstoned')"
 LIVE_MEMBERS = f"instance_id = $1 AND {_LIVING}"
-_OPEN = "status IN ('accepted', 'running', 'cancelling')"
-"""Written out in every query that wants it, so that both engines find the partial indexes."""
+"""Conditions are written out in every query that wants them, so that both engines use the partial indexes."""
 
 
 async def members_named(reader: db.Reader, member_ids: Sequence[str]) -> list[Member]:
@@ -92,50 +68,11 @@ async def carrying(reader: db.Reader, instance_id: str, allocation_ids: Sequence
     return {row[0] for row in rows}
 
 
-async def member_counts(reader: db.Reader, instance_id: str) -> dict[str, int]:
-    rows = await reader.all("SELECT status, COUNT(*) FROM members WHERE instance_id = $1 GROUP BY status", instance_id)
-    return {row[0]: int(row[1]) for row in rows}
-
-
-async def active_operations(reader: db.Reader, instance_id: str) -> list[Operation]:
-    return await OPERATIONS.find(reader, f"instance_id = $1 AND {_OPEN} ORDER BY operation_id", instance_id)
-
-
-async def claimable(reader: db.Reader, project_id: str, app_slug: str, operator_id: str, now: int) -> Operation | None:
-    """The oldest new operation, or the one whose lease ran out first, whichever is older. Those in work cost nothing.
-
-    Each comes first in an index, so that PostgreSQL finds no reason to plan this anew for every poll."""
-    waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"
-    found = await OPERATIONS.find(
-        reader,
-        f"""operation_id IN (
-           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
-            ORDER BY operation_id LIMIT 1),
-           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at BETWEEN 1 AND $3
-            ORDER BY lease_expires_at LIMIT 1))
-           ORDER BY operation_id LIMIT 1""",  # noqa: S608 - the parts are ours
-        project_id,
-        app_slug,
-        now,
-        operator_id,
-    )
-    return found[0] if found else None
-
-
-async def held_under(reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int) -> Operation | None:
-    """The operation a claim of this account got already, when its answer was lost. What has ended is under no claim."""
-    found = await OPERATIONS.find(
-        reader,
-        "claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3",
-        claim_id,
-        project_id,
-        now,
-    )
-    return next((one for one in found if one.lease and one.lease.actor_id in ("", actor_id)), None)
-
-
-async def overdue(reader: db.Reader, now: int) -> list[Operation]:
-    return await OPERATIONS.find(reader, f"{_OPEN} AND deadline_at <= $1 ORDER BY deadline_at LIMIT 100", now)
+async def unsound_members(reader: db.Reader, instance_id: str) -> dict[str, int]:
+    """Count the members that are degraded or failed, by status. Its cost does not grow with the other members."""
+    sql = """SELECT status, COUNT(*) FROM members
+             WHERE instance_id = $1 AND status IN ('degraded', 'failed') GROUP BY status"""
+    return {row[0]: int(row[1]) for row in await reader.all(sql, instance_id)}
 
 
 async def live_count(reader: db.Reader, project_id: str) -> int:
@@ -163,6 +100,13 @@ async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug:
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:
     found = await INSTANCES.find(reader, "project_id = $1 AND name = $2 AND status <> 'deleted'", project_id, name)
     return found[0] if found else None
+
+
+async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[Instance]:
+    if not instance_ids:
+        return []
+    where = f"instance_id IN ({db.marks(len(instance_ids))}) AND status = 'deleted' ORDER BY instance_id"
+    return await INSTANCES.find(reader, where, *instance_ids)
 
 
 async def standing_holds(reader: db.Reader, instance_id: str, now: datetime.datetime) -> list[Hold]:
@@ -198,37 +142,12 @@ async def forget_failed_joins(tx: db.Tx, instance_id: str, component_key: str) -
     await tx.run("DELETE FROM failed_joins WHERE instance_id = $1 AND component_key = $2", instance_id, component_key)
 
 
-async def put_controller(tx: db.Tx, controller: Controller) -> None:
-    await tx.run(
-        """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (controller_id) DO UPDATE
-           SET last_seen_at = excluded.last_seen_at, document = excluded.document""",
-        controller.controller_id,
-        controller.project_id,
-        clock.micros(controller.last_seen_at),
-        msgspec.json.encode(controller).decode(),
-    )
-
-
-async def is_old(reader: db.Reader, *, seen_before: int, failed_before: int) -> bool:
-    """A look costs one step in each index."""
-    row = await reader.one(
-        """SELECT EXISTS (SELECT 1 FROM controllers WHERE last_seen_at < $1)
-               OR EXISTS (SELECT 1 FROM failed_joins WHERE failed_at < $2)""",
-        seen_before,
-        failed_before,
-    )
+async def has_old_failed_joins(reader: db.Reader, failed_before: int) -> bool:
+    row = await reader.one("SELECT EXISTS (SELECT 1 FROM failed_joins WHERE failed_at < $1)", failed_before)
     return row is not None and bool(row[0])
 
 
-async def forget_old(tx: db.Tx, *, seen_before: int, failed_before: int, limit: int) -> None:
-    """Of each so many at the most."""
-    await tx.run(
-        """DELETE FROM controllers WHERE controller_id IN (
-               SELECT controller_id FROM controllers WHERE last_seen_at < $1 LIMIT $2)""",
-        seen_before,
-        limit,
-    )
+async def forget_old_failed_joins(tx: db.Tx, *, failed_before: int, limit: int) -> None:
     await tx.run(
         """DELETE FROM failed_joins WHERE failed_at < $1 AND (member_id, failed_at) IN (
                SELECT member_id, failed_at FROM failed_joins WHERE failed_at < $1 LIMIT $2)""",

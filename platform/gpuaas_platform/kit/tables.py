@@ -45,13 +45,20 @@ class Table(Generic[Document]):
         sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
         return [self._decoder.decode(row[0]) for row in await reader.all(sql, *values)]
 
+    async def keys(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+        """The keys only; `where` as for `find`."""
+        rows = await reader.all(f"SELECT {self._key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
+        return [str(row[0]) for row in rows]
+
+    async def delete(self, tx: db.Tx, key: str) -> None:
+        await tx.run(f"DELETE FROM {self.name} WHERE {self._key} = $1", key)  # noqa: S608
+
     def values(self, document: Document) -> list[Any]:
         """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
         return [getattr(document, self._key), *copies, msgspec.json.encode(document).decode()]
 
 
-PAGE_MAX = 500
 _CHECK_BYTES = 4
 
 
@@ -79,7 +86,6 @@ async def _texts(
     table: Table[Document], reader: db.Reader, where: str, values: list[Any], size: int, token: str
 ) -> tuple[list[str], str | None]:
     """The documents of one page, and the token of the next if there is one."""
-    size = max(1, min(size, PAGE_MAX))
     after = read_token(table.name, token) if token else ""
     rows = await reader.all(_page_sql(table.name, table._key, where, len(values)), *values, after, size + 1)
     texts = [row[0] for row in rows[:size]]

@@ -54,7 +54,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
     """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied("Only a person can change a policy.")
+        raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
     stack = await _stack(tx, _chain_of(call))
     before = stack[-1]
@@ -73,6 +73,11 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
         await store.OVERLAYS.insert(tx, after)
     await _tell(tx, call, before, after)
     return _with_ineffective([*stack[:-1], after])
+
+
+async def forget_project(tx: db.Tx, project_id: str) -> None:
+    """Delete the overlay of a project that is deleted."""
+    await store.OVERLAYS.delete(tx, project_id)
 
 
 async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> PolicyExplanation:

@@ -23,6 +23,6 @@ async def under(reader: db.Reader, project_id: str, correlation_id: str, *, with
     truncated = ["events"] if len(events) > PART_MAX else []
     if not with_audit:
         return Recorded(events[:PART_MAX], None, truncated)
-    query = AuditQuery(correlation_id=correlation_id, limit=PART_MAX)
+    query = AuditQuery(correlation_id=correlation_id, page_size=PART_MAX)
     rows = await trail.search(reader, {"project_id": project_id}, query)
-    return Recorded(events[:PART_MAX], rows.items, [*truncated, "audit"] if rows.more else truncated)
+    return Recorded(events[:PART_MAX], rows.items, [*truncated, "audit"] if rows.next_page_token else truncated)

@@ -1,14 +1,14 @@
 """Follow events, read the audit trail."""
 
 from gpuaas_contract import audit, events
-from gpuaas_contract.wire import NoBody
+from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.kit import db
-from gpuaas_platform.record import chain, following, trail, watch
+from gpuaas_platform.record import chain, trail, watch
+from gpuaas_platform.record import follow as following
 
 routes = Routes()
-_LIMIT_MAX = 500
 
 
 @routes.flow(events.EVENT_LIST)
@@ -17,10 +17,9 @@ _LIMIT_MAX = 500
 async def follow_events(call: Call, _: NoBody) -> events.Events:
     query: events.EventsQuery = call.query
     scope, filters = following.scope_of(call), following.filters_of(query)
-    limit = max(1, min(query.limit, _LIMIT_MAX))
 
     async def look() -> events.Events:
-        found, cursor = await following.after(call.site.database.reader, scope, query.after, limit, filters)
+        found, cursor = await following.after(call.site.database.reader, scope, query.after, query.limit, filters)
         return events.Events(items=list(found), cursor=cursor)
 
     return await call.site.hub.poll(following.topic(scope), query.wait_s, look, lambda found: bool(found.items))
@@ -34,15 +33,15 @@ async def stream_events(call: Call) -> watch.Watch:
 
 
 @routes.read(audit.AUDIT_LIST)
-async def list_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+async def list_audit(call: Call, reader: db.Reader) -> Page[audit.AuditRow]:
     return await trail.search(reader, {"project_id": call.params["project_id"]}, call.query)
 
 
 @routes.read(audit.ORG_AUDIT_LIST)
-async def list_org_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+async def list_org_audit(call: Call, reader: db.Reader) -> Page[audit.AuditRow]:
     return await trail.search(reader, {"chain": chain.name_of(call.params["org_id"])}, call.query)
 
 
 @routes.read(audit.PLATFORM_AUDIT_LIST)
-async def list_platform_audit(call: Call, reader: db.Reader) -> audit.AuditRows:
+async def list_platform_audit(call: Call, reader: db.Reader) -> Page[audit.AuditRow]:
     return await trail.search(reader, {}, call.query)

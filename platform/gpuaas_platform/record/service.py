@@ -10,7 +10,8 @@ from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.kit import db, ids
-from gpuaas_platform.record import following, store, trail
+from gpuaas_platform.record import follow as following
+from gpuaas_platform.record import store, trail
 
 _TEXT_MAX = 300
 

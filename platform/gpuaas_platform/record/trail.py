@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow, AuditRows
+from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, paging, tables
 from gpuaas_platform.record import chain
 
-LIMIT_MAX = 500
 LOOK_MAX = 5_000
 """How many rows one page looks at, whatever its filters: the cost of a page has a bound."""
 
+_PAGES = "audit"
 _ROW = msgspec.json.Decoder(AuditRow)
 INDEXED = ("correlation_id", "target", "actor_id", "action")
 """Filters that have an index, the most selective first."""
@@ -76,19 +77,29 @@ async def chains_between(reader: db.Reader, after: int, until: int) -> list[str]
     return [row[0] for row in rows]
 
 
-async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> AuditRows:
-    """`scope` holds what every row must have: {"project_id": …}, {"chain": …}, or nothing for the whole platform."""
-    limit = max(1, min(query.limit, LIMIT_MAX))
+async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> Page[AuditRow]:
+    """Return one page, oldest first. It can be empty although more pages follow: each looks at `LOOK_MAX` rows.
+
+    `scope` holds what every row must have: {"project_id": …}, {"chain": …}, or nothing for the whole platform."""
+    limit, start = query.page_size, max(query.after, _position(query))
     rest = scope | {name: value for name in (*INDEXED, "result") if (value := getattr(query, name))}
     driving = {name: rest.pop(name) for name in [name for name in (*INDEXED, *scope) if name in rest][:1]}
-    after, until = await _bounds(reader, query)
+    after, until = await _bounds(reader, query, start)
     look = LOOK_MAX if rest or query.since or query.until else limit
     window = _window(driving, look, [after, until])
     last, looked = await _extent(reader, window)
     rows = await _rows(reader, window, rest, query, limit)
     if len(rows) == limit:
-        return AuditRows(items=rows, cursor=rows[-1].cursor, more=True)
-    return AuditRows(items=rows, cursor=max(last, query.after), more=looked == look)
+        return Page(items=rows, next_page_token=tables.write_token(_PAGES, str(rows[-1].cursor)))
+    following = tables.write_token(_PAGES, str(max(last, start))) if looked == look else None
+    return Page(items=rows, next_page_token=following)
+
+
+def _position(query: AuditQuery) -> int:
+    cursor = paging.position(_PAGES, query) or "0"
+    if not cursor.isdecimal():
+        raise tables.PageTokenInvalid(query.page_token)
+    return int(cursor)
 
 
 @dataclass(frozen=True)
@@ -131,14 +142,14 @@ async def _rows(
     ]
 
 
-async def _bounds(reader: db.Reader, query: AuditQuery) -> tuple[int, int]:
+async def _bounds(reader: db.Reader, query: AuditQuery, start: int) -> tuple[int, int]:
     """Cursors between which all rows of the asked time lie. The upper one is fixed before anything is looked at, so a
     row that is added meanwhile is left to the next page.
 
     Times follow the clock and cursors the commits; where the clock was set back they disagree. Many rows around the
     moment are looked at, so that they are found all the same.
     """
-    after, until = query.after, await newest(reader)
+    after, until = start, await newest(reader)
     if query.since is not None and after == 0:
         after = await _one(reader, _FIRST_SINCE, clock.micros(query.since), until + 1) - 1
     if query.until is not None:

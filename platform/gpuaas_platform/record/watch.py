@@ -11,7 +11,8 @@ from gpuaas_contract.events import Event
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, tail
-from gpuaas_platform.record import following, store
+from gpuaas_platform.record import follow as following
+from gpuaas_platform.record import store
 
 
 async def open_watch(call: Call) -> "Watch":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.usage import (
     ReportedUsage,
     ReportUsage,
@@ -15,9 +16,7 @@ from gpuaas_contract.usage import (
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import rules as instances_rules
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit import db, ids, tables
 from gpuaas_platform.usage import rules, store
 
@@ -27,8 +26,8 @@ _FROM_FIRST_DAY = ("", "", "", "")
 
 async def report(tx: db.Tx, call: Call, body: ReportUsage) -> UsageReceipt:
     """Writers run one after another, so the totals read here are still so when the new ones go in."""
-    instance = await instances.in_project(tx, call, call.params["instance_id"])
-    instances_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    instance = await instances.named(tx, call)
+    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     rules.check(body.records, await _members(tx, instance, body.records), call.now)
     record_ids = {record.record_id for record in body.records}
     found = rules.sort(body.records, await store.present(tx, instance.instance_id, record_ids))
@@ -42,7 +41,7 @@ async def report(tx: db.Tx, call: Call, body: ReportUsage) -> UsageReceipt:
 
 
 async def records(reader: db.Reader, project_id: str, query: UsagePageQuery) -> Page[UsageRecord]:
-    size = _size(query.page_size)
+    size = query.page_size
     after = _position(query.page_token) if query.page_token else store.START
     found = await store.records_after(reader, project_id, query, after, size + 1)
     items = [record for _, record in found[:size]]
@@ -53,7 +52,7 @@ async def records(reader: db.Reader, project_id: str, query: UsagePageQuery) -> 
 
 
 async def summary(reader: db.Reader, call: Call, query: SummaryQuery) -> Page[UsageDay]:
-    size = _size(query.page_size)
+    size = query.page_size
     days = rules.days(query.since, query.until, call.now.date())
     after = _group(query.page_token) if query.page_token else _FROM_FIRST_DAY
     found = await store.days_after(reader, call.in_project().project_id, query, days, after, size + 1)
@@ -62,10 +61,6 @@ async def summary(reader: db.Reader, call: Call, query: SummaryQuery) -> Page[Us
     last = found[size - 1]
     key = f"{last.day.isoformat()}/{last.instance_id}/{last.meter}/{last.unit}"
     return Page(items=found[:size], next_page_token=tables.write_token(_DAYS, key))
-
-
-def _size(asked: int) -> int:
-    return max(1, min(asked, tables.PAGE_MAX))
 
 
 def _position(token: str) -> store.Position:
@@ -85,10 +80,7 @@ def _group(token: str) -> Sequence[str]:
 async def _members(tx: db.Tx, instance: Instance, records: list[ReportedUsage]) -> set[str]:
     """Those of the named members that are, or were, of this instance."""
     named = {record.member_id for record in records if record.member_id}
-    if not named:
-        return set()
-    where = f"instance_id = $1 AND member_id IN ({db.marks(len(named), 2)})"
-    return {found.member_id for found in await instances_store.MEMBERS.find(tx, where, instance.instance_id, *named)}
+    return await instances.members_among(tx, instance, named)
 
 
 def _kept(call: Call, instance: Instance, record: ReportedUsage) -> UsageRecord:

@@ -1,7 +1,7 @@
-"""The controller kit: everything an app's controller imports.
+"""The controller kit: everything that an app's controller imports.
 
-`App` declares handlers, `Operation` is what they get, `Reconciliation` what the reconcile handler gets; the kit claims,
-keeps the lease, records steps, retries, and undoes what was cancelled."""
+`App` declares handlers. Operation handlers get an `Operation`, the reconcile handler gets a `Reconciliation`. The kit
+claims operations, renews leases, records steps, retries, and undoes what was cancelled."""
 
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.deliveries import Delivery

@@ -1,4 +1,4 @@
-"""An app, as its team declares it: a manifest, and handlers for what the manifest promises."""
+"""An app as its team declares it: a manifest, and handlers for the operations that the manifest lists."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,15 +13,17 @@ from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import command, handlers
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
-from gpuaas_sdk.controller.machines import Connect
+from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconcile
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
 
 Name = TypeVar("Name")
-Found = TypeVar("Found")
+AnyHandler = TypeVar("AnyHandler")
 
 
 class App:
+    """An app. Its decorators register handlers; `main` runs its controller."""
+
     def __init__(
         self,
         slug: str,
@@ -30,7 +32,7 @@ class App:
         packages: Sequence[str] = (),
         settings: RunnerSettings = DEFAULT_SETTINGS,
     ) -> None:
-        """`packages`: the Debian packages its machines must be able to install; a lab without a network asks."""
+        """`packages` are the Debian packages that its machines install; a lab without a network prepares them."""
         self.slug = slug
         self.settings = settings
         self.packages = tuple(packages)
@@ -40,42 +42,43 @@ class App:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")
 
     def operation(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:
-        """Register the handler of a kind; with a role, only for members of that role."""
+        """Register the handler of an operation kind; with a role, only for members of that role."""
         if kind in ASKING_KINDS:
             raise ValueError(f"declare the handlers of {kind}s with @app.{kind}")
         self._check(kind, role)
         return self._register(self._handlers.operations, (kind, role), f"handler for {kind} {role}")
 
     def undo(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:
-        """Register what takes half-done work back: after a cancel, once the handler has stopped, and to compensate.
+        """Register the handler that undoes unfinished work: after a cancel, and to compensate.
 
-        `op.to_do` are the members to undo; where each must end, `UNDONE` of the contract says."""
+        `op.to_do` are the members to undo; `UNDONE` of the contract lists the status each must reach."""
         if kind not in UNDONE:
-            raise ValueError(f"{kind} cannot be undone; the platform never asks for it")
+            raise ValueError(f"{kind} cannot be undone; the platform never requests it")
         self._check(kind, role)
         return self._register(self._handlers.undos, (kind, role), f"undo handler for {kind} {role}")
 
     def preview(self, kind: OperationKind, role: str = "") -> Callable[[PreviewHandler], PreviewHandler]:
-        """Register who says what an operation would hit, when people ask with a dry run."""
+        """Register the handler that previews what an operation would affect, for a dry run."""
         if kind not in PREVIEWED_KINDS:
-            raise ValueError(f"{kind} takes nothing away; the platform never asks for a preview of it")
+            raise ValueError(f"{kind} removes nothing; the platform never requests a preview of it")
         self._check(kind, role)
         return self._register(self._handlers.previews, (kind, role), f"preview handler for {kind} {role}")
 
     def action(self, name: str) -> Callable[[ActionHandler], ActionHandler]:
-        """Register the handler of an action of the manifest; what it returns is the action's result."""
+        """Register the handler of an action of the manifest. Its return value is the action's result."""
         if name not in {action.name for action in self.manifest.actions}:
             raise ValueError(f"the manifest of {self.slug} has no action {name!r}")
         return self._register(self._handlers.actions, name, f"handler for action {name}")
 
     def reconcile(self, handler: Reconcile) -> Reconcile:
-        """Register who looks after instances between operations: on a timer, and after every operation."""
+        """Register the handler that checks instances between operations: at an interval, and after every operation."""
         if self._handlers.reconcile is not None:
             raise ValueError(f"{self.slug} already has a reconcile handler")
         self._handlers.reconcile = handler
         return handler
 
     def find_handler(self, kind: str, component_key: str) -> Handler | None:
+        """Return the handler of an operation kind for a role."""
         return handlers.find(self._handlers.operations, kind, component_key)
 
     def runner(
@@ -87,7 +90,7 @@ class App:
         settings: RunnerSettings | None = None,
         connect: Connect = machine.connect,
     ) -> Runner:
-        """What claims and runs this app's operations. Tests pass a short lease and machines of their own."""
+        """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines."""
         return Runner(
             client,
             project_id=project_id,
@@ -99,11 +102,11 @@ class App:
         )
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """The console script of the app's controller."""
+        """Run the command line of the app and return its exit status."""
         return command.main(self.manifest, self.packages, self.runner, argv)
 
-    def _register(self, table: dict[Name, Found], name: Name, what: str) -> Callable[[Found], Found]:
-        def register(handler: Found) -> Found:
+    def _register(self, table: dict[Name, AnyHandler], name: Name, what: str) -> Callable[[AnyHandler], AnyHandler]:
+        def register(handler: AnyHandler) -> AnyHandler:
             if name in table:
                 raise ValueError(f"{self.slug} already has a {what}".rstrip())
             table[name] = handler
@@ -114,7 +117,7 @@ class App:
     def _check(self, kind: OperationKind, role: str) -> None:
         if kind in INSTANCE_KINDS:
             if role:
-                raise ValueError(f"{kind} is about the whole instance; leave the role out")
+                raise ValueError(f"{kind} concerns the whole instance; leave the role out")
             if kind not in ("deploy", "decommission", *self.manifest.instance_operations):
                 raise ValueError(f"the manifest of {self.slug} does not list {kind!r} in its instance_operations")
             return

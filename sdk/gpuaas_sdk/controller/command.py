@@ -1,4 +1,4 @@
-"""The command line of an app: `run` its controller, or print its `manifest` and `packages`. `App.main` calls it."""
+"""The command line of an app: `run` its controller, or print its `manifest` or `packages`. `App.main` calls it."""
 
 import argparse
 import asyncio
@@ -30,10 +30,12 @@ START_PAUSE_S = 1.0
 log = structlog.get_logger()
 
 MakeRunner = Callable[[Client, str, str], Runner]
-"""Client, project id and the controller's name in, a runner of the app out."""
+"""Takes a client, a project id and the controller's name, and returns a runner of the app."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
+    """Content of a credentials file."""
+
     key_id: str
     client_secret: str
 
@@ -42,12 +44,13 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class UsageError(Exception):
-    """What, why and the next command, in one line."""
+    """The command line cannot be used as it is. The message has one line: what, why, and the next command."""
 
 
 def main(
     manifest: Manifest, packages: Sequence[str], make_runner: MakeRunner, argv: Sequence[str] | None = None
 ) -> int:
+    """Run the command line of an app and return the exit status."""
     try:
         options = _parse(manifest.slug, argv)
         if options.command == "manifest":
@@ -76,8 +79,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    everything = _Parser(description=f"The app {app_slug}: its controller and what it declares.")
-    commands = everything.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    root = _Parser(description=f"The app {app_slug}: run its controller, or print what it declares.")
+    commands = root.add_subparsers(dest="command", required=True, parser_class=_Parser)
     commands.add_parser("manifest", help="print the manifest as JSON, ready to register")
     commands.add_parser("packages", help="print the Debian packages the app's machines need, one per line")
     parser = commands.add_parser(
@@ -85,7 +88,7 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
         help="run the controller",
         description=f"Run the operations of {app_slug} instances in one project.",
         epilog="Example: %(prog)s --server http://127.0.0.1:7070 --project proj_1 --credentials key.json. "
-        "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS stand in for the flags.",
+        "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS replace missing flags.",
     )
     parser.add_argument("--server", metavar="URL", default=os.environ.get("GPUAAS_SERVER", ""))
     parser.add_argument("--project", metavar="ID", default=os.environ.get("GPUAAS_PROJECT", ""))
@@ -96,8 +99,8 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
         help="JSON file with key_id and client_secret of a service account",
     )
     parser.add_argument("--name", default=f"{app_slug}@{socket.gethostname()}", help="default: %(default)s")
-    parser.add_argument("--ca-file", metavar="FILE", type=Path, help="authority to trust beside a https server")
-    options = everything.parse_args(argv)
+    parser.add_argument("--ca-file", metavar="FILE", type=Path, help="certificate authority of the server")
+    options = root.parse_args(argv)
     if options.command != "run":
         return options
     for flag in ("server", "project", "credentials"):
@@ -107,13 +110,13 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _credentials(file: str) -> Credentials:
-    make_one = "Make a key: gpuaas service-account create NAME --key-file FILE"
+    advice = "Create a key: gpuaas service-account create NAME --key-file FILE"
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=Credentials)
     except OSError as error:
-        raise UsageError(f"Credentials file {file} cannot be read: {error.strerror}. {make_one}") from error
+        raise UsageError(f"Credentials file {file} cannot be read: {error.strerror}. {advice}") from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"Credentials file {file} is not valid: {error}. {make_one}") from error
+        raise UsageError(f"Credentials file {file} is not valid: {error}. {advice}") from error
 
 
 def _client(options: argparse.Namespace, credentials: Credentials) -> Client:
@@ -121,7 +124,7 @@ def _client(options: argparse.Namespace, credentials: Credentials) -> Client:
     try:
         return Client(options.server, auth, ca_file=options.ca_file)
     except ssl.SSLError as error:
-        raise UsageError(f"--ca-file {options.ca_file} holds no certificate: {error}") from error
+        raise UsageError(f"--ca-file {options.ca_file} contains no certificate: {error}") from error
     except OSError as error:
         raise UsageError(f"--ca-file {options.ca_file} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -143,23 +146,23 @@ def _log_as_json() -> None:
 
 async def _serve(client: Client, runner: Runner) -> int:
     async with client:
-        working = asyncio.create_task(_work(client, runner))
+        work = asyncio.create_task(_work(client, runner))
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
-        await asyncio.wait({working})
-    if working.cancelled():
-        log.info("stopped")
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        await asyncio.wait({work})
+    if work.cancelled():
+        log.info("controller.stopped")
         return 0
-    if isinstance(error := working.exception(), CredentialsInvalid):
-        log.error("the platform refuses these credentials", why=error.message, fix="Make a new key for the account.")
+    if isinstance(error := work.exception(), CredentialsInvalid):
+        log.error("controller.credentials_refused", error=error.message, fix="Create a new key for the account.")
         return EXIT_REFUSED
-    working.result()
+    work.result()
     return 0
 
 
 async def _work(client: Client, runner: Runner) -> None:
     await _until_reachable(client)
-    log.info("ready to claim", server=client.server)
+    log.info("controller.started", server=client.server)
     await runner.run()
 
 
@@ -171,5 +174,5 @@ async def _until_reachable(client: Client) -> None:
         except CredentialsInvalid:
             raise
         except (ApiError, NoAnswer) as error:
-            log.warning("waiting for the platform", server=client.server, why=error.message, fix=error.fix)
+            log.warning("controller.platform_unreachable", server=client.server, error=error.message, fix=error.fix)
             await asyncio.sleep(START_PAUSE_S)

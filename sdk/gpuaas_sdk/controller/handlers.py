@@ -1,4 +1,4 @@
-"""The handlers an app declared, and which of them answers a claimed operation. Filled by `App`, asked by `runner`."""
+"""The handlers that an app declared. `App` fills the table; `runner` runs the handler of each claimed operation."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ Handler = Callable[[Operation], Awaitable[None]]
 ActionHandler = Callable[[Operation], Awaitable[dict[str, Any] | None]]
 PreviewHandler = Callable[[Operation], Awaitable[Preview]]
 Key = tuple[str, str]
-"""Operation kind and role; an empty role stands for all."""
-Found = TypeVar("Found")
+"""Operation kind and role; an empty role means every role."""
+AnyHandler = TypeVar("AnyHandler")
 
 
-class Said(NamedTuple):
-    """What a handler brought, beside the members it left where they should be."""
+class Result(NamedTuple):
+    """What a handler returns to the platform, apart from the state of its members."""
 
     result: dict[str, Any] | None = None
     preview: Preview | None = None
@@ -28,6 +28,8 @@ class Said(NamedTuple):
 
 @dataclass
 class Handlers:
+    """The handlers of one app."""
+
     app_slug: str
     operations: dict[Key, Handler] = field(default_factory=dict)
     undos: dict[Key, Handler] = field(default_factory=dict)
@@ -35,40 +37,41 @@ class Handlers:
     actions: dict[str, ActionHandler] = field(default_factory=dict)
     reconcile: Reconcile | None = None
 
-    async def perform(self, op: Operation) -> Said:
+    async def perform(self, op: Operation) -> Result:
+        """Run the handler of the operation. Raises `NotSupported` without one."""
         if op.kind == "preview":
-            return Said(preview=await self._preview(op))
+            return Result(preview=await self._preview(op))
         if op.kind == "action":
-            act = self._needed(self.actions.get(op.action), f"action {op.action}")
-            return Said(result=await act(op) or {})
+            handle_action = self._needed(self.actions.get(op.action), f"action {op.action}")
+            return Result(result=await handle_action(op) or {})
         handle = self._needed(find(self.operations, op.kind, op.component_key), op.kind)
         await handle(op)
-        return Said()
+        return Result()
 
-    async def undo(self, op: Operation) -> Said:
-        """An action or a preview that was cancelled has nothing to undo."""
+    async def undo(self, op: Operation) -> Result:
+        """Run the undo handler of the operation. A cancelled action or preview has nothing to undo."""
         if op.kind not in ASKING_KINDS:
             handle = find(self.undos, op.kind, op.component_key)
             if handle is None:
                 raise NeedsOperator(
-                    f"{self.app_slug} cannot undo {op.kind}: what was done so far stays as it is.",
+                    f"{self.app_slug} cannot undo {op.kind}; its members stay as they are.",
                     fix=f"gpuaas describe operation {op.id}",
                 )
             await handle(op)
-        return Said()
+        return Result()
 
     async def _preview(self, op: Operation) -> Preview:
-        look = find(self.previews, op.preview_of or "", op.component_key)
-        if look is None:
-            return Preview(answered=False, notes=[f"{self.app_slug} does not say what {op.preview_of} would hit."])
-        return await look(op)
+        preview = find(self.previews, op.preview_of or "", op.component_key)
+        if preview is None:
+            return Preview(answered=False, notes=[f"{self.app_slug} has no preview of {op.preview_of}."])
+        return await preview(op)
 
-    def _needed(self, found: Found | None, what: str) -> Found:
-        if found is None:
+    def _needed(self, handler: AnyHandler | None, what: str) -> AnyHandler:
+        if handler is None:
             raise rules.NotSupported(f"{self.app_slug} has no handler for {what}")
-        return found
+        return handler
 
 
-def find(handlers: dict[Key, Found], kind: str, role: str) -> Found | None:
-    """The handler of the role goes before the handler of the kind."""
+def find(handlers: dict[Key, AnyHandler], kind: str, role: str) -> AnyHandler | None:
+    """Return the handler of the kind for this role; without one, the handler of the kind for every role."""
     return handlers.get((kind, role)) or handlers.get((kind, ""))

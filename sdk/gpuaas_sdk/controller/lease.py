@@ -1,16 +1,16 @@
-"""The right to work on one operation. `runner` keeps it alive beside the handler; every report goes through it, so
-that nothing is said after it was lost."""
+"""The right to work on one operation. `runner` renews it while the handler works. Every report goes through it, so that
+nothing is reported after it was lost."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import structlog
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import ApiError, LeaseLost
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, Receipt
 from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
 from gpuaas_contract.wire import Item, NoBody, Page
 
@@ -21,17 +21,28 @@ log = structlog.get_logger()
 
 
 class Lease:
-    def __init__(self, client: Client, record: Operation, *, epoch: int, lease_s: int) -> None:
+    """The lease of one claimed operation, and the calls that depend on it."""
+
+    def __init__(
+        self,
+        client: Client,
+        record: Operation,
+        *,
+        epoch: int,
+        lease_s: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.epoch = epoch
         self.server = client.server
         self.record = record
-        """The operation as the platform last answered with it."""
+        """The operation as it was claimed."""
         self.cancel_requested = asyncio.Event()
-        """Somebody asked to cancel: stop, undo, complete."""
+        """Set when a person asked to cancel: stop, undo, complete."""
         self._client = client
         self._lease_s = lease_s
-        self._renewed_at = time.monotonic()
-        self._lost_by = ""
+        self._clock = clock
+        self._renewed_at = clock()
+        self._lost_reason = ""
         self._lost = asyncio.Event()
 
     async def call(
@@ -42,68 +53,76 @@ class Lease:
         query: Mapping[str, Any] | None = None,
         **path_params: str,
     ) -> Answer:
-        """Call an endpoint of the operation's project that wants the epoch, as long as the lease holds."""
+        """Call an endpoint of the operation's project. Raises `LeaseLost` after the lease was lost."""
         if self._lost.is_set():
-            raise LeaseLost(self._lost_by)
+            raise LeaseLost(self._lost_reason)
         path: dict[str, Any] = {"project_id": self.record.project_id, **path_params}
         try:
             return await self._client.call(endpoint, body, query=query, correlation=self.record.correlation_id, **path)
         except LeaseLost as error:
-            self._lose(error.message)
+            self.lose(error.message)
             raise
 
     async def report(
         self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None, **path_params: str
     ) -> Answer:
+        """Call an endpoint of the operation itself."""
         path: dict[str, Any] = {"operation_id": self.record.operation_id, **path_params}
         return await self.call(endpoint, body, **path)
 
     def pages(self, endpoint: Endpoint[NoBody, Page[Item]], query: dict[str, Any]) -> AsyncIterator[Item]:
-        """Every item of a list in the operation's project."""
+        """Yield every item of a list in the operation's project."""
         return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
 
-    def note(self, record: Operation) -> None:
-        """Keep the newest answer: those of steps that run at once may overtake each other."""
-        if record.revision >= self.record.revision:
-            self.record = record
-        if record.status == "cancelling":
+    def note(self, receipt: Receipt) -> None:
+        """Take in what a receipt reports: whether a person asked to cancel."""
+        if receipt.cancel_requested:
             self.cancel_requested.set()
 
     async def keep(self) -> str:
-        """Renew until the lease is lost; the answer says how. Starts at once: the claim's answer may have been slow."""
-        while not self._lost.is_set():
-            if self._left_s() <= 0:
-                self._lose(f"no heartbeat was answered for {self._lease_s} s")
-                break
-            await self._renew()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(self._lease_s / 3, self._left_s()))):
-                    await self._lost.wait()
-        return self._lost_by
+        """Renew until the lease is lost, and return the reason.
 
-    async def _renew(self) -> None:
-        # The platform counts from when it handled the heartbeat; counting from when it was sent is never longer.
-        sent_at = time.monotonic()
+        The first renewal is immediate, because the answer to the claim may have been slow."""
+        while not self._lost.is_set():
+            if self.left_s() <= 0:
+                self.lose(f"no heartbeat was answered for {self._lease_s} s")
+                break
+            await self.renew()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(self._lease_s / 3, self.left_s()))):
+                    await self._lost.wait()
+        return self._lost_reason
+
+    async def renew(self) -> None:
+        """Send one heartbeat. A refusal ends the lease; a missing answer leaves it as it is."""
+        # The platform counts from when it received the heartbeat. Counting from when it was sent is never longer.
+        sent_at = self._clock()
         try:
-            renewed = await self._client.call(
+            receipt = await self._client.call(
                 HEARTBEAT,
                 Heartbeat(epoch=self.epoch, lease_s=self._lease_s),
                 correlation=self.record.correlation_id,
-                timeout_s=self._left_s(),
+                timeout_s=self.left_s(),
                 project_id=self.record.project_id,
                 operation_id=self.record.operation_id,
             )
             self._renewed_at = sent_at
-            if renewed.cancel_requested:
-                self.cancel_requested.set()
+            self.note(receipt)
         except LeaseLost as error:
-            self._lose(error.message)
+            self.lose(error.message)
         except (ApiError, NoAnswer) as error:
-            log.warning("heartbeat failed", why=error.message, lease_left_s=round(self._left_s(), 1))
+            log.warning("lease.renew_failed", error=error.message, lease_left_s=round(self.left_s(), 1))
 
-    def _left_s(self) -> float:
-        return self._renewed_at + self._lease_s - time.monotonic()
+    def left_s(self) -> float:
+        """Return how long the lease lasts without another renewal."""
+        return self._renewed_at + self._lease_s - self._clock()
 
-    def _lose(self, how: str) -> None:
-        self._lost_by = how
+    def lose(self, reason: str) -> None:
+        """End the lease: `keep` returns, and every further call raises `LeaseLost`. The first reason stays."""
+        self._lost_reason = self._lost_reason or reason
         self._lost.set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease has ended."""
+        return self._lost.is_set()

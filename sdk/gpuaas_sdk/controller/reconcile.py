@@ -1,5 +1,5 @@
-"""Look after instances that no operation works on: the app's reconcile handler is woken by key, reads the whole truth
-and says what it sees. Started by `runner`; a missed wake-up costs one interval, never correctness."""
+"""Check instances that no operation works on. The app's reconcile handler is woken by instance id, reads the current
+state and reports what it observes. `runner` starts this; a missed wake-up costs one interval, never correctness."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,11 +27,11 @@ log = structlog.get_logger()
 
 _LIVE = {"live": "true"}
 SETTLED = frozenset({"running", "degraded", "stopped", "failed"})
-"""In every other state an operation works on the whole instance, or there is nothing to look at."""
+"""In every other status an operation works on the whole instance, or there is nothing to check."""
 
 
 class Reconciliation:
-    """One look at one instance, as it is now."""
+    """One check of one instance, passed to the reconcile handler."""
 
     def __init__(self, client: Client, holder: str, instance: Instance, members: Iterable[Member]) -> None:
         self.instance = instance
@@ -41,7 +41,7 @@ class Reconciliation:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Every live member, as read at the start or answered to a report since."""
+        """Every live member, as read at the start or returned by a report since then."""
         return tuple(self._members.values())
 
     def seen(
@@ -53,7 +53,7 @@ class Reconciliation:
         detail: dict[str, Any] | None = None,
         version: str | None = None,
     ) -> ObservedMember:
-        """An observation of a member in the revision it was read; what is left out stays as it was."""
+        """Return an observation of a member for `report_runtime`; arguments left out keep their value."""
         return ObservedMember(
             member_id=member.member_id,
             revision=member.revision,
@@ -66,7 +66,7 @@ class Reconciliation:
     async def report_runtime(
         self, conditions: Iterable[ReportedCondition] = (), members: Iterable[ObservedMember] = ()
     ) -> list[RefusedObservation]:
-        """Say what was seen. What the platform refuses has changed meanwhile; the next look reads it anew."""
+        """Report observations and return those that the platform refused because the member has changed."""
         answer = await self._client.call(
             RUNTIME_REPORT,
             ReportRuntime(
@@ -81,7 +81,7 @@ class Reconciliation:
         self.instance = answer.instance
         self._members |= {member.member_id: member for member in answer.members}
         for refused in answer.refused:
-            log.info("observation refused", member_id=refused.member_id, code=refused.code, why=refused.message)
+            log.info("observation.refused", member_id=refused.member_id, code=refused.code, error=refused.message)
         return answer.refused
 
 
@@ -90,18 +90,22 @@ Reconcile = Callable[[Reconciliation], Awaitable[None]]
 
 @dataclass(frozen=True)
 class ReconcileSettings:
+    """How instances are checked between operations."""
+
     interval_s: float = 15.0
-    """How often every instance is looked at even if nobody woke it, give or take a fifth."""
-    look_s_max: float = 60.0
-    """A look that takes longer is given up; the next one starts afresh."""
-    looks_max: int = 8
-    """Instances looked at at once."""
+    """How often every instance is checked without a wake-up, plus or minus a fifth."""
+    check_s_max: float = 60.0
+    """A check that takes longer is cancelled; the next one starts from the beginning."""
+    checks_max: int = 8
+    """Instances checked at the same time."""
 
 
 DEFAULT_SETTINGS = ReconcileSettings()
 
 
 class Reconciler:
+    """Runs the reconcile handler for every instance of the app: at an interval, and when woken."""
+
     def __init__(
         self,
         client: Client,
@@ -113,7 +117,7 @@ class Reconciler:
         is_busy: Callable[[str], bool],
         settings: ReconcileSettings = DEFAULT_SETTINGS,
     ) -> None:
-        """`is_busy` says whether this process works on an operation of the instance."""
+        """`is_busy` returns whether this process works on an operation of the instance."""
         self._client = client
         self._app_slug = app_slug
         self._project_id = project_id
@@ -124,75 +128,75 @@ class Reconciler:
         self._actor_id = ""
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._checks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
 
     def wake(self, instance_id: str) -> None:
-        """Look at this instance soon; at once, unless all hands are busy."""
+        """Check this instance as soon as a worker is free."""
         if instance_id not in self._queued:
             self._queued.add(instance_id)
             self._queue.put_nowait(instance_id)
 
-    def stand_back(self, instance_id: str) -> None:
-        """An operation begins: a look that is under way would tell of things half changed."""
-        if instance_id in self._looking:
-            self._looking[instance_id].cancel()
+    def interrupt(self, instance_id: str) -> None:
+        """Cancel a running check because an operation starts: it would observe a half-changed instance."""
+        if instance_id in self._checks:
+            self._checks[instance_id].cancel()
 
     async def run(self) -> None:
-        """Look until cancelled. Whatever goes wrong is logged and tried again at the next turn."""
-        async with asyncio.TaskGroup() as hands:
-            for _ in range(self._settings.looks_max):
-                hands.create_task(self._work())
+        """Check instances until cancelled. Errors are logged; the next interval tries again."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._settings.checks_max):
+                workers.create_task(self._work())
             while True:
-                await self._logged("sweep", self._sweep)
+                await self._logged("sweep", self._wake_all)
                 await asyncio.sleep(rules.jittered_s(self._settings.interval_s))
 
-    async def _sweep(self) -> None:
+    async def _wake_all(self) -> None:
         self._actor_id = self._actor_id or (await self._client.call(ME)).actor_id
         async for instance in self._client.pages(INSTANCE_LIST, query=_LIVE, project_id=self._project_id):
-            mine = instance.operator_service_account_id in ("", self._actor_id)
-            if instance.app_slug == self._app_slug and mine and instance.status in SETTLED:
+            is_own = instance.operator_service_account_id in ("", self._actor_id)
+            if instance.app_slug == self._app_slug and is_own and instance.status in SETTLED:
                 self.wake(instance.instance_id)
 
     async def _work(self) -> None:
         while True:
             instance_id = await self._queue.get()
             self._queued.discard(instance_id)
-            if instance_id in self._looking:
+            if instance_id in self._checks:
                 self._again.add(instance_id)
             else:
-                await self._look_at(instance_id)
+                await self._check(instance_id)
 
-    async def _look_at(self, instance_id: str) -> None:
+    async def _check(self, instance_id: str) -> None:
         with structlog.contextvars.bound_contextvars(app=self._app_slug, instance_id=instance_id):
-            look = asyncio.create_task(self._logged("look", lambda: self._look(instance_id)))
-        self._looking[instance_id] = look
+            check = asyncio.create_task(self._logged("check", lambda: self._reconcile_now(instance_id)))
+        self._checks[instance_id] = check
         try:
-            await asyncio.wait({look})
+            await asyncio.wait({check})
         finally:
-            look.cancel()
-            del self._looking[instance_id]
+            check.cancel()
+            del self._checks[instance_id]
         if instance_id in self._again:
             self._again.discard(instance_id)
             self.wake(instance_id)
 
-    async def _look(self, instance_id: str) -> None:
-        """Another process may work on the instance as well; the platform refuses what that one answers for."""
+    async def _reconcile_now(self, instance_id: str) -> None:
+        """Run the handler. If another process works on a member, the platform refuses the observation of it."""
         if self._is_busy(instance_id):
             return
-        where: dict[str, Any] = {"project_id": self._project_id, "instance_id": instance_id}
-        async with asyncio.timeout(self._settings.look_s_max):
-            instance = await self._client.call(INSTANCE_GET, **where)
+        path: dict[str, Any] = {"project_id": self._project_id, "instance_id": instance_id}
+        async with asyncio.timeout(self._settings.check_s_max):
+            instance = await self._client.call(INSTANCE_GET, **path)
             if instance.status not in SETTLED:
                 return
-            live = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **where)]
-            await self._reconcile(Reconciliation(self._client, self._name, instance, live))
+            members = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **path)]
+            await self._reconcile(Reconciliation(self._client, self._name, instance, members))
 
-    async def _logged(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except (ApiError, NoAnswer) as error:
-            log.warning("reconcile refused", what=what, why=error.message, fix=error.fix)
+            log.warning("reconcile.failed", task=task, error=error.message, fix=error.fix)
         except Exception:
-            # The app's own bug must not end the controller, which also runs its operations.
-            log.exception("reconcile failed", what=what)
+            # A bug of the app must not end the controller, which also runs its operations.
+            log.exception("reconcile.crashed", task=task)

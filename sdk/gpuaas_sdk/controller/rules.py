@@ -1,16 +1,19 @@
-"""Decisions of the controller kit, without effects: how an error ends an operation, which steps are done, how long a
-pause lasts."""
+"""Decisions of the controller kit, without effects: how an error ends an operation, which steps are finished, what a
+report changes."""
 
 import datetime
 import random
 from collections.abc import Sequence
 
-from gpuaas_contract.errors import ApiError
+from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ExitTaken, FailureClass, Operation
-from gpuaas_contract.runtime import FailOperation
+from gpuaas_contract.lifecycles import SERVING_MEMBER
+from gpuaas_contract.operations import ExitTaken, FailureClass, Operation, OperationKind, Target
+from gpuaas_contract.protocol import report as protocol
+from gpuaas_contract.runtime import FailOperation, ReportMember
+from msgspec.structs import replace
 
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Temporary
 
 MESSAGE_CHARS_MAX = 2000
 TEMPORARY_PAUSE_S_MAX = 60.0
@@ -18,7 +21,7 @@ _WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable"
 
 
 class MembersFailed(Permanent):
-    """Some members of one `each` failed; the others ended well."""
+    """Some members of one `Operation.each` failed; the others succeeded."""
 
     def __init__(self, failures: tuple[tuple[Member, Permanent], ...], count: int) -> None:
         listed = "; ".join(f"{member.node_name or member.member_id}: {error}" for member, error in failures)
@@ -32,6 +35,7 @@ class NotSupported(Permanent):
 
 
 def failure_of(error: Exception, epoch: int) -> FailOperation:
+    """Return the report that fails the operation with this error of its handler."""
     code, fix = _code_and_fix(error)
     message = str(error) if isinstance(error, Permanent) else f"{type(error).__name__}: {error}"
     return FailOperation(
@@ -44,14 +48,15 @@ def failure_of(error: Exception, epoch: int) -> FailOperation:
 
 
 def backs_out(record: Operation) -> bool:
-    """Whether the operation is to be undone: somebody cancelled it, or had a failed one compensated."""
+    """Return whether the operation is undone: it was cancelled, or it failed and is compensated."""
     return record.compensating or record.status == "cancelling"
 
 
 def finished_steps(record: Operation) -> set[tuple[str, str]]:
-    """Name and member of every step that need not run again.
+    """Return name and member of every step that must not run again.
 
-    Undoing takes back what steps did, and a later retry does it anew: only steps since the last turn count."""
+    Undoing reverts what steps did, and a later retry repeats them: only steps since the last change of direction
+    count."""
     turned_at = _turned_at(record.exits_taken)
     return {
         (step.name, step.member_id)
@@ -60,16 +65,50 @@ def finished_steps(record: Operation) -> set[tuple[str, str]]:
     }
 
 
+def moves(kind: OperationKind, member: Member, report: ReportMember) -> bool:
+    """Return whether the report moves a replaced member to its new machine."""
+    return kind == "replace" and (member.status, report.status) == ("removing", "provisioning")
+
+
+def reported(member: Member, report: ReportMember) -> Member:
+    """Return the member as the platform stores it after the report; what the report leaves out stays."""
+    optional = {"adapter_detail": report.adapter_detail, "observed_version": report.observed_version}
+    return replace(
+        member,
+        status=report.status,
+        status_reason=report.status_reason,
+        was_ready=member.was_ready or report.status in SERVING_MEMBER,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def with_outcome(record: Operation, target: Target, member: Member) -> Target:
+    """Return the target as the platform stores it after a report on its member."""
+    outcome, error = protocol.outcome(record, target, member)
+    return replace(target, outcome=outcome, error=error)
+
+
+def refused(what: str, error: ApiError) -> Temporary | Permanent:
+    """Return a refusal of the platform as an error of the app's own work."""
+    text = f"{what}: {error.message}"
+    if isinstance(error, SecretAlreadyDelivered):
+        # The first answer was lost; the next delivery brings the same content.
+        return Temporary(text, after_s=0)
+    return Temporary(text) if error.retryable else Permanent(text, fix=error.fix)
+
+
 def pause_s(after_s: float) -> float:
+    """Return the pause before a retry, with jitter and a maximum."""
     return jittered_s(min(after_s, TEMPORARY_PAUSE_S_MAX))
 
 
 def jittered_s(wanted_s: float) -> float:
-    """Controllers that started together do not stay in step."""
+    """Return the time with jitter, so that controllers that started together do not act together."""
     return wanted_s * random.uniform(0.8, 1.2)
 
 
 def clipped(message: str) -> str:
+    """Return the message cut to the length the platform stores."""
     return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
@@ -92,7 +131,7 @@ def _code_and_fix(error: Exception) -> tuple[str, str]:
         case ApiError():
             return "controller_bug", error.fix
         case _:
-            return "controller_bug", "Look for the traceback in the controller's log, then try the operation again."
+            return "controller_bug", "Find the traceback in the controller's log, then retry the operation."
 
 
 def _failure_class(error: Exception) -> FailureClass:

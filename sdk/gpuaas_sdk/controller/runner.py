@@ -1,28 +1,27 @@
-"""Claim operations and run their handlers. Started by `App.main` (or a test); dying at any moment is harmless, since
-the lease lapses and the next claim goes on where the record ends."""
+"""Claim the operations of an app and run them. `App.main` or a test starts it. The process may die at any moment: the
+lease expires, and the next claim continues from what the platform has stored."""
 
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
-from gpuaas_contract.errors import ApiError, CredentialsInvalid, LeaseLost
+from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.operations import Operation as OperationRecord
-from gpuaas_contract.runtime import CLAIM, COMPLETE, FAIL, Claim, ClaimOperation, CompleteOperation, FailOperation
+from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
+from gpuaas_contract.wire import WAIT_S_MAX
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import reconcile, rules
-from gpuaas_sdk.controller.handlers import Handlers, Said
+from gpuaas_sdk.controller import execution, reconcile
+from gpuaas_sdk.controller.execution import Execution
+from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.lease import Lease
-from gpuaas_sdk.controller.machines import Connect
 from gpuaas_sdk.controller.operation import Operation
+from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconciler, ReconcileSettings
-from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.outcomes import NoAnswer
 
 log = structlog.get_logger()
@@ -30,18 +29,26 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class RunnerSettings:
+    """How a runner claims and runs operations."""
+
     lease_s: int = 15
     """How long a dead controller blocks its operations."""
     claim_wait_s: float = 20.0
-    """How long one claim waits at the platform for work."""
+    """How long one claim waits at the platform for an operation."""
     operations_max: int = 64
-    """Operations that run at once. Most of them wait; one that waits for a day must not keep out a preview."""
+    """Operations that run at the same time. Most of them wait, and a long wait must not delay a preview."""
     refused_pause_s: float = 5.0
-    """Pause after the platform refused or did not answer a claim."""
+    """Pause after the platform refused a claim or did not answer it."""
     stop_s: float = 10.0
-    """How long cancelled handlers may take to clean up at the end."""
+    """How long cancelled handlers may take to clean up when the runner stops."""
     reconcile: ReconcileSettings = reconcile.DEFAULT_SETTINGS
-    """How instances are looked after between operations."""
+    """How instances are checked between operations."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lease_s <= LEASE_S_MAX:
+            raise ValueError(f"lease_s is {self.lease_s}; the platform takes 1 to {LEASE_S_MAX} seconds.")
+        if not 0 <= self.claim_wait_s <= WAIT_S_MAX:
+            raise ValueError(f"claim_wait_s is {self.claim_wait_s}; the platform takes 0 to {WAIT_S_MAX} seconds.")
 
 
 DEFAULT_SETTINGS = RunnerSettings()
@@ -52,9 +59,18 @@ class _Claimed:
     record: OperationRecord
     instance: Instance
     claim: Claim
+    lease: Lease
+
+
+@dataclass(frozen=True)
+class _Run:
+    task: asyncio.Task[None]
+    lease: Lease
 
 
 class Runner:
+    """Claims operations of one app in one project and runs them at the same time."""
+
     def __init__(
         self,
         client: Client,
@@ -74,21 +90,22 @@ class Runner:
         self._handlers = handlers
         self._settings = settings
         self._connect = connect
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._worked_on: Counter[str] = Counter()
+        self._runs: dict[str, _Run] = {}
+        self._runs_by_instance: Counter[str] = Counter()
         self._reconciler = self._make_reconciler()
 
     async def run(self) -> None:
-        """Claim and run until cancelled."""
-        looking = [asyncio.create_task(self._reconciler.run())] if self._reconciler else []
+        """Claim and run operations until cancelled."""
+        reconciling = [asyncio.create_task(self._reconciler.run())] if self._reconciler else []
         try:
             while True:
                 await self._free_slot()
                 claim = await self._claim()
                 if claim.operation is not None and claim.instance is not None:
-                    self._start(_Claimed(claim.operation, claim.instance, claim))
+                    lease = self._lease(claim.operation, claim)
+                    self._start(_Claimed(claim.operation, claim.instance, claim, lease))
         finally:
-            await _cancelled(*looking)
+            await execution.cancel(*reconciling)
             await self._stop()
 
     def _make_reconciler(self) -> Reconciler | None:
@@ -100,16 +117,17 @@ class Runner:
             project_id=self._project_id,
             name=self._name,
             reconcile=self._handlers.reconcile,
-            is_busy=lambda instance_id: self._worked_on[instance_id] > 0,
+            is_busy=lambda instance_id: self._runs_by_instance[instance_id] > 0,
             settings=self._settings.reconcile,
         )
 
     async def _free_slot(self) -> None:
-        while len(self._running) >= self._settings.operations_max:
-            await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+        while len(self._runs) >= self._settings.operations_max:
+            tasks = [run.task for run in self._runs.values()]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _claim(self) -> Claim:
-        # One id until there is an answer: if the platform granted the claim and the answer was lost, asking again
+        # One id until there is an answer: if the platform granted the claim and the answer was lost, the repetition
         # returns the same lease instead of leaving the operation blocked.
         request = ClaimOperation(
             app_slug=self._app_slug,
@@ -125,22 +143,27 @@ class Runner:
             except CredentialsInvalid:
                 raise
             except (ApiError, NoAnswer) as error:
-                log.warning("no claim; asking again", why=error.message, fix=error.fix)
-                await asyncio.sleep(self._settings.refused_pause_s)
+                pause_s = self._settings.refused_pause_s
+                log.warning("claim.failed", error=error.message, fix=error.fix, retry_in_s=pause_s)
+                await asyncio.sleep(pause_s)
+
+    def _lease(self, record: OperationRecord, claim: Claim) -> Lease:
+        return Lease(self._client, record, epoch=claim.epoch, lease_s=self._settings.lease_s)
 
     def _start(self, claimed: _Claimed) -> None:
         operation_id = claimed.record.operation_id
-        task = asyncio.create_task(self._run_one(claimed, self._running.get(operation_id)))
-        self._running[operation_id] = task
+        task = asyncio.create_task(self._run_claimed(claimed, self._runs.get(operation_id)))
+        self._runs[operation_id] = _Run(task, claimed.lease)
         task.add_done_callback(lambda done: self._forget(operation_id, done))
 
     def _forget(self, operation_id: str, task: asyncio.Task[None]) -> None:
-        if self._running.get(operation_id) is task:
-            del self._running[operation_id]
+        run = self._runs.get(operation_id)
+        if run is not None and run.task is task:
+            del self._runs[operation_id]
         if not task.cancelled() and (error := task.exception()):
-            log.error("the controller kit failed", operation_id=operation_id, exc_info=error)
+            log.error("controller.task_crashed", operation_id=operation_id, exc_info=error)
 
-    async def _run_one(self, claimed: _Claimed, previous: asyncio.Task[None] | None) -> None:
+    async def _run_claimed(self, claimed: _Claimed, previous: _Run | None) -> None:
         record = claimed.record
         with structlog.contextvars.bound_contextvars(
             app=self._app_slug,
@@ -149,110 +172,31 @@ class Runner:
             correlation_id=record.correlation_id,
         ):
             if previous is not None:
-                # This process lost the lease and got it again: its former handler must be gone before the next one.
-                previous.cancel()
-                await asyncio.wait({previous})
-            log.info("claimed", kind=record.kind, epoch=claimed.claim.epoch)
-            self._worked_on[record.instance_id] += 1
-            if self._reconciler is not None:
-                self._reconciler.stand_back(record.instance_id)
-            try:
-                await self._run_under_lease(claimed)
-            finally:
-                self._worked_on[record.instance_id] -= 1
-                if self._reconciler is not None:
-                    self._reconciler.wake(record.instance_id)
+                # This process lost the lease and got it again. The old handler is stopped once and may clean up; the
+                # new one must not run beside it.
+                previous.lease.lose("this process claimed the operation again")
+                await asyncio.wait({previous.task})
+            if not claimed.lease.is_lost:
+                log.info("operation.claimed", kind=record.kind, epoch=claimed.claim.epoch)
+                await self._execute(claimed)
 
-    async def _run_under_lease(self, claimed: _Claimed) -> None:
-        claim = claimed.claim
-        lease = Lease(self._client, claimed.record, epoch=claim.epoch, lease_s=self._settings.lease_s)
-        operation = Operation(lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
-        ending = asyncio.Event()
-        handling = asyncio.create_task(self._handle(operation, lease, ending))
-        keeping = asyncio.create_task(lease.keep())
+    async def _execute(self, claimed: _Claimed) -> None:
+        """Run the handler; the reconcile handler leaves the instance alone until the end."""
+        instance_id, claim = claimed.record.instance_id, claimed.claim
+        operation = Operation(claimed.lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
+        self._runs_by_instance[instance_id] += 1
+        if self._reconciler is not None:
+            self._reconciler.interrupt(instance_id)
         try:
-            await asyncio.wait({handling, keeping}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.is_set():
-                # The last report may end the lease before its own answer is here; it finds out by itself.
-                await asyncio.wait({handling})
+            await Execution(self._handlers, operation, claimed.lease).run()
         finally:
-            await _cancelled(handling, keeping)
-            await operation.close()
-        if not ending.is_set():
-            log.warning("stopped without a report; the next claim goes on")
-
-    async def _handle(self, operation: Operation, lease: Lease, ending: asyncio.Event) -> None:
-        try:
-            failure = await self._perform(operation, lease, ending)
-            if failure is not None:
-                ending.set()
-                log.error("failed", kind=operation.kind, code=failure.code, why=failure.message, fix=failure.fix)
-                await lease.report(FAIL, failure)
-        except LeaseLost as error:
-            log.warning("lease lost", why=error.message)
-        except NoAnswer as error:
-            log.warning("the platform does not answer; the lease will lapse", why=error.message)
-
-    async def _perform(self, operation: Operation, lease: Lease, ending: asyncio.Event) -> FailOperation | None:
-        try:
-            said = await self._do_or_undo(operation, lease)
-            ending.set()
-            done = CompleteOperation(
-                epoch=lease.epoch, result=said.result, preview=said.preview, undone=operation.backs_out
-            )
-            ended = await lease.report(COMPLETE, done)
-            log.info("completed", kind=operation.kind, status=ended.status)
-        except (LeaseLost, NoAnswer):
-            raise
-        except Permanent as error:
-            return rules.failure_of(error, lease.epoch)
-        except Exception as error:
-            log.exception("handler failed")
-            return rules.failure_of(error, lease.epoch)
-        return None
-
-    async def _do_or_undo(self, operation: Operation, lease: Lease) -> Said:
-        """Work until it is done or somebody cancels; then, and to compensate, undo."""
-        if not operation.backs_out:
-            doing = operation.until_deadline(lambda: self._handlers.perform(operation))
-            said = await _unless(lease.cancel_requested, doing)
-            if said is not None:
-                return said
-            log.info("cancelled; undoing", kind=operation.kind)
-            await operation.turn_back()
-        return await operation.until_deadline(lambda: self._handlers.undo(operation))
+            self._runs_by_instance[instance_id] -= 1
+            if self._reconciler is not None:
+                self._reconciler.wake(instance_id)
 
     async def _stop(self) -> None:
-        tasks = list(self._running.values())
+        tasks = [run.task for run in self._runs.values()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=self._settings.stop_s)
-
-
-async def _cancelled(*tasks: asyncio.Task[object]) -> None:
-    for task in tasks:
-        task.cancel()
-    for end in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(end, Exception):
-            log.error("the controller kit failed", exc_info=end)
-
-
-async def _unless(asked: asyncio.Event, work: Coroutine[Any, Any, Said]) -> Said | None:
-    """What the work brought; None if it was asked to stop first, and has stopped."""
-    working, asking = asyncio.create_task(work), asyncio.create_task(asked.wait())
-    try:
-        await asyncio.wait({working, asking}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        working.cancel()
-        end = (await asyncio.gather(working, return_exceptions=True))[0]
-    finally:
-        working.cancel()
-        asking.cancel()
-        await asyncio.gather(working, asking, return_exceptions=True)
-    if isinstance(end, LeaseLost | NoAnswer):
-        raise end
-    if isinstance(end, Exception):
-        log.warning("the handler failed while it stopped", why=str(end) or type(end).__name__)
-    return end if isinstance(end, Said) else None

@@ -1,7 +1,7 @@
-"""For an app's own tests: a platform in memory and machines in memory. Needs the extra `testing`."""
+"""For the tests of an app: a platform in memory and machines in memory. Needs the extra `testing`."""
 
-from gpuaas_sdk.testing.machines import FakeMachine, FakeMachines
+from gpuaas_sdk.testing.machines import FakeHost, FakeMachines
 from gpuaas_sdk.testing.platform import FakePlatform
 from gpuaas_sdk.testing.server import free_port, serving
 
-__all__ = ["FakeMachine", "FakeMachines", "FakePlatform", "free_port", "serving"]
+__all__ = ["FakeHost", "FakeMachines", "FakePlatform", "free_port", "serving"]

@@ -1,64 +1,63 @@
-"""Machines in memory: files are a dictionary, commands are answered by functions the test gives."""
+"""Machines in memory: files are a dictionary, and a function of the test answers commands."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from gpuaas_sdk.machine import CommandFailed, MachineTarget, MachineUnreachable, Ran
+from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran, shell
 
 RETRY_S = 0.05
-"""Tests need not wait as long as real machines take to come back."""
+"""Retry pause after a fake machine was unreachable; shorter than for real machines."""
 
 Answer = Callable[[tuple[str, ...]], Ran]
 
 
-class FakeMachine:
-    def __init__(self, hostname: str, answer: Answer) -> None:
+class FakeHost:
+    """`Transport` to a host in memory. `files` holds its files; `ran` lists the commands it was asked to run."""
+
+    def __init__(self, hostname: str, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
         self.hostname = hostname
         self.address = hostname
         self.files: dict[str, bytes] = {}
-        self.ran: list[tuple[str, ...]] = []
+        self.commands: list[Command] = []
         self.reachable = True
         self._answer = answer
 
-    async def run(
-        self,
-        *argv: str,
-        input: str | bytes = b"",
-        check: bool = True,
-        as_user: str | None = None,
-        timeout_s: float = 60,
-    ) -> Ran:
+    @property
+    def ran(self) -> list[tuple[str, ...]]:
+        """Arguments of every command, oldest first; reading and writing files does not count."""
+        return [command.argv for command in self.commands]
+
+    async def execute(self, command: Command) -> Completed:
+        """Read or write a file as `Machine` asks; every other command goes to the test's answer function."""
         self._check_reachable()
-        self.ran.append(argv)
-        ran = self._answer(argv)
-        if check and ran.exit_status != 0:
-            raise CommandFailed(self.hostname, argv, ran)
-        return ran
+        match command.argv:
+            case ("sh", "-c", shell.PUT, _, str(path), *_):
+                return self._put(path, command.input)
+            case ("sh", "-c", shell.GET, _, str(path)):
+                return self._get(path)
+        self.commands.append(command)
+        ran = self._answer(command.argv)
+        return Completed(ran.exit_status, ran.stdout.encode(), ran.stderr.encode())
 
-    async def script(self, text: str, *argv: str, check: bool = True, timeout_s: float = 300) -> Ran:
-        return await self.run("bash", "-s", *argv, input=text, check=check, timeout_s=timeout_s)
-
-    async def put(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> bool:
-        self._check_reachable()
-        wanted = content.encode() if isinstance(content, str) else content
-        changed = self.files.get(path) != wanted
-        self.files[path] = wanted
-        return changed
-
-    async def get(self, path: str) -> bytes | None:
-        self._check_reachable()
-        return self.files.get(path)
-
-    async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
-        """New lines are those a test adds to `files`, or another coroutine by `put`."""
-        given = max(0, len(self._lines(path)) - lines)
+    async def stream(self, command: Command) -> AsyncGenerator[str]:
+        """Yield lines of a file as the test, or `Machine.put`, adds them to `files`."""
+        *_, path, lines = command.argv
+        sent = max(0, len(self._lines(path)) - int(lines))
         while True:
             self._check_reachable()
-            for line in self._lines(path)[given:]:
-                given += 1
+            for line in self._lines(path)[sent:]:
+                sent += 1
                 yield line
             await asyncio.sleep(RETRY_S)
+
+    def _put(self, path: str, content: bytes) -> Completed:
+        changed = self.files.get(path) != content
+        self.files[path] = content
+        return Completed(0, b"changed\n" if changed else b"same\n")
+
+    def _get(self, path: str) -> Completed:
+        return Completed(0, self.files[path]) if path in self.files else Completed(shell.ABSENT_STATUS)
 
     def _lines(self, path: str) -> list[str]:
         return self.files.get(path, b"").decode().splitlines()
@@ -71,23 +70,26 @@ class FakeMachine:
 
 
 class FakeMachines:
-    """Pass `connect` to `App.runner`; one machine per host, kept between connections."""
+    """Hosts in memory, one per name, kept between connections. Pass `connect` to `App.runner`."""
 
     def __init__(self, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
-        self.by_host: dict[str, FakeMachine] = {}
+        self.by_host: dict[str, FakeHost] = {}
         self.connected: list[MachineTarget] = []
         self.open_connections = 0
         self._answer = answer
 
-    def host(self, name: str) -> FakeMachine:
-        return self.by_host.setdefault(name, FakeMachine(name, self._answer))
+    def host(self, name: str) -> FakeHost:
+        """Return the host of this name; the first call creates it."""
+        return self.by_host.setdefault(name, FakeHost(name, self._answer))
 
     @contextlib.asynccontextmanager
-    async def connect(self, target: MachineTarget) -> AsyncIterator[FakeMachine]:
+    async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:
+        """Connect to a host, as `gpuaas_sdk.machine.connect` does."""
         self.connected.append(target)
         self.open_connections += 1
         try:
-            await self.host(target.host).run("hostname", "-s")
-            yield self.host(target.host)
+            machine = Machine(self.host(target.host))
+            await machine.run("hostname", "-s")
+            yield machine
         finally:
             self.open_connections -= 1

@@ -1,0 +1,1 @@
+"""What the agent reads and changes on the host: facts, accounts, processes, systemd units and SSH access."""

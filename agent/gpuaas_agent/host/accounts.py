@@ -1,0 +1,174 @@
+"""The Unix account of an allocation: user, home, sudo right, and the files it owns elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import grp
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuaas_agent import commands, errors, files
+
+SUDOERS = Path("/etc/sudoers.d")
+FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+"""The node's own disk, and folders that users can write to if they are separate mounts. Other disks are not touched."""
+
+
+def uid_of(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
+
+def home_of(user: str) -> Path:
+    return Path("/home") / user
+
+
+def key_files(user: str) -> list[str]:
+    """Return the files of public keys in the user's home."""
+    path = home_of(user) / ".ssh" / "authorized_keys"
+    return [str(path)] if path.is_file() else []
+
+
+def ensure(user: str) -> int:
+    """Make the user, ready for certificate login, unless it exists; return its uid."""
+    if uid_of(user) is None:
+        # No password ever matches '*'. useradd's own '!' means "locked", which sshd refuses without PAM.
+        argv = ["useradd", "--create-home", "--home-dir", str(home_of(user)), "--shell", "/bin/bash"]
+        commands.run([*argv, "--password", "*", "--comment", "GPUaaS allocation", user])
+    uid = uid_of(user)
+    if not uid:
+        raise errors.TaskFailed("user_not_made", f"useradd succeeded, but user {user} does not exist or is root")
+    # An interrupted release may have expired the account.
+    commands.run(["usermod", "--expiredate", "", user])
+    return uid
+
+
+def sudoers_text(user: str) -> str:
+    return f"{user} ALL=(ALL:ALL) NOPASSWD: ALL\n"
+
+
+def allow_sudo(user: str) -> None:
+    if not SUDOERS.is_dir():
+        raise errors.TaskFailed("sudo_missing", f"{SUDOERS} does not exist; install sudo on the node")
+    files.put(_sudoers_file(user), sudoers_text(user).encode(), 0o440, check=_check_sudoers)
+
+
+def forbid_sudo(user: str) -> list[str]:
+    return [str(_sudoers_file(user))] if files.remove(_sudoers_file(user)) else []
+
+
+def expire(user: str) -> None:
+    """Make PAM refuse every new session of the user, including those of cron and at."""
+    commands.run(["usermod", "--expiredate", "1", user])
+
+
+def remove_leftovers(user: str, uid: int) -> list[str]:
+    """Remove the account's files outside its home, because the next user may get the same uid; return their paths."""
+    removed = [str(path) for path in _personal_files(user) if files.remove(path)]
+    for top in FILE_SYSTEMS:
+        removed += remove_owned(top, uid, except_for=home_of(user))
+    return removed
+
+
+def left_behind(user: str, uid: int) -> list[str]:
+    """Return the files that the account still owns outside its home."""
+    return sorted({str(entry.path) for top in FILE_SYSTEMS for entry in _owned(top, uid, except_for=home_of(user))})
+
+
+def remove(user: str) -> tuple[str, list[str]]:
+    """Remove user, home, mail spool and group, also after an interrupted removal; return the home and the rest."""
+    home, mail = home_of(user), Path("/var/mail") / user
+    present = [place for place in (home, mail) if os.path.lexists(place)]
+    if uid_of(user) is not None:
+        commands.run(["userdel", "--force", "--remove", user], timeout_s=600)
+    for place in present:
+        remove_tree(place)
+    with contextlib.suppress(KeyError):
+        grp.getgrnam(user)
+        commands.run(["groupdel", user])
+    return str(home) if home in present else "", [str(place) for place in present if place != home]
+
+
+def remove_owned(top: Path, uid: int, except_for: Path | None = None) -> list[str]:
+    """Remove what this uid owns below a directory, without following links or leaving its file system."""
+    removed = []
+    for entry in _owned(top, uid, except_for):
+        # For example a folder that holds another user's file: `left_behind` reports it.
+        with contextlib.suppress(OSError):
+            entry.remove()
+            removed.append(str(entry.path))
+    return removed
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a folder, without following links."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+def _sudoers_file(user: str) -> Path:
+    return SUDOERS / f"gpuaas-{user}"
+
+
+def _check_sudoers(path: Path) -> None:
+    commands.run(["visudo", "-cf", str(path)])
+
+
+def _personal_files(user: str) -> list[Path]:
+    return [Path("/var/spool/cron/crontabs") / user, Path("/var/lib/systemd/linger") / user]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A file in an open folder: the folder cannot be replaced by a link between check and removal."""
+
+    path: Path
+    folder: int
+    is_directory: bool
+
+    def remove(self) -> None:
+        (os.rmdir if self.is_directory else os.unlink)(self.path.name, dir_fd=self.folder)
+
+
+def _owned(top: Path, uid: int, except_for: Path | None = None) -> Iterator[_Entry]:
+    """Yield what this uid owns below a directory, deepest first, on the directory's own file system."""
+    try:
+        folder = os.open(str(top), _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        yield from _owned_in(top, folder, os.fstat(folder).st_dev, uid, except_for)
+    finally:
+        os.close(folder)
+
+
+def _owned_in(path: Path, folder: int, device: int, uid: int, except_for: Path | None) -> Iterator[_Entry]:
+    for name in os.listdir(folder):
+        inner = path / name
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if inner == except_for or (is_directory and status.st_dev != device):
+                continue
+            below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # removed or replaced at this moment: the next scan sees what is there then
+        if is_directory:
+            try:
+                yield from _owned_in(inner, below, device, uid, except_for)
+            finally:
+                os.close(below)
+        if status.st_uid == uid:
+            yield _Entry(inner, folder, is_directory)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -1,0 +1,87 @@
+"""End everything a user runs, including what it started through sudo. Called by `allocation.release`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from pathlib import Path
+
+from gpuaas_agent import errors
+
+END_TIMEOUT_S = 20.0
+SCAN_INTERVAL_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What /proc shows of one process."""
+
+    status: str
+    login_uid: str
+    control_group: str
+    environment: bytes
+
+
+def end_all(uid: int) -> int:
+    """Kill until none is left and return how many there were; fail if one does not end."""
+    if uid == 0:
+        raise errors.TaskFailed("user_is_root", "refusing to end root's processes")
+    killed: set[int] = set()
+    deadline_s = time.monotonic() + END_TIMEOUT_S
+    while True:
+        alive = of_user(uid)
+        if not alive:
+            return len(killed)
+        if time.monotonic() > deadline_s:
+            listed = ", ".join(str(pid) for pid in sorted(alive))
+            raise errors.TaskFailed("processes_remain", f"processes of uid {uid} do not end: {listed}")
+        for pid in alive:
+            _kill(pid)
+        killed |= alive
+        time.sleep(SCAN_INTERVAL_S)
+
+
+def of_user(uid: int) -> set[int]:
+    """Return the living processes of the user, including those it runs as another user."""
+    numbers = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    return {pid for pid in numbers - {1, os.getpid()} if _belongs(Path("/proc") / str(pid), uid)}
+
+
+def is_of_user(process: Observed, uid: int) -> bool:
+    """Compare ids, login, session and the caller of sudo, because not every host has audit, logind and PAM."""
+    fields = dict(line.split(":", 1) for line in process.status.splitlines() if ":" in line)
+    if fields.get("State", "").strip().startswith(("Z", "X")):
+        return False
+    return (
+        str(uid) in fields.get("Uid", "").split()
+        or process.login_uid.strip() == str(uid)
+        or f"/user-{uid}.slice" in process.control_group
+        or f"SUDO_UID={uid}".encode() in process.environment.split(b"\0")
+    )
+
+
+def _belongs(process: Path, uid: int) -> bool:
+    try:
+        status = (process / "status").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # A control group's name may be any bytes.
+    login_uid, control_group = (_optional(process / name).decode(errors="replace") for name in ("loginuid", "cgroup"))
+    return is_of_user(Observed(status, login_uid, control_group, _optional(process / "environ")), uid)
+
+
+def _optional(path: Path) -> bytes:
+    # Kernels without audit have no loginuid, and a process may end between two reads.
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,71 @@
+"""Pure: which parameter values a task may have. Used by `rules` and by the table of task types in `handlers`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+
+Check = Callable[[object], bool]
+"""Returns whether a parameter's value is acceptable: type and form together, so that a handler gets nothing else."""
+
+_PUBLIC_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+=*)(?: [\x20-\x7e]*)?")
+
+
+def mismatch(expected: Mapping[str, Check], params: Mapping[str, object]) -> str | None:
+    """Return what is wrong with the parameters, or None. Every expected name must be present, and no other."""
+    missing, unknown = sorted(set(expected) - set(params)), sorted(set(params) - set(expected))
+    if missing:
+        return "missing parameters: " + ", ".join(missing)
+    if unknown:
+        return "unknown parameters: " + ", ".join(unknown)
+    wrong = sorted(name for name, check in expected.items() if not check(params[name]))
+    return "parameters of the wrong type or form: " + ", ".join(wrong) if wrong else None
+
+
+def text(pattern: str) -> Check:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def whole_number(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def public_keys(value: object) -> bool:
+    """Accept a list of at least one OpenSSH public key, each on one line."""
+    return isinstance(value, list) and len(value) > 0 and all(_is_public_key(key) for key in value)
+
+
+def serials(value: object) -> bool:
+    """Accept a list of certificate serials, possibly empty."""
+    return isinstance(value, list) and all(type(serial) is int and 0 < serial < 2**64 for serial in value)
+
+
+def public_key_set(value: object) -> bool:
+    """Accept a list of OpenSSH public keys, possibly empty."""
+    return isinstance(value, list) and all(_is_public_key(key) for key in value)
+
+
+def _is_public_key(value: object) -> bool:
+    match = _PUBLIC_KEY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return False
+    try:
+        blob = base64.b64decode(match.group(2), validate=True)
+    except binascii.Error:
+        return False
+    # The blob repeats its own type, preceded by a four-byte length.
+    kind = match.group(1).encode()
+    return blob.startswith(len(kind).to_bytes(4, "big") + kind)
+
+
+SHA256 = text(r"[0-9a-f]{64}")
+DIGEST = text(r"sha256:[0-9a-f]{64}")
+PLACEMENT_ID = text(r"plc_[A-Za-z0-9]{1,100}")
+FILE_MODE = text(r"0600|0644|0700|0755")
+SIZE_BYTES_MAX = 2**53
+USER = text(r"[a-z][a-z0-9-]{0,30}")
+ALLOCATION_ID = text(r"[a-z]+_[A-Za-z0-9]{1,100}")
+PRINCIPAL = text(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")

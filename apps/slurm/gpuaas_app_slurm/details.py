@@ -1,0 +1,28 @@
+"""The fields of a member's `adapter_detail`, made from Slurm's answers. Pure."""
+
+from typing import Any
+
+from gpuaas_app_slurm import state
+
+
+def worker_detail(name: str, node: state.Node | None, package_version: str) -> dict[str, Any]:
+    if node is None:
+        return {"node_name": name, "slurm_state": "absent", "reason": "Slurm has no node with this name"}
+    return {
+        "node_name": node.name,
+        "slurm_state": node.slurm_state,
+        "reason": node.reason,
+        "cpus": node.cpus,
+        "memory_mb": node.memory_mb,
+        "gpus": node.gpus,
+        "package_version": package_version,
+        "daemon_version": node.version,
+    }
+
+
+def version_warning(detail: dict[str, Any]) -> str:
+    """Return a warning if the installed package is not the version that runs, as after an upgrade without a restart."""
+    package, daemon = str(detail.get("package_version", "")), str(detail.get("daemon_version", ""))
+    if not package or not daemon or package.split(":", 1)[-1].startswith(daemon):
+        return ""
+    return f"package {package} is installed, but {daemon} still runs: restart the daemon"

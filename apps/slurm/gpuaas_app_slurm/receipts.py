@@ -1,0 +1,174 @@
+"""The receipt: what the app changes on one machine, written before each change. `uninstall` undoes exactly that.
+
+The receipt is stored on the machine, so it survives the controller process and is lost only with the machine."""
+
+import msgspec
+from gpuaas_sdk.failures import NeedsOperator
+from gpuaas_sdk.machine import Machine
+
+FOLDER = "/var/lib/gpuaas-app/slurm"
+
+UNITS = ("slurmd", "slurmctld", "slurmdbd", "mariadb", "munge")
+UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target")
+PACKAGE_USERS = ("slurm", "munge", "mysql")
+
+CONFIGURATION = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm/slurmdbd.conf",
+    "/etc/slurm/cgroup.conf",
+    "/etc/slurm/gres.conf",
+    "/etc/slurm/slurm.key",
+)
+"""If one of these files exists without a receipt, another Slurm is installed on the machine."""
+
+STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
+
+OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
+"""Files of the packages that the app replaces; the receipt keeps the content of those that existed before."""
+
+PATHS = (
+    "/usr/sbin/policy-rc.d",
+    "/etc/slurm",
+    *CONFIGURATION,
+    *OVERWRITTEN,
+    "/etc/slurm/gpuaas-gres.conf",
+    *(f"/etc/systemd/system/{unit}.service.d" for unit in UNITS),
+    *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
+    "/etc/mysql",
+    "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
+    "/etc/munge",
+    "/var/lib/slurm",
+    *STATE_FOLDERS,
+    "/var/lib/mysql",
+    "/var/lib/mysql/multi-master.info",
+    "/var/lib/munge",
+    "/var/log/slurm",
+    "/var/log/mysql",
+    "/var/log/munge",
+    "/run/slurm",
+    "/run/slurmctld",
+    "/run/slurmdbd",
+    "/run/mysqld",
+    "/run/munge",
+    # Left by the package tools and by useradd, not by the packages themselves.
+    "/run/adduser",
+    "/etc/subuid-",
+    "/etc/subgid-",
+    "/var/cache/debconf/tmp.ci",
+    "/var/lib/ucf/hashfile.1",
+    "/var/lib/ucf/hashfile.2",
+)
+"""Every path that the app, its packages or their tools may create. Those absent at first are deleted at the end."""
+
+INSPECT = r"""
+while [ $# -gt 0 ]; do
+  kind=$1 name=$2; shift 2
+  case $kind in
+    path)
+      if [ ! -e "$name" ] && [ ! -L "$name" ]; then echo "absent $name"
+      elif [ -d "$name" ] && [ -z "$(ls -A "$name")" ]; then echo "empty $name"
+      else echo "present $name"; fi ;;
+    content) [ ! -f "$name" ] || echo "content $name $(base64 -w0 "$name")" ;;
+    user) getent passwd "$name" >/dev/null || echo "no-user $name" ;;
+    group) getent group "$name" >/dev/null || echo "no-group $name" ;;
+    unit)
+      enabled=$(systemctl is-enabled "$name" 2>/dev/null || true)
+      active=$(systemctl is-active "$name" 2>/dev/null || true)
+      echo "unit $name ${enabled:-absent} ${active:-inactive}" ;;
+  esac
+done
+"""
+
+
+class UnitBefore(msgspec.Struct, frozen=True):
+    name: str
+    enabled: str
+    active: str
+
+
+class Receipt(msgspec.Struct):
+    """The changes of one instance on one machine. A listed name was absent before."""
+
+    instance_id: str
+    roles: list[str] = []
+    packages: list[str] = []
+    paths: list[str] = []
+    folders_to_empty: list[str] = []
+    users: list[str] = []
+    groups: list[str] = []
+    units: list[UnitBefore] = []
+    contents: dict[str, str] = {}
+    """Path -> earlier content (base64), for existing files that the app replaces."""
+
+
+def path_of(instance_id: str) -> str:
+    return f"{FOLDER}/{instance_id}.json"
+
+
+async def read(machine: Machine, instance_id: str) -> Receipt | None:
+    content = await machine.get(path_of(instance_id))
+    return None if content is None else msgspec.json.decode(content, type=Receipt)
+
+
+async def write(machine: Machine, receipt: Receipt) -> None:
+    content = msgspec.json.format(msgspec.json.encode(receipt)) + b"\n"
+    await machine.put(path_of(receipt.instance_id), content, mode=0o600)
+
+
+async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], users: tuple[str, ...]) -> Receipt:
+    """Return the machine's receipt; the first time, make it by inspecting the unchanged machine."""
+    receipt = await read(machine, instance_id)
+    if receipt is None:
+        await refuse_other_instances(machine, instance_id)
+        receipt = first_receipt(instance_id, machine.hostname, await _inspect(machine, users))
+        await machine.run("install", "-d", "-m", "0700", FOLDER)
+    missing = [role for role in roles if role not in receipt.roles]
+    if missing:
+        receipt.roles.extend(missing)
+        await write(machine, receipt)
+    return receipt
+
+
+async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
+    listing = await machine.run("find", FOLDER, "-maxdepth", "1", "-name", "*.json", check=False)
+    others = [line for line in listing.stdout.splitlines() if line != path_of(instance_id)]
+    if others:
+        raise NeedsOperator(
+            f"machine {machine.hostname} already belongs to another Slurm instance: {', '.join(others)}",
+            fix="decommission that instance first, or choose another allocation",
+        )
+
+
+def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
+    """Pure: make a receipt from the inspection of an unchanged machine; refuse a machine with another Slurm."""
+    receipt = Receipt(instance_id)
+    for line in inspection.splitlines():
+        kind, name, *rest = line.split()
+        if kind == "absent":
+            receipt.paths.append(name)
+        elif kind == "empty":
+            receipt.folders_to_empty.append(name)
+        elif kind == "present" and name in (*CONFIGURATION, *STATE_FOLDERS):
+            raise NeedsOperator(
+                f"machine {hostname} already has Slurm files that this app did not write: {name}",
+                fix=f"check {name}; move it away if that Slurm is no longer used, then retry",
+            )
+        elif kind == "no-user":
+            receipt.users.append(name)
+        elif kind == "no-group":
+            receipt.groups.append(name)
+        elif kind == "unit":
+            receipt.units.append(UnitBefore(name, *rest))
+        elif kind == "content":
+            receipt.contents[name] = rest[0] if rest else ""
+    return receipt
+
+
+async def _inspect(machine: Machine, users: tuple[str, ...]) -> str:
+    names = (*PACKAGE_USERS, *users)
+    questions = [("path", path) for path in PATHS]
+    questions += [("content", path) for path in OVERWRITTEN]
+    questions += [("user", name) for name in names]
+    questions += [("group", name) for name in names]
+    questions += [("unit", name) for name in UNITS_TOUCHED]
+    return (await machine.script(INSPECT, *(word for question in questions for word in question))).stdout

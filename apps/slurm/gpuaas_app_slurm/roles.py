@@ -1,0 +1,38 @@
+"""The roles of a Slurm instance and the members that have them. Pure."""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from gpuaas_sdk.failures import Permanent
+
+CONTROLLER = "controller"
+WORKER = "worker"
+
+
+class Member(Protocol):
+    """The fields of a platform member that roles are read from."""
+
+    @property
+    def component_key(self) -> str: ...
+    @property
+    def allocation_id(self) -> str: ...
+
+
+AnyMember = TypeVar("AnyMember", bound=Member)
+
+
+def controller_of(members: Iterable[AnyMember]) -> AnyMember:
+    controller = next((member for member in members if member.component_key == CONTROLLER), None)
+    if controller is None:
+        raise Permanent("the instance has no controller member any more", fix="decommission the instance")
+    return controller
+
+
+def workers_of(members: Iterable[AnyMember]) -> tuple[AnyMember, ...]:
+    return tuple(member for member in members if member.component_key == WORKER)
+
+
+def roles_on(members: Iterable[Member], allocation_id: str) -> tuple[str, ...]:
+    """Return the roles that share one machine, the controller first."""
+    keys = {member.component_key for member in members if member.allocation_id == allocation_id}
+    return tuple(role for role in (CONTROLLER, WORKER) if role in keys)

@@ -1,0 +1,98 @@
+"""Remove one role from one machine, and with the last role everything on the receipt. Every step can be repeated:
+the receipt is deleted last."""
+
+import base64
+
+from gpuaas_sdk.machine import Machine
+
+from gpuaas_app_slurm import accounting, nodes, packages, receipts, undo
+
+# slurmd's unit leaves job steps running on purpose when it stops, so they are ended by name here.
+STOP = r"""
+for unit in "$@"; do
+  systemctl disable -q --now "$unit.service" 2>/dev/null || true
+done
+case " $* " in *" slurmd "*)
+  systemctl stop '*slurmstepd.scope' 2>/dev/null || true
+  pkill -KILL -x slurmstepd || true ;;
+esac
+"""
+REMOVE_PATHS = r"""
+for path in "$@"; do rm -rf --one-file-system -- "$path"; done
+"""
+EMPTY_FOLDERS = r"""
+for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
+"""
+# userdel refuses a user whose last process has not ended yet.
+REMOVE_USERS = r"""
+for name in "$@"; do
+  getent passwd "$name" >/dev/null || continue
+  home=$(getent passwd "$name" | cut -d: -f6)
+  while pkill -KILL -u "$name"; do sleep 0.1; done
+  userdel "$name" >/dev/null
+  case $home in /home/?*) rm -rf --one-file-system -- "$home" ;; esac
+  rm -f -- "/var/mail/$name"
+done
+"""
+REMOVE_GROUPS = r"""
+for name in "$@"; do if getent group "$name" >/dev/null; then groupdel "$name"; fi; done
+"""
+RESTORE_UNIT = r"""
+unit=$1 enabled=$2 active=$3
+case $enabled in
+  enabled) systemctl enable -q "$unit" ;;
+  disabled) systemctl disable -q "$unit" 2>/dev/null ;;
+  masked) systemctl mask -q "$unit" ;;
+esac
+case $active in active) systemctl start "$unit" ;; *) systemctl stop "$unit" 2>/dev/null || true ;; esac
+"""
+DELETE_RECEIPT = r"""
+systemctl daemon-reload
+systemctl reset-failed 2>/dev/null || true
+rm -f -- "$1"
+rmdir --ignore-fail-on-non-empty -- "$(dirname -- "$1")"
+[ -d /var/lib/gpuaas-app/slurm ] || rmdir --ignore-fail-on-non-empty /var/lib/gpuaas-app
+"""
+
+
+async def remove_role(machine: Machine, instance_id: str, role: str, progress: nodes.Progress) -> tuple[str, ...]:
+    """Remove the role; return the packages that had to stay because other software needs them."""
+    receipt = await receipts.read(machine, instance_id)
+    if receipt is None or role not in receipt.roles:
+        return ()
+    plan = undo.undo(receipt, role)
+    await progress(f"stopping {', '.join(plan.stop_units)} on {machine.hostname}")
+    if plan.drop_database:
+        await _drop_database(machine)
+    await machine.script(STOP, *plan.stop_units)
+    kept = await _remove(machine, plan, progress)
+    if plan.last:
+        await machine.script(DELETE_RECEIPT, receipts.path_of(instance_id))
+    else:
+        await machine.run("systemctl", "daemon-reload")
+        receipt.roles = [other for other in receipt.roles if other != role]
+        await receipts.write(machine, receipt)
+    return kept
+
+
+async def _remove(machine: Machine, plan: undo.Undo, progress: nodes.Progress) -> tuple[str, ...]:
+    if plan.packages:
+        await progress(f"removing {len(plan.packages)} packages from {machine.hostname}")
+    kept = await packages.purge(machine, plan.packages)
+    await machine.script(REMOVE_USERS, *plan.users)
+    await machine.script(REMOVE_GROUPS, *plan.groups)
+    await machine.script(REMOVE_PATHS, *plan.paths)
+    await machine.script(EMPTY_FOLDERS, *plan.empty_folders)
+    for path, content in plan.restore_contents.items():
+        await machine.put(path, base64.b64decode(content))
+    for unit in plan.restore_units:
+        await machine.script(RESTORE_UNIT, unit.name, unit.enabled, unit.active)
+    return kept
+
+
+async def _drop_database(machine: Machine) -> None:
+    """Drop only the app's database and its user; a MariaDB that was installed before stays."""
+    await machine.script("systemctl stop slurmctld.service slurmdbd.service 2>/dev/null || true")
+    started = await machine.run("systemctl", "start", "mariadb", check=False)
+    if started.exit_status == 0:
+        await machine.run("mariadb", input=accounting.DROP_DATABASE)

@@ -1,0 +1,161 @@
+"""Pure decisions of the app: facts in, decisions out."""
+
+import msgspec
+import pytest
+from gpuaas_app_slurm import access, cluster, config, details, facts, packages, receipts, roles, undo
+from gpuaas_sdk.failures import NeedsOperator, Permanent
+
+BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
+PURE = BARE + "cgroup_v1=0\ncgroup_controllers=cpuset cpu io memory pids\n"
+HYBRID = BARE + "cgroup_v1=9\ncgroup_controllers=\n"
+SLURMD = "slurmd=NodeName=gpu-2 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15900\n"
+
+
+class Placed(msgspec.Struct, frozen=True):
+    component_key: str
+    allocation_id: str
+
+
+def test_facts_count_gpus_in_the_order_of_their_numbers() -> None:
+    assert facts.parse(PURE).gpu_devices == ("/dev/nvidia2", "/dev/nvidia10")
+
+
+@pytest.mark.parametrize(
+    ("shown", "cgroup"),
+    [(PURE, "v2"), (HYBRID, "disabled"), (BARE + "cgroup_v1=0\ncgroup_controllers=\n", "disabled")],
+    ids=["pure", "hybrid", "without controllers"],
+)
+def test_only_a_pure_cgroup_v2_tree_with_its_controllers_is_used(shown: str, cgroup: str) -> None:
+    assert facts.parse(shown).cgroup == cgroup
+
+
+def test_node_options_are_slurmd_s_own_counts_with_a_memory_margin() -> None:
+    machine = facts.parse(HYBRID + SLURMD)
+    assert facts.node_options(machine) == (
+        "CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15388 Gres=gpu:2"
+    )
+
+
+def test_node_options_need_slurmd() -> None:
+    with pytest.raises(Permanent, match="slurmd -C"):
+        facts.node_options(facts.parse(HYBRID))
+
+
+def test_one_hybrid_machine_turns_cgroups_off_for_the_cluster() -> None:
+    assert cluster.cgroup_for((facts.parse(PURE), facts.parse(HYBRID))) == "disabled"
+    assert cluster.cgroup_for((facts.parse(PURE),)) == "v2"
+
+
+def test_a_hybrid_machine_cannot_join_a_cluster_with_cgroups() -> None:
+    with pytest.raises(Permanent, match="pure cgroup v2"):
+        cluster.refuse_other_cgroup(facts.parse(HYBRID), "v2")
+    cluster.refuse_other_cgroup(facts.parse(PURE), "disabled")
+
+
+def test_default_memory_lets_a_job_use_every_core_of_the_smallest_node() -> None:
+    lean = facts.parse("hostname=a\ncpus=16\nmemory_mb=16000\n")
+    rich = facts.parse("hostname=b\ncpus=4\nmemory_mb=16000\n")
+    assert cluster.memory_per_cpu_mb((lean, rich)) == (16000 - 512) // 16
+
+
+def test_two_machines_of_one_name_are_refused() -> None:
+    with pytest.raises(Permanent, match="gpu-2"):
+        cluster.refuse_same_names((facts.parse(BARE), facts.parse(BARE)))
+
+
+def test_roles_on_a_shared_machine_come_controller_first() -> None:
+    members = (Placed("worker", "a"), Placed("controller", "a"), Placed("worker", "b"))
+    assert roles.roles_on(members, "a") == ("controller", "worker")
+    assert roles.roles_on(members, "b") == ("worker",)
+
+
+def test_a_package_that_differs_from_the_running_daemon_gives_a_warning() -> None:
+    same = {"package_version": "24.11.5-4", "daemon_version": "24.11.5"}
+    other = {"package_version": "26.05.5-1", "daemon_version": "24.11.5"}
+    assert details.version_warning(same) == ""
+    assert "restart" in details.version_warning(other)
+
+
+def _receipt(*held: str) -> receipts.Receipt:
+    units = [
+        receipts.UnitBefore("slurmd.service", "not-found", "inactive"),
+        receipts.UnitBefore("mariadb.service", "enabled", "active"),
+        receipts.UnitBefore("network-online.target", "static", "inactive"),
+    ]
+    return receipts.Receipt(
+        "inst_1", list(held), ["slurmd"], ["/etc/slurm"], ["/var/log/slurm"], ["slurm"], ["slurm"], units
+    )
+
+
+def test_with_the_last_role_everything_on_the_receipt_is_undone() -> None:
+    plan = undo.undo(_receipt("worker"), "worker")
+    assert plan.last
+    assert (plan.packages, plan.paths, plan.users) == (("slurmd",), ("/etc/slurm",), ("slurm",))
+    assert plan.empty_folders == ("/var/log/slurm",)
+
+
+def test_while_another_role_stays_only_the_roles_own_parts_are_undone() -> None:
+    plan = undo.undo(_receipt("controller", "worker"), "worker")
+    assert not plan.last
+    assert plan.stop_units == ("slurmd",)
+    assert plan.packages == ()
+    assert plan.paths == ("/etc/systemd/system/slurmd.service.d/gpuaas.conf",)
+
+
+def test_a_database_server_from_before_keeps_running_without_the_apps_database() -> None:
+    plan = undo.undo(_receipt("controller"), "controller")
+    assert plan.drop_database
+    assert "mariadb" not in plan.stop_units
+
+
+def test_units_that_did_not_exist_are_not_restored() -> None:
+    names = [unit.name for unit in undo.undo(_receipt("worker"), "worker").restore_units]
+    assert names == ["mariadb.service", "network-online.target"]
+
+
+def test_a_receipt_survives_being_written_and_read() -> None:
+    receipt = _receipt("worker")
+    assert msgspec.json.decode(msgspec.json.encode(receipt), type=receipts.Receipt) == receipt
+
+
+def test_what_was_absent_at_first_is_on_the_receipt() -> None:
+    inspection = "absent /etc/slurm\nempty /var/log/slurm\nno-user slurm\nno-group munge\npresent /etc/mysql\n"
+    inspection += "unit slurmd.service not-found inactive\ncontent /etc/slurm/plugstack.conf YQ==\n"
+    receipt = receipts.first_receipt("inst_1", "gpu-2", inspection)
+    assert (receipt.paths, receipt.folders_to_empty) == (["/etc/slurm"], ["/var/log/slurm"])
+    assert (receipt.users, receipt.groups) == (["slurm"], ["munge"])
+    assert receipt.units == [receipts.UnitBefore("slurmd.service", "not-found", "inactive")]
+    assert receipt.contents == {"/etc/slurm/plugstack.conf": "YQ=="}
+
+
+def test_a_machine_with_another_slurm_is_refused() -> None:
+    with pytest.raises(NeedsOperator, match=r"slurm\.conf"):
+        receipts.first_receipt("inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
+
+
+def test_a_simulation_separates_new_packages_from_upgraded_ones() -> None:
+    text = (
+        "Reading package lists...\nInst libc6 [2.40-1] (2.41-12 Debian:13 [amd64])\n"
+        "Inst slurmd (24.11.5-4 Debian:13/stable [amd64])\nConf slurmd (24.11.5-4 Debian:13/stable [amd64])\n"
+    )
+    simulation = packages.parse_simulation(text)
+    assert simulation.new == ("slurmd",)
+    assert simulation.versions == {"libc6": "2.41-12", "slurmd": "24.11.5-4"}
+
+
+def test_a_slurm_without_its_own_authentication_is_refused() -> None:
+    with pytest.raises(Permanent, match=r"22\.05"):
+        packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "22.05.8-4"}))
+    packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "24.11.5-4"}))
+
+
+def test_other_packages_that_a_purge_would_remove_are_returned() -> None:
+    text = "Purg slurmd [24.11]\nPurg libpmix2t64 [5.0]\nRemv openmpi-bin [5.0]\n"
+    assert packages.foreign_removals(text, ("slurmd", "libpmix2t64")) == ("openmpi-bin",)
+
+
+@pytest.mark.parametrize(("workers", "first"), [(3, "srun -N3 hostname"), (0, "sinfo -N -l")])
+def test_the_first_command_of_the_bundle_works_with_the_present_workers(workers: int, first: str) -> None:
+    inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a"})
+    bundle = access.bundle(inputs, "slurm", "alloc_1", "gpu-1", "10.0.0.11", workers)
+    assert bundle.commands[0].line == first

@@ -1,0 +1,123 @@
+"""Decide how an operation ends: its status, and the outcome of each target."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.instances import Member
+from gpuaas_contract.lifecycles import MemberStatus, OperationStatus
+from gpuaas_contract.operations import (
+    ASKING_KINDS,
+    GOALS,
+    UNDONE,
+    FailureClass,
+    Operation,
+    OperationError,
+    Target,
+)
+from gpuaas_contract.protocol.report import at_goal
+
+_UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
+"""Statuses in which a member cannot stay once its operation has ended."""
+
+
+class Ending(NamedTuple):
+    status: OperationStatus
+    targets: list[Target]
+    error: OperationError | None = None
+
+
+def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool = False) -> Ending:
+    """What "complete" makes of an operation. While a target is neither done, failed nor undone it is refused.
+
+    `undone` is the holder's word that it turned back; it counts where the members cannot show it."""
+    if operation.kind in ASKING_KINDS:
+        answered = operation.result is not None or operation.preview is not None
+        backed_out = operation.status == "cancelling" and not answered
+        return Ending("cancelled" if backed_out else "succeeded", operation.targets)
+    goal, way_back = GOALS[operation.kind], UNDONE.get(operation.kind, frozenset())
+    backing_out = operation.compensating or operation.status == "cancelling"
+    targets, open_ones = [], {}
+    for target in operation.targets:
+        member = members[target.member_id]
+        status = member.status
+        if _is_done(operation, target, member, undone=undone):
+            target = replace(target, outcome="succeeded", error="")
+        elif backing_out and status in way_back | lifecycles.GONE_MEMBER:
+            target = replace(target, outcome="cancelled", error="")
+        elif target.outcome == "skipped":
+            pass
+        elif status in lifecycles.GONE_MEMBER or (status == "failed" and not backing_out):
+            target = replace(target, outcome="failed")
+        else:
+            open_ones[target.member_id] = status
+        targets.append(target)
+    if open_ones:
+        wanted = sorted(way_back if operation.compensating else goal)
+        where = " on its new machine" if operation.kind == "replace" and not operation.compensating else ""
+        said = ", ".join(f"{member_id} is {status}" for member_id, status in open_ones.items())
+        raise errors.OperationUnfinished(
+            f"{operation.kind} is not done: {said}; each must be {' or '.join(wanted)}{where}, or failed.",
+            details={"members": open_ones, "wanted": wanted},
+        )
+    left = [target for target in targets if target.outcome != "succeeded"]
+    if not left and not operation.compensating:
+        return Ending("succeeded", targets)
+    return Ending("cancelled", targets) if backing_out else Ending("failed", targets, _partial(targets))
+
+
+def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
+    """Whoever cancelled reads on the record that it was done all the same."""
+    if operation.status != "cancelling" or status != "succeeded":
+        return operation
+    *before, cancel = operation.exits_taken
+    return replace(operation, exits_taken=[*before, replace(cancel, too_late=True)])
+
+
+def failure(code: str, message: str, failure_class: FailureClass, fix: str = "") -> OperationError:
+    """Return the error of an operation that failed as a whole."""
+    retryable = failure_class in ("retryable", "drift", "expired")
+    return OperationError(code=code, message=message, failure_class=failure_class, retryable=retryable, fix=fix)
+
+
+def closed_targets(end: Ending) -> list[Target]:
+    """Return the targets after the end: a target that is still pending shares the fate of the operation."""
+    outcome: Literal["cancelled", "failed"] = "cancelled" if end.status == "cancelled" else "failed"
+    why = end.error.message if end.error else ""
+    return [
+        replace(target, outcome=outcome, error=target.error or why) if target.outcome == "pending" else target
+        for target in end.targets
+    ]
+
+
+def left_behind(ended: Operation, target: Target, member: Member) -> tuple[MemberStatus, str] | None:
+    """Return status and reason of a member whose operation ended early; None keeps its status."""
+    if target.outcome == "failed" and member.status in _UNFINISHED:
+        return "failed", target.error
+    if target.outcome == "cancelled" and member.status == "requested":
+        return "removed", f"the {ended.kind} was cancelled"
+    return None
+
+
+def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
+    """At the goal. Where a cancelled operation looks the same when it was undone, its holder says which it is."""
+    if operation.compensating or not at_goal(operation, target, member):
+        return False
+    looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
+    return not (undone and looks_undone and operation.status == "cancelling")
+
+
+def _partial(targets: Sequence[Target]) -> OperationError:
+    counts = {name: sum(target.outcome == name for target in targets) for name in ("succeeded", "failed", "skipped")}
+    said = f"{counts['succeeded']} of {len(targets)} done, {counts['failed']} failed"
+    if counts["skipped"]:
+        said += f", {counts['skipped']} not begun because of the stop rule"
+    return OperationError(
+        code="targets_failed",
+        message=f"{said}.",
+        failure_class="repairable",
+        retryable=True,
+        fix="See the error of each target, repair, then retry; or remove the failed members.",
+    )

@@ -1,0 +1,61 @@
+"""Decide what a controller may report while no operation works on a member."""
+
+import datetime
+from typing import Literal
+
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.instances import Condition, Member
+from gpuaas_contract.protocol.status import LAST_OPERATION
+from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime
+
+RefusalCode = Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
+_WITHOUT_OPERATION = frozenset({"ready", "degraded", "draining", "drained", "failed"})
+"""Statuses between which a member can change without an operation. Members never arrive or leave that way."""
+
+
+def unknown_member(observed: ObservedMember) -> RefusedObservation:
+    """Refuse an observation of a member that the instance does not have."""
+    return _refused(observed, "not_found", "The instance has no such member.")
+
+
+def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedObservation | None:
+    """Return why the observation does not count; None if it does. `busy`: an operation works on the member."""
+    if busy:
+        return _refused(observed, "operation_in_progress", "An operation works on the member; its holder reports.")
+    if observed.revision != member.revision:
+        return _refused(observed, "stale", f"The member has changed; it is at revision {member.revision}.")
+    if not _may_change(member, observed):
+        message = f"A member changes from {member.status} to {observed.status} only in an operation."
+        return _refused(observed, "illegal_move", message)
+    return None
+
+
+def conditions(report: ReportRuntime, now: datetime.datetime) -> list[Condition]:
+    """Return the reported conditions. The platform's own condition is refused."""
+    for reported in report.conditions:
+        if reported.type == LAST_OPERATION:
+            raise errors.ValidationFailed(
+                f"{reported.type} is set by the platform itself.", details={"field": "conditions"}
+            )
+    return [
+        Condition(
+            type=reported.type,
+            status=reported.status,
+            reason=reported.reason,
+            message=reported.message,
+            observed_revision=report.observed_revision,
+            changed_at=now,
+        )
+        for reported in report.conditions
+    ]
+
+
+def _may_change(member: Member, observed: ObservedMember) -> bool:
+    if observed.status == member.status:
+        return True
+    both = {member.status, observed.status} <= _WITHOUT_OPERATION
+    return both and lifecycles.may_move(lifecycles.MEMBER, member.status, observed.status)
+
+
+def _refused(observed: ObservedMember, code: RefusalCode, message: str) -> RefusedObservation:
+    return RefusedObservation(member_id=observed.member_id, code=code, message=message)

@@ -1,0 +1,95 @@
+"""Decide whether a controller may report this, and what a member's new status means for its operation."""
+
+import datetime
+from collections.abc import Mapping
+
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.instances import Member
+from gpuaas_contract.lifecycles import MemberStatus
+from gpuaas_contract.operations import (
+    GOALS,
+    Evidence,
+    Operation,
+    OperationHead,
+    Outcome,
+    Target,
+)
+from gpuaas_contract.protocol.evidence import evidence_gap
+
+
+def check_member_report(
+    operation: Operation, member: Member, status: MemberStatus, evidence: Evidence | None, now: datetime.datetime
+) -> None:
+    target = next((found for found in operation.targets if found.member_id == member.member_id), None)
+    if target is None:
+        raise errors.Conflict(f"{operation.operation_id} is not about member {member.member_id}.")
+    if target.outcome == "skipped":
+        raise errors.Conflict(f"Member {member.member_id} was skipped: {target.error}")
+    if not lifecycles.may_move(lifecycles.MEMBER, member.status, status):
+        raise _illegal_move(member, status, lifecycles.allowed(lifecycles.MEMBER, member.status))
+    moves_on = operation.kind == "replace" and not operation.compensating
+    if member.status == "removing" and status == "provisioning" and not moves_on:
+        moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != status]
+        raise _illegal_move(member, status, moves, "Only a replace that is not being undone moves a member on.")
+    if takes_away(member, status) and not operation.force:
+        missing = evidence_gap(evidence, now)
+        if missing is not None:
+            raise missing
+    if status == "tombstoned" != member.status and member.was_ready and not operation.force:
+        raise errors.EvidenceMissing("A member that has run work is given up only by force, with a reason.")
+
+
+def takes_away(member: Member, status: MemberStatus) -> bool:
+    """The step before work or what it left is destroyed."""
+    return member.was_ready and _begins_to_go(member, status)
+
+
+def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
+    """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
+    if operation.force:
+        return False
+    if operation.kind == "resume":
+        return status == "ready" and member.status in ("draining", "drained")
+    return _begins_to_go(member, status)
+
+
+def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
+    """A member that is replaced is where it should be only on its new machine."""
+    moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
+    return moved and member.status in GOALS[operation.kind]
+
+
+def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
+    """What a member's new status means for its target in the operation: outcome and error."""
+    if at_goal(operation, target, member):
+        return "succeeded", ""
+    if member.status == "failed":
+        return "failed", member.status_reason
+    return ("pending", "") if target.outcome == "failed" else (target.outcome, target.error)
+
+
+def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
+    """Members the stop rule leaves out: enough targets failed, and nobody has begun with these."""
+    failed = sum(target.outcome == "failed" for target in operation.targets)
+    if not operation.stop_after_failures or failed < operation.stop_after_failures:
+        return set()
+    begun = {step.member_id for step in operation.steps}
+    return {
+        target.member_id
+        for target in operation.targets
+        if target.outcome == "pending"
+        and target.member_id not in begun
+        and (operation.kind != "add" or members[target.member_id].status == "requested")
+    }
+
+
+def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why: str = "") -> errors.IllegalMove:
+    return errors.IllegalMove(
+        why or f"A member cannot go from {member.status} to {status}.",
+        details={"member_id": member.member_id, "from": member.status, "to": status, "allowed": allowed},
+    )
+
+
+def _begins_to_go(member: Member, status: MemberStatus) -> bool:
+    """Once a member is `removing`, somebody has answered for it."""
+    return status in ("removing", "removed") and member.status not in ("removing", status)

@@ -1,0 +1,282 @@
+"""Decide whether a change may be requested. Every refusal names the obstacle and the next step."""
+
+import datetime
+from collections.abc import Iterable, Sequence
+
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.catalog import Manifest, RoleSpec
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import BreakerState, Instance, Member, MemberOperationRequest
+from gpuaas_contract.operations import (
+    ASKING_KINDS,
+    DEADLINES_S,
+    DISRUPTIVE_KINDS,
+    INSTANCE_KINDS,
+    Operation,
+    OperationHead,
+    OperationKind,
+)
+
+MEMBER_STARTS: dict[str, frozenset[str]] = {
+    "drain": frozenset({"ready", "degraded", "draining", "drained"}),
+    "resume": frozenset({"draining", "drained", "ready", "degraded"}),
+    "remove": frozenset(lifecycles.MEMBER) - lifecycles.GONE_MEMBER,
+    "replace": frozenset({"ready", "degraded", "draining", "drained", "removing", "failed"}),
+}
+"""Member states from which an operation makes sense."""
+
+_UP = frozenset({"running", "degraded"})
+
+INSTANCE_STARTS: dict[str, frozenset[str]] = {
+    "stop": _UP | {"failed"},
+    "start": frozenset({"stopped", "failed"}),
+    "restart": _UP,
+    "upgrade": _UP,
+    "rollback": _UP,
+    "decommission": frozenset(lifecycles.INSTANCE) - {"deleted"},
+}
+"""Instance states from which an operation makes sense."""
+
+OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
+
+JOINING = frozenset({"add", "replace"})
+"""Operations that bring members in: their failures count for a role's breaker, and an open one stops them."""
+
+_REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
+
+
+def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, action: str = "") -> datetime.datetime:
+    declared = next((found.deadline_s for found in manifest.actions if found.name == action), None)
+    return now + datetime.timedelta(seconds=declared or manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
+
+
+def check_free(
+    active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
+) -> None:
+    """One operation per member at a time; an operation on the instance, or an exclusive action, excludes all others."""
+    wanted, alone = set(member_ids), _stands_alone(kind, exclusive)
+    for other in active:
+        overlap = wanted & {target.member_id for target in other.targets}
+        others_alone = _stands_alone(other.kind, other.exclusive)
+        if {kind, other.kind} & ASKING_KINDS and not exclusive and not other.exclusive:
+            continue
+        if alone or others_alone or overlap:
+            raise errors.OperationInProgress(
+                f"{other.kind} ({other.operation_id}) is {other.status} here.",
+                details={"operation_id": other.operation_id, "kind": other.kind, "members": sorted(overlap)},
+                fix=f"gpuaas op follow {other.operation_id}",
+            )
+
+
+def _stands_alone(kind: OperationKind, exclusive: bool) -> bool:
+    return exclusive or kind in INSTANCE_KINDS
+
+
+def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
+    """Whether this app has such an operation at all, and whether now is a time for it."""
+    if kind != "decommission" and kind not in manifest.instance_operations:
+        raise errors.Conflict(
+            f"{manifest.display_name} {manifest.version} has no {kind}.",
+            details={"operations": manifest.instance_operations},
+        )
+    if instance.status not in INSTANCE_STARTS[kind]:
+        raise errors.Conflict(
+            f"The instance is {instance.status}; {kind} needs it {' or '.join(sorted(INSTANCE_STARTS[kind]))}.",
+            details={"status": instance.status},
+        )
+
+
+def previous_version(instance: Instance) -> str:
+    if not instance.previous_version:
+        raise errors.Conflict("The instance was never upgraded: there is no version to go back to.")
+    return instance.previous_version
+
+
+def check_member_request(
+    manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
+) -> RoleSpec:
+    """Whether this member operation may be asked for; returns the role it is about."""
+    if instance.status not in _UP:
+        raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
+    _check_names(request)
+    component_key = request.component_key or _role_of(manifest, members, request)
+    role = next((role for role in manifest.roles if role.component_key == component_key), None)
+    if role is None:
+        known = ", ".join(found.component_key for found in manifest.roles)
+        raise errors.ValidationFailed(
+            f"There is no role {component_key!r}; there is {known}.", details={"field": "component_key"}
+        )
+    if request.kind not in role.operations:
+        raise errors.Conflict(
+            f"{manifest.display_name} has no {request.kind} for {component_key}.",
+            details={"component_key": component_key, "operations": role.operations},
+        )
+    live = [member for member in live_members(members) if member.component_key == component_key]
+    if request.kind == "add":
+        _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
+    else:
+        _check_members(live, request)
+    return role
+
+
+def check_least(
+    role: RoleSpec, instance: Instance, members: Sequence[Member], active: Sequence[Operation], removed: Iterable[str]
+) -> None:
+    """All removals together leave a role its least, those that are still under way included."""
+    going = {target.member_id for other in active if other.kind == "remove" for target in other.targets}
+    going |= set(removed)
+    staying = [found for found in live_members(members) if found.member_id not in going]
+    if sum(found.component_key == role.component_key for found in staying) < role.min:
+        raise errors.Conflict(
+            f"At least {role.min} {role.component_key} must stay.", fix=f"gpuaas decommission {instance.name}"
+        )
+
+
+def check_machines(
+    role: RoleSpec, members: Sequence[Member], active: Sequence[Operation], allocation_ids: Iterable[str]
+) -> None:
+    """One member of a role per machine, those that are about to move there included."""
+    taken = {member.allocation_id: member.member_id for member in members if member.component_key == role.component_key}
+    kept = {
+        target.allocation_id: target.member_id
+        for other in active
+        if other.component_key == role.component_key
+        for target in other.targets
+        if target.outcome == "pending"
+    }
+    for allocation_id in allocation_ids:
+        if allocation_id in taken:
+            raise errors.Conflict(f"{allocation_id} carries member {taken[allocation_id]} already.")
+        if allocation_id in kept:
+            raise errors.Conflict(f"{allocation_id} is kept for member {kept[allocation_id]}.")
+
+
+def check_holds(kind: OperationKind, member_ids: Iterable[str], holds: Iterable[Hold]) -> None:
+    blocking = "no_removal" if kind in _REMOVING_KINDS else "no_work" if kind == "resume" else ""
+    wanted = set(member_ids)
+    for hold in holds:
+        if hold.kind == blocking and hold.member_id in wanted:
+            raise errors.MemberHeld(
+                f"{hold.owner} holds {hold.member_id}: {hold.reason}",
+                details={
+                    "hold_id": hold.hold_id,
+                    "member_id": hold.member_id,
+                    "owner": hold.owner,
+                    "expires_at": hold.expires_at.isoformat(),
+                },
+            )
+
+
+def check_budget(
+    role: RoleSpec, kind: OperationKind, members: Sequence[Member], active: Sequence[Operation], asked: Iterable[str]
+) -> None:
+    """All operations together keep at most `unavailable_max` members of the role out of service."""
+    if role.unavailable_max is None or kind not in DISRUPTIVE_KINDS:
+        return
+    role_members = {member.member_id for member in members if member.component_key == role.component_key}
+    down = {member.member_id for member in members if member.status in OUT_OF_SERVICE} & role_members
+    going = {target.member_id for other in active if other.kind in DISRUPTIVE_KINDS for target in other.targets}
+    unavailable = down | (going & role_members)
+    after = unavailable | set(asked)
+    if len(after) > role.unavailable_max and after != unavailable:
+        raise errors.DisruptionBudget(
+            f"{len(after)} {role.component_key} would be out of service; the app allows {role.unavailable_max}.",
+            details={"unavailable": sorted(unavailable), "unavailable_max": role.unavailable_max},
+        )
+
+
+def check_breaker(role: RoleSpec, breaker: BreakerState) -> None:
+    if breaker.open:
+        closes_at = breaker.closes_at.isoformat() if breaker.closes_at else ""
+        raise errors.CircuitOpen(
+            f"{breaker.failures} {role.component_key} failed to join within {role.breaker.window_s} s.",
+            details={"component_key": role.component_key, "failures": breaker.failures, "closes_at": closes_at},
+        )
+
+
+def breaker_state(role: RoleSpec, failed_at: Sequence[datetime.datetime], now: datetime.datetime) -> BreakerState:
+    """Open while k failures or more lie inside the window."""
+    window = datetime.timedelta(seconds=role.breaker.window_s)
+    recent = sorted(moment for moment in failed_at if now - moment < window)
+    if len(recent) < role.breaker.failures:
+        return BreakerState(failures=len(recent))
+    return BreakerState(open=True, failures=len(recent), closes_at=recent[-role.breaker.failures] + window)
+
+
+def live_members(members: Iterable[Member]) -> list[Member]:
+    return [member for member in members if member.status not in lifecycles.GONE_MEMBER]
+
+
+def check_operator(operator_id: str, actor_id: str) -> None:
+    """Where an instance names its operator, nobody else works on it; a foreign epoch is no secret."""
+    if operator_id not in ("", actor_id):
+        raise errors.PermissionDenied(
+            "Another service account operates this instance.",
+            details={"operator_service_account_id": operator_id},
+            fix="Sign in as that service account, or have an admin name this one as the instance's operator.",
+        )
+
+
+def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
+    """A report counts only from the account that claimed it, with the newest epoch and while the operation is open."""
+    check_operator(operation.operator_service_account_id, actor_id)
+    if epoch != operation.epoch or operation.lease is None:
+        raise errors.LeaseLost(
+            f"Epoch {epoch} is not the newest of {operation.operation_id} ({operation.epoch}).",
+            details={"operation_id": operation.operation_id, "epoch": operation.epoch},
+        )
+    if operation.status not in ("running", "cancelling"):
+        raise errors.LeaseLost(f"{operation.operation_id} is {operation.status}.")
+    if operation.lease.actor_id not in ("", actor_id):
+        raise errors.PermissionDenied(
+            "Another service account holds this operation.",
+            details={"holder": operation.lease.holder},
+            fix="Report as the service account that claimed it, or claim it again after the lease ends.",
+        )
+
+
+def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
+    """The members say which role is meant where the request does not."""
+    key_of = {member.member_id: member.component_key for member in members}
+    unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
+    if unknown:
+        raise errors.NotFound(f"There is no member {unknown[0]} in this instance.")
+    keys = {key_of[member_id] for member_id in request.member_ids}
+    if len(keys) > 1:
+        raise errors.ValidationFailed("The members have different roles; send one operation per role.")
+    if not keys:
+        known = ", ".join(role.component_key for role in manifest.roles)
+        raise errors.ValidationFailed(
+            f"{request.kind} must name the role: {known}.", details={"field": "component_key"}
+        )
+    return keys.pop()
+
+
+def _check_count(limit: int, asked: int, component_key: str) -> None:
+    if asked > limit:
+        raise errors.Conflict(f"There can be {limit} {component_key} at the most; this would make {asked}.")
+
+
+def _check_names(request: MemberOperationRequest) -> None:
+    """`add` names allocations, `replace` a new allocation per member, the others members."""
+    for field, names in (("allocation_ids", request.allocation_ids), ("member_ids", request.member_ids)):
+        if len(set(names)) != len(names):
+            raise errors.ValidationFailed(f"{field} names one twice.", details={"field": field})
+    wants_allocations, wants_members = request.kind in JOINING, request.kind != "add"
+    if wants_allocations != bool(request.allocation_ids) or wants_members != bool(request.member_ids):
+        wanted = " and ".join(
+            field for field, needed in (("allocation_ids", wants_allocations), ("member_ids", wants_members)) if needed
+        )
+        raise errors.ValidationFailed(f"{request.kind} names {wanted}, and nothing else.")
+    if request.kind == "replace" and len(request.member_ids) != len(request.allocation_ids):
+        raise errors.ValidationFailed("replace names as many allocation_ids as member_ids, in the same order.")
+
+
+def _check_members(live: Sequence[Member], request: MemberOperationRequest) -> None:
+    by_id = {member.member_id: member for member in live}
+    for member_id in request.member_ids:
+        member = by_id.get(member_id)
+        if member is None:
+            raise errors.NotFound(f"There is no member {member_id} of that role in this instance.")
+        if member.status not in MEMBER_STARTS[request.kind]:
+            raise errors.Conflict(f"Member {member_id} is {member.status}; {request.kind} has no meaning there.")

@@ -1,0 +1,141 @@
+"""Derive an instance's status, conditions and roles from its members, its baseline and the active operation."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
+from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
+from gpuaas_contract.operations import (
+    OperationHead,
+    OperationKind,
+)
+from gpuaas_contract.protocol.request import live_members
+
+_UNSOUND = frozenset({"degraded", "failed"})
+"""Members on their way in or out are no fault of the instance."""
+
+LAST_OPERATION = "LastOperationSucceeded"
+"""The condition the platform itself keeps; controllers say all others."""
+
+STATUS_WHILE: dict[str, InstanceStatus] = {
+    "deploy": "deploying",
+    "upgrade": "upgrading",
+    "rollback": "rolling_back",
+    "stop": "stopping",
+    "start": "starting",
+    "restart": "starting",
+    "decommission": "deleting",
+}
+
+_LEFT_BY: dict[str, Baseline] = {"stop": "stopped", "decommission": "deleted"}
+
+_SURVIVES_FAILURE = frozenset({"upgrade", "rollback"})
+
+_BASELINE_STATUS: dict[Baseline, InstanceStatus] = {
+    "new": "requested",
+    "stopped": "stopped",
+    "failed": "failed",
+    "deleted": "deleted",
+}
+
+
+def instance_status(
+    instance: Instance, active: OperationKind | None, members: Mapping[str, int], conditions: Sequence[Condition]
+) -> InstanceStatus:
+    """The one rule. `active` is the operation on the whole instance that runs; `members` counts them by status."""
+    if active is not None:
+        return STATUS_WHILE[active]
+    if instance.baseline != "up":
+        return _BASELINE_STATUS[instance.baseline]
+    unsound = any(members.get(status) for status in _UNSOUND)
+    unsound = unsound or any(condition.status != "true" for condition in conditions)
+    return "degraded" if unsound else "running"
+
+
+def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[str, int]) -> str:
+    if status not in ("degraded", "failed"):
+        return ""
+    said = [f"{found.type}: {found.message or found.reason}" for found in instance.conditions if found.status != "true"]
+    down = {state: members[state] for state in sorted(_UNSOUND) if members.get(state)}
+    said += [f"{count} {'member is' if count == 1 else 'members are'} {state}" for state, count in down.items()]
+    return "; ".join(said)
+
+
+def baseline_after(present: Baseline, kind: OperationKind, status: OperationStatus) -> Baseline:
+    """How an operation on the whole instance leaves it."""
+    if status == "succeeded":
+        return _LEFT_BY.get(kind, "up")
+    if status == "failed":
+        return present if kind in _SURVIVES_FAILURE else "failed"
+    return "failed" if kind == "deploy" else present
+
+
+def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -> Instance:
+    """On the operation's version. An upgrade remembers the way back, and a rollback takes it, inputs included."""
+    upgrade = operation.kind == "upgrade"
+    return replace(
+        instance,
+        app_version=operation.to_version,
+        previous_version=operation.from_version if upgrade else "",
+        inputs=operation.inputs,
+        previous_inputs=instance.inputs if upgrade else {},
+        artifacts={name: wanted.digest for name, wanted in manifest.artifacts.items()},
+    )
+
+
+def last_operation(operation: OperationHead, revision: int, now: datetime.datetime) -> Condition:
+    error = operation.error
+    failed = error is not None or (operation.status == "cancelled" and operation.kind == "deploy")
+    late = any(taken.too_late for taken in operation.exits_taken[-1:])
+    said = f"{operation.kind} {operation.status}" + ("; the cancel came too late" if late else "")
+    return Condition(
+        type=LAST_OPERATION,
+        status="false" if failed else "true",
+        reason=error.code if error else operation.status,
+        message=error.message if error else said,
+        observed_revision=revision,
+        changed_at=now,
+    )
+
+
+def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[Condition]:
+    """Conditions by type. What is only said again stays as it is, so that steady reports change nothing."""
+    by_type = {condition.type: condition for condition in present}
+    for condition in reported:
+        before = by_type.get(condition.type)
+        if before is None or before.status != condition.status:
+            by_type[condition.type] = condition
+        elif (before.reason, before.message) != (condition.reason, condition.message):
+            by_type[condition.type] = replace(condition, changed_at=before.changed_at)
+    return [by_type[name] for name in sorted(by_type)]
+
+
+def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, BreakerState]) -> list[Role]:
+    found = []
+    for role in manifest.roles:
+        live = [member for member in live_members(members) if member.component_key == role.component_key]
+        ready = sum(member.status == "ready" for member in live)
+        failed = sum(member.status == "failed" for member in live)
+        found.append(
+            Role(
+                component_key=role.component_key,
+                desired=len(live),
+                current=len(live) - failed,
+                ready=ready,
+                health=_health(len(live), ready, failed),
+                breaker=breakers.get(role.component_key, BreakerState()),
+            )
+        )
+    return found
+
+
+def _health(desired: int, ready: int, failed: int) -> Literal["healthy", "degraded", "failed", "empty"]:
+    if desired == 0:
+        return "empty"
+    if ready == desired:
+        return "healthy"
+    return "failed" if failed == desired else "degraded"

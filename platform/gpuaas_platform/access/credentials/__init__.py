@@ -1,0 +1,1 @@
+"""Access credentials: keys for hosts that accept only a customer's key."""

@@ -1,0 +1,1 @@
+"""Machine access: short SSH certificates, who holds them, and how they end."""

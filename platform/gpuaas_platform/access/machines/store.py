@@ -1,0 +1,90 @@
+"""SQL of machine grants, and of which node has yet to hear of an end."""
+
+import datetime
+
+from gpuaas_contract.access import GrantQuery, MachineGrant
+
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.tables import Table
+
+_KEPT_ON_NODES = datetime.timedelta(hours=1)
+"""How long a node refuses a serial past the certificate's life: its clock may be behind."""
+
+
+def _refused_until(grant: MachineGrant) -> int:
+    return clock.micros(max(grant.expires_at, grant.ended_at or grant.expires_at) + _KEPT_ON_NODES)
+
+
+GRANTS = Table(
+    "machine_grants",
+    MachineGrant,
+    "grant_id",
+    project_id=lambda grant: grant.project_id,
+    allocation_id=lambda grant: grant.allocation_id,
+    node_id=lambda grant: grant.node_id,
+    operation_id=lambda grant: grant.operation_id,
+    serial=lambda grant: int(grant.serial),
+    state=lambda grant: grant.state,
+    is_enforced=lambda grant: int(grant.enforced_at is not None),
+    refused_until=_refused_until,
+)
+
+
+def where(project_id: str, query: GrantQuery) -> tuple[str, list[str]]:
+    asked = {name: getattr(query, name) for name in ("state", "allocation_id", "operation_id")}
+    wanted = {"project_id": project_id, **{name: value for name, value in asked.items() if value}}
+    return " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1)), list(wanted.values())
+
+
+async def active(reader: db.Reader) -> list[MachineGrant]:
+    return await GRANTS.find(reader, "state = 'active' ORDER BY grant_id")
+
+
+async def refused_serials(reader: db.Reader, node_id: str, now: datetime.datetime) -> list[int]:
+    """The complete set: a node replaces what it had."""
+    rows = await reader.all(
+        """SELECT serial FROM machine_grants
+           WHERE node_id = $1 AND refused_until > $2 AND state = 'ended' ORDER BY serial""",
+        node_id,
+        clock.micros(now),
+    )
+    return [int(row[0]) for row in rows]
+
+
+async def not_enforced(reader: db.Reader, node_id: str) -> list[MachineGrant]:
+    return await GRANTS.find(
+        reader, "node_id = $1 AND refused_until > 0 AND state = 'ended' AND is_enforced = 0", node_id
+    )
+
+
+async def expect(tx: db.Tx, node_id: str, task_id: str) -> None:
+    """The node has heard of every end so far once this task has succeeded."""
+    await tx.run(
+        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, 0)
+           ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = 0""",
+        node_id,
+        task_id,
+    )
+
+
+async def send_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
+    """Have the node get its complete set of revoked serials again."""
+    await tx.run(
+        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, '', $2)
+           ON CONFLICT (node_id) DO UPDATE SET task_id = '', retry_at = excluded.retry_at""",
+        node_id,
+        clock.micros(now),
+    )
+
+
+async def expected(reader: db.Reader) -> list[tuple[str, str, int]]:
+    rows = await reader.all("SELECT node_id, task_id, retry_at FROM node_revocations ORDER BY node_id")
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def retry_at(tx: db.Tx, node_id: str, moment: datetime.datetime) -> None:
+    await tx.run("UPDATE node_revocations SET retry_at = $2 WHERE node_id = $1", node_id, clock.micros(moment))
+
+
+async def heard(tx: db.Tx, node_id: str) -> None:
+    await tx.run("DELETE FROM node_revocations WHERE node_id = $1", node_id)

@@ -1,0 +1,1 @@
+"""Placements: an artifact put on a machine by digest."""

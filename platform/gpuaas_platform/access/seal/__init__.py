@@ -1,0 +1,1 @@
+"""The seal of custody: its state, and the passphrase that opens it."""

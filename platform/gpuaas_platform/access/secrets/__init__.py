@@ -1,0 +1,1 @@
+"""Runtime secrets that an app issues for its machines."""

@@ -1,0 +1,50 @@
+"""Pure: may this secret be issued, is it still good, may this delivery be opened."""
+
+import base64
+import datetime
+
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import SecretPurpose
+from gpuaas_contract.secrets import IssueSecret, RuntimeSecret
+
+from gpuaas_platform.operations.rules import HeldOperation
+
+MINTED_BYTES = 32
+
+
+def check_purpose(held: HeldOperation, purpose: SecretPurpose) -> None:
+    if purpose not in held.purposes:
+        declared = ", ".join(held.purposes) or "none"
+        raise errors.PurposeUndeclared(
+            f"{held.app_slug} declares no secret purpose {purpose}; declared: {declared}.",
+            details={"purpose": purpose, "declared": list(held.purposes)},
+        )
+
+
+def is_good(secret: RuntimeSecret, now: datetime.datetime) -> bool:
+    return secret.state == "issued" and now < secret.expires_at
+
+
+def check_same_value(secret: RuntimeSecret, asked: IssueSecret, fingerprint: str) -> None:
+    """A second value under one name would leave machines with different ones."""
+    if asked.value and fingerprint != secret.fingerprint:
+        until = f"{secret.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        raise errors.Conflict(
+            f"{asked.purpose} {asked.name} is issued with another value, good until {until}.",
+            details={"secret_id": secret.secret_id},
+            fix="Revoke it first, or leave the value out to get the one there is.",
+        )
+
+
+def check_openable(secret: RuntimeSecret, now: datetime.datetime) -> None:
+    if not is_good(secret, now):
+        ended = "expired" if secret.state == "issued" else secret.state
+        raise errors.Conflict(
+            f"The secret is {ended}; its value is destroyed.",
+            details={"secret_id": secret.secret_id},
+            fix="Issue it again: that makes a new value and a new delivery.",
+        )
+
+
+def minted(random: bytes) -> str:
+    return base64.urlsafe_b64encode(random).decode().rstrip("=")

@@ -1,0 +1,1 @@
+"""Allocations: a project's claim on a node, from request to release."""

@@ -1,0 +1,1 @@
+"""Nodes together with the allocations on them: drain, retire, list."""

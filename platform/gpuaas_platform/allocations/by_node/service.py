@@ -1,0 +1,48 @@
+"""Drain and retire nodes with regard to the allocations on them."""
+
+from gpuaas_contract.capacity import Allocation, ChangeNode, Node, NodeAllocations, NodeDrain
+from gpuaas_contract.event_types import AllocationDraining
+
+from gpuaas_platform.allocations import store
+from gpuaas_platform.allocations.by_node import rules
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.kit import db
+from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.enrolment import service as enrolment
+from gpuaas_platform.record import service as record
+
+
+async def drain(tx: db.Tx, call: Call, body: ChangeNode) -> NodeDrain:
+    """Drain the node and ask the owners of its allocations to move. A repeat asks them again."""
+    draining = await nodes.change_admin_state(tx, call, body, "draining")
+    allocations = await store.on_node(tx, draining.node_id)
+    for allocation in allocations:
+        await _ask_to_move(tx, call.origin, allocation, body.reason)
+    return NodeDrain(node=draining, allocations=[rules.shown(allocation) for allocation in allocations])
+
+
+async def retire(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+    """Retire a node that carries no allocation. Its key and its tokens end in the same transaction."""
+    node = await nodes.get(tx, call)
+    rules.check_retire(node, await store.on_node(tx, node.node_id))
+    retired = await nodes.change_admin_state(tx, call, body, "retired")
+    await enrolment.withdraw(tx, retired.node_id)
+    return retired
+
+
+async def list_allocations(reader: db.Reader, call: Call) -> NodeAllocations:
+    node = await nodes.get(reader, call)
+    allocations = await store.on_node(reader, node.node_id)
+    return NodeAllocations(items=[rules.shown(allocation) for allocation in allocations])
+
+
+async def _ask_to_move(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
+    payload = AllocationDraining(allocation_id=allocation.allocation_id, node_name=allocation.node_name, reason=reason)
+    await record.emit(
+        tx,
+        origin,
+        "capacity.allocation.draining",
+        payload,
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+    )

@@ -1,0 +1,1 @@
+"""The SSH keys of people on an allocation's machine."""

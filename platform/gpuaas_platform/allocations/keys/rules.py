@@ -1,0 +1,164 @@
+"""Pure: which public keys are accepted, which are wanted on a machine, and what to do until it has them."""
+
+import base64
+import binascii
+import datetime
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from gpuaas_contract import errors
+from gpuaas_contract.ssh_keys import RSA_BITS_MIN, PersonOnAllocation
+
+RECHECK_AFTER = datetime.timedelta(seconds=10)
+"""How often the keys of all machines are compared with people's roles: a removed role takes effect within this time."""
+RETRY_AFTER = datetime.timedelta(seconds=15)
+_FIELD = {"field": "public_key"}
+_KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    algorithm: str
+    blob: str
+    comment: str
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+    @property
+    def line(self) -> str:
+        return f"{self.algorithm} {self.blob}"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A person chosen for an allocation, with one of their keys or none."""
+
+    user_id: str
+    name: str
+    is_active: bool
+    may_enter: bool
+    public_key: str
+    fingerprint: str
+
+
+class KeySet(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys on one allocation's machine, as last reported, and the installation in progress."""
+
+    allocation_id: str
+    digest: str
+    """Of the lines that the machine last reported as installed."""
+    installed: list[str] = []
+    installed_at: datetime.datetime | None = None
+    asked: str = ""
+    """Digest of the lines that the task in progress installs; empty if there is no task."""
+    asked_fingerprints: list[str] = []
+    task_id: str = ""
+    retry_at: datetime.datetime | None = None
+    error: str = ""
+
+
+def read_public_key(text: str, comment: str) -> PublicKey:
+    """Parse one line without options. Refuse a key that OpenSSH refuses, or that is too weak."""
+    words = text.strip().split(None, 2)
+    if len(text.strip().splitlines()) != 1 or len(words) < 2:
+        raise errors.ValidationFailed(
+            "public_key is one line: the type, the key, and a comment if you like.",
+            details=_FIELD,
+            fix="Send what is in a .pub file: cat ~/.ssh/id_ed25519.pub",
+        )
+    _check_strength(f"{words[0]} {words[1]}")
+    label = (comment or " ".join(words[2:])).strip()[:100]
+    if not label.isprintable():
+        raise errors.ValidationFailed("The comment has characters that cannot be shown.", details={"field": "comment"})
+    return PublicKey(words[0], words[1], label)
+
+
+def wanted(chosen: Iterable[Chosen]) -> list[Chosen]:
+    """Return the keys that the machine must have, in an order that depends on nothing else."""
+    keys = [person for person in chosen if person.is_active and person.may_enter and person.public_key]
+    return sorted(keys, key=lambda person: (person.user_id, person.fingerprint))
+
+
+def lines(keys: Iterable[Chosen]) -> list[str]:
+    return [f"{key.public_key} {key.name}" for key in keys]
+
+
+def digest(keys: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
+def new_set(allocation_id: str) -> KeySet:
+    """Return the set of a machine on which no keys were installed."""
+    return KeySet(allocation_id=allocation_id, digest=digest([]))
+
+
+def must_install(present: KeySet, chosen: Iterable[Chosen], now: datetime.datetime) -> bool:
+    """Whether a task has to be queued: the wanted keys are neither installed nor in progress, and no pause is on."""
+    wanted_digest = digest(lines(wanted(chosen)))
+    if present.asked:
+        return present.asked != wanted_digest
+    is_pausing = present.retry_at is not None and present.retry_at > now
+    return present.digest != wanted_digest and not is_pausing
+
+
+def asked(present: KeySet, keys: Sequence[Chosen], task_id: str) -> KeySet:
+    return msgspec.structs.replace(
+        present, asked=digest(lines(keys)), asked_fingerprints=[key.fingerprint for key in keys], task_id=task_id
+    )
+
+
+def ended(present: KeySet, task_id: str, error: str, now: datetime.datetime) -> KeySet:
+    """Apply the end of a task. Only the last task counts; an earlier one may end later."""
+    if present.task_id != task_id:
+        return present
+    after = msgspec.structs.replace(present, asked="", asked_fingerprints=[], task_id="", error=error)
+    if error:
+        return msgspec.structs.replace(after, retry_at=now + RETRY_AFTER)
+    return msgspec.structs.replace(
+        after, digest=present.asked, installed=present.asked_fingerprints, installed_at=now, retry_at=None
+    )
+
+
+def shown(chosen: Sequence[Chosen]) -> list[PersonOnAllocation]:
+    people = {person.user_id: person for person in chosen}
+    keys = wanted(chosen)
+    return [
+        PersonOnAllocation(
+            user_id=user_id,
+            name=person.name,
+            fingerprints=[key.fingerprint for key in keys if key.user_id == user_id],
+            why_not=_why_not(person),
+        )
+        for user_id, person in sorted(people.items())
+    ]
+
+
+def _why_not(person: Chosen) -> str:
+    if not person.is_active:
+        return "they are disabled"
+    if not person.may_enter:
+        return "none of their roles in the project lets them log in to machines"
+    return "" if person.public_key else "they have registered no key"
+
+
+def _check_strength(line: str) -> None:
+    try:
+        key = serialization.load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm, binascii.Error, UnicodeEncodeError) as error:
+        raise errors.ValidationFailed("public_key is not an OpenSSH public key.", details=_FIELD) from error
+    if not isinstance(key, _KINDS):
+        raise errors.ValidationFailed("public_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_BITS_MIN:
+        raise errors.ValidationFailed(
+            f"public_key is an RSA key of {key.key_size} bits; it needs at least {RSA_BITS_MIN}.",
+            details=_FIELD,
+            fix="ssh-keygen -t ed25519",
+        )

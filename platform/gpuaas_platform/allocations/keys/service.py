@@ -1,0 +1,181 @@
+"""People's SSH keys, and the complete set of them that each allocation's machine must have.
+
+Level-triggered: the loop compares what the machine has with the chosen people, their keys and their roles, and queues a
+task until the machine has the wanted set.
+"""
+
+import datetime
+from collections.abc import Sequence
+
+from gpuaas_contract import errors
+from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.event_types import AllocationKeysChanged
+from gpuaas_contract.ssh_keys import SSH_KEYS_PER_PERSON_MAX, AddSshKey, AllocationKeys, SetAllocationPeople, SshKey
+from gpuaas_contract.wire import NoBody, Page
+
+from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.keys import rules, store
+from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.identity.users import service as users
+from gpuaas_platform.kit import clock, db, ids, names
+from gpuaas_platform.nodes.tasks import service as tasks
+from gpuaas_platform.record import service as record
+
+TASK = "allocation.install_authorized_keys"
+_LIVE = ("requested", "provisioning", "active")
+
+
+async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
+    if call.caller.actor_type != "user":
+        raise errors.PermissionDenied(
+            "Only people have SSH keys; a service account gets a certificate.",
+            fix="Use machine access, which gives a certificate.",
+        )
+    user_id, parsed = call.caller.actor_id, rules.read_public_key(body.public_key, body.comment)
+    present = await store.SSH_KEYS.find(tx, "user_id = $1", user_id)
+    if any(key.fingerprint == parsed.fingerprint for key in present):
+        raise errors.Conflict("You have registered this key already.", details={"fingerprint": parsed.fingerprint})
+    if len(present) >= SSH_KEYS_PER_PERSON_MAX:
+        raise errors.Conflict(f"You have {len(present)} keys, which is the limit.", fix="Delete one you do not use.")
+    key = SshKey(
+        ssh_key_id=ids.new("sshkey"),
+        user_id=user_id,
+        algorithm=parsed.algorithm,
+        fingerprint=parsed.fingerprint,
+        comment=parsed.comment,
+        public_key=parsed.line,
+        created_at=call.now,
+    )
+    await store.SSH_KEYS.insert(tx, key)
+    await _look_again(tx, call, key)
+    return key
+
+
+async def list_keys(reader: db.Reader, call: Call) -> Page[SshKey]:
+    return await call.page(reader, store.SSH_KEYS, "user_id = $1", call.caller.actor_id)
+
+
+async def delete(tx: db.Tx, call: Call, _: NoBody) -> SshKey:
+    """Delete a key of the caller, named by id, fingerprint, or a comment that only one of their keys has."""
+    name = call.params["ssh_key_id"]
+    own = await store.SSH_KEYS.find(tx, "user_id = $1", call.caller.actor_id)
+    matching = [key for key in own if name in (key.ssh_key_id, key.fingerprint, key.comment)]
+    key = names.only(matching, name, lambda match: match.ssh_key_id)
+    if key is None:
+        raise errors.NotFound(f"You have no SSH key {name}.")
+    await store.delete_key(tx, key.ssh_key_id)
+    await _look_again(tx, call, key)
+    return key
+
+
+async def choose(tx: db.Tx, call: Call, body: SetAllocationPeople) -> AllocationKeys:
+    """Set the people whose keys are on the allocation's machine."""
+    allocation = await allocations.get(tx, call)
+    if allocation.status not in _LIVE:
+        raise errors.Conflict(f"The allocation is {allocation.status}; nobody can log in to it any more.")
+    wanted = sorted({await _person_id(tx, call, named) for named in body.user_ids})
+    call.details["user_ids"] = wanted
+    await store.set_people(tx, allocation.allocation_id, wanted)
+    present = await store.key_set(tx, allocation.allocation_id) or rules.new_set(allocation.allocation_id)
+    await _install(tx, call.site, call.origin, allocation, present)
+    return await get(tx, call)
+
+
+async def get(reader: db.Reader, call: Call) -> AllocationKeys:
+    allocation_id = (await allocations.get(reader, call)).allocation_id
+    present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
+    chosen = (await store.chosen(reader, [allocation_id], clock.micros(call.now))).get(allocation_id, [])
+    is_installed = present.digest == rules.digest(rules.lines(rules.wanted(chosen))) and not present.asked
+    return AllocationKeys(
+        allocation_id=allocation_id,
+        people=rules.shown(chosen),
+        state="installed" if is_installed else "pending",
+        installed=present.installed,
+        installed_at=present.installed_at,
+        error=present.error,
+    )
+
+
+async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
+    """Return the allocations whose key set needs a write. `compare_all` also compares every machine with the roles."""
+    at = clock.micros(now)
+    if not compare_all:
+        return [look.key_set.allocation_id for look in await store.due(reader, at)]
+    looks = await store.all_sets(reader)
+    chosen = await store.chosen(reader, None, at) if looks else {}
+    return [
+        look.key_set.allocation_id
+        for look in looks
+        if look.check_at <= at or _needs_write(look, chosen.get(look.key_set.allocation_id, []), now)
+    ]
+
+
+async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequence[str]) -> None:
+    """Queue the tasks that bring these machines to the wanted keys; delete the sets of released allocations."""
+    present = await allocations.many(tx, allocation_ids)
+    for allocation_id in allocation_ids:
+        allocation, key_set = present.get(allocation_id), await store.key_set(tx, allocation_id)
+        if allocation is None or allocation.status not in _LIVE:
+            await store.delete(tx, allocation_id)
+        elif key_set is not None:
+            await _install(tx, site, origin, allocation, key_set)
+
+
+async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, task_id: str, error: str) -> None:
+    """Record what the machine reported, or that it did not answer in time."""
+    present = await store.key_set(tx, allocation.allocation_id)
+    if present is None:
+        return
+    after = rules.ended(present, task_id, error, origin.now)
+    await store.save(tx, after, clock.micros(after.retry_at) if after.retry_at else 0)
+    if after.installed != present.installed:
+        payload = AllocationKeysChanged(
+            allocation_id=allocation.allocation_id, node_name=allocation.node_name, installed=after.installed
+        )
+        where = {"org_id": allocation.org_id, "project_id": allocation.project_id}
+        await record.emit(tx, origin, "capacity.allocation.keys_installed", payload, **where)
+
+
+async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
+    """Record that the machine has no keys: it was installed again."""
+    if await store.key_set(tx, allocation_id) is not None:
+        await store.save(tx, rules.new_set(allocation_id), 0)
+
+
+async def _install(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet) -> None:
+    people = await store.chosen(tx, [allocation.allocation_id], clock.micros(origin.now))
+    chosen = people.get(allocation.allocation_id, [])
+    after, has_user = present, allocation.status != "requested"
+    if has_user and rules.must_install(present, chosen, origin.now):
+        keys = rules.wanted(chosen)
+        after = rules.asked(present, keys, await _queue(tx, site, origin, allocation, rules.lines(keys)))
+    is_pausing = after.retry_at is not None and after.retry_at > origin.now
+    await store.save(tx, after, clock.micros(after.retry_at) if is_pausing and after.retry_at else store.NEVER)
+
+
+async def _queue(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, lines: Sequence[str]) -> str:
+    params: dict[str, object] = {
+        "allocation_id": allocation.allocation_id,
+        "user": allocation.username_on_node,
+        "public_keys": list(lines),
+    }
+    return await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
+
+
+async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
+    call.details["fingerprint"] = key.fingerprint
+    await store.mark_due(tx, key.user_id)
+    tx.wake(allocations.LOOP)
+
+
+async def _person_id(reader: db.Reader, call: Call, named: str) -> str:
+    user_id = await users.id_of(reader, call, named)
+    if user_id is None:
+        raise errors.ValidationFailed(f"There is no person {named}.", details={"field": "user_ids"})
+    return user_id
+
+
+def _needs_write(look: store.Look, chosen: Sequence[rules.Chosen], now: datetime.datetime) -> bool:
+    if look.allocation_status not in _LIVE:
+        return True
+    return look.allocation_status != "requested" and rules.must_install(look.key_set, chosen, now)

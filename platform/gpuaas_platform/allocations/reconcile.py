@@ -1,0 +1,51 @@
+"""The loop of allocations: retry failed releases, prepare machines that wait, install people's keys.
+
+It looks with a reader and writes only when something is due. The number of statements of a look does not depend on the
+number of allocations.
+"""
+
+import datetime
+
+from gpuaas_platform import call
+from gpuaas_platform.allocations import release, service
+from gpuaas_platform.allocations.keys import rules as key_rules
+from gpuaas_platform.allocations.keys import service as keys
+from gpuaas_platform.kit import clock, db
+
+TOPIC = service.LOOP
+
+
+async def sweep(site: call.Site) -> None:
+    """Look at everything once."""
+    await Sweep(site).sweep()
+
+
+class Sweep:
+    """Compares the keys of all machines with people's roles only now and then; the rest at every sweep."""
+
+    def __init__(self, site: call.Site) -> None:
+        self._site = site
+        self._compared_at: datetime.datetime = clock.EPOCH
+
+    async def sweep(self) -> None:
+        site, origin = self._site, call.system_origin(self._site.clock())
+        reader, now = site.database.reader, origin.now
+        is_provision_due = await service.is_provision_due(reader, site, now)
+        is_release_due = await release.is_retry_due(reader, now)
+        key_sets_due = await keys.due(reader, now, compare_all=self._must_compare(now))
+
+        async def use_case(tx: db.Tx) -> None:
+            if is_provision_due:
+                await service.provision_waiting(tx, site, origin)
+            if is_release_due:
+                await release.retry_due(tx, site, origin)
+            await keys.install(tx, site, origin, key_sets_due)
+
+        if is_provision_due or is_release_due or key_sets_due:
+            await site.database.write(use_case)
+
+    def _must_compare(self, now: datetime.datetime) -> bool:
+        if now - self._compared_at < key_rules.RECHECK_AFTER:
+            return False
+        self._compared_at = now
+        return True

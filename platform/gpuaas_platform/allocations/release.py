@@ -1,0 +1,76 @@
+"""Release allocations: on request, with override, given up, and again until the node has been cleaned."""
+
+import datetime
+
+from gpuaas_contract import errors
+from gpuaas_contract.capacity import Allocation, OverrideRelease
+from gpuaas_contract.wire import NoBody
+
+from gpuaas_platform.allocations import changes, rules, service, store
+from gpuaas_platform.allocations.facts import ReleaseStarted
+from gpuaas_platform.call import Call, Origin, Site, system_origin
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.tasks import service as tasks
+
+TASK = "allocation.release"
+
+
+async def release(tx: db.Tx, call: Call, _: NoBody) -> Allocation:
+    """Release the allocation that the route names. A repeat after a failure starts the next attempt at once."""
+    allocation = await service.get(tx, call)
+    if allocation.status in ("releasing", "released"):
+        return allocation
+    rules.check_unused(allocation)
+    return await _start(tx, call.site, call.origin, allocation)
+
+
+async def release_used(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+    """Release an allocation that instances use. Their members lose the machine; the reason is shown to their owners."""
+    allocation = await service.get(tx, call)
+    call.details.update(reason=body.reason, instance_ids=allocation.used_by_instance_ids)
+    if allocation.status in ("releasing", "released"):
+        return allocation
+    return await _start(tx, call.site, call.origin, allocation, body.reason)
+
+
+async def force_release(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+    """Free the project of an allocation whose release failed, and cordon the node until an operator checked it.
+
+    The node is still asked to clean up, again and again; its report is kept as evidence.
+    """
+    allocation = await service.get(tx, call)
+    call.details["reason"] = body.reason
+    given_up = await changes.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
+    await nodes.unassign(tx, given_up.node_id, given_up.allocation_id)
+    await _cordon(tx, call.origin, given_up, body.reason)
+    return await _start(tx, call.site, call.origin, given_up)
+
+
+async def is_retry_due(reader: db.Reader, now: datetime.datetime) -> bool:
+    """Whether `retry_due` has to write."""
+    return bool(await store.releases_due(reader, clock.micros(now)))
+
+
+async def retry_due(tx: db.Tx, site: Site, origin: Origin) -> None:
+    """Start the next attempt to clean each node that is ready and whose pause is over."""
+    for allocation in await store.releases_due(tx, clock.micros(origin.now)):
+        retrying = system_origin(origin.now, allocation.correlation_id)
+        await _start(tx, site, retrying, allocation)
+
+
+async def _start(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
+    params: dict[str, object] = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
+    await site.reactions.react(tx, ReleaseStarted(origin, allocation))
+    await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
+    return await changes.save(tx, origin, allocation, rules.releasing(allocation, reason))
+
+
+async def _cordon(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
+    """Cordon an active node. One that operators drain or cordoned keeps its state."""
+    node = await nodes.by_id(tx, allocation.node_id)
+    if node is None:
+        raise errors.NotFound
+    if node.admin_state == "active":
+        why = f"{allocation.allocation_id} was given up before it was cleaned: {reason}"
+        await nodes.set_admin_state(tx, origin, node, "cordoned", why)

@@ -1,0 +1,141 @@
+"""Pure: how an allocation changes its status, what a task result means for it, and when to try again."""
+
+import datetime
+import hashlib
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, ReleaseEvidence
+from gpuaas_contract.lifecycles import AllocationStatus
+from gpuaas_contract.node import TaskResult
+
+_RETRY_FIRST = datetime.timedelta(seconds=30)
+_RETRY_LAST = datetime.timedelta(hours=1)
+_PROVISION_AGAIN_AFTER = datetime.timedelta(minutes=1)
+_REINSTALLED = "its node was installed again"
+_NAMED_MAX = 5
+_NO_AUTHORITY = (
+    "Waiting for the SSH authority, which is made once custody is open: gpuaas-platform unseal; "
+    "with Vault, see the server's log for what is missing"
+)
+
+
+def check_request(wanted: CreateAllocation) -> None:
+    if wanted.node_name and wanted.count > 1:
+        raise errors.ValidationFailed("`node_name` names one node, so `count` is 1.", details={"field": "count"})
+    size = len(msgspec.json.encode(wanted.integration_metadata))
+    if size > INTEGRATION_METADATA_BYTES_MAX:
+        raise errors.ValidationFailed(
+            f"`integration_metadata` has {size} bytes as JSON; the limit is {INTEGRATION_METADATA_BYTES_MAX}.",
+            details={"field": "integration_metadata"},
+        )
+
+
+def username(allocation_id: str) -> str:
+    """Return the name of the Unix user of this allocation, at most 32 characters long."""
+    return "gpu-" + hashlib.sha256(allocation_id.encode()).hexdigest()[:12]
+
+
+def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> Allocation:
+    if not lifecycles.may_move(lifecycles.ALLOCATION, allocation.status, status):
+        raise errors.Conflict(f"The allocation is {allocation.status}; it cannot become {status} now.")
+    return msgspec.structs.replace(allocation, status=status, status_reason=reason)
+
+
+def waiting(allocation: Allocation) -> Allocation:
+    """Return a new allocation that waits: its machine has to trust the SSH authority, which does not exist yet."""
+    return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
+
+
+def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allocation:
+    """Its provision task is queued. For a node that was installed again, the task is repeated if it has no effect."""
+    if allocation.provision_retry_at is None:
+        return move(allocation, "provisioning")
+    return msgspec.structs.replace(allocation, provision_retry_at=answered_by + _PROVISION_AGAIN_AFTER)
+
+
+def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
+    """Return an active allocation whose machine was installed again and has to be prepared again."""
+    moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
+    return msgspec.structs.replace(moved, provision_retry_at=now)
+
+
+def check_unused(allocation: Allocation) -> None:
+    """Refuse to release an allocation in use. A repeat after a failed release needs no second override."""
+    if allocation.used_by_instance_ids and allocation.status != "release_failed":
+        users = ", ".join(allocation.used_by_instance_ids)
+        raise errors.Conflict(
+            f"An app instance uses this allocation: {users}.",
+            details={"instance_ids": allocation.used_by_instance_ids},
+            fix=f"gpuaas decommission {allocation.used_by_instance_ids[0]}",
+        )
+
+
+def releasing(allocation: Allocation, reason: str = "") -> Allocation:
+    """Start the next attempt; the evidence of the last one no longer counts."""
+    moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
+    return msgspec.structs.replace(
+        moved,
+        provision_retry_at=None,
+        release_attempts=allocation.release_attempts + 1,
+        release_retry_at=None,
+        release_evidence=None,
+    )
+
+
+def given_up(allocation: Allocation, reason: str) -> Allocation:
+    if allocation.status != "release_failed":
+        raise errors.Conflict(
+            f"The allocation is {allocation.status}; only one whose release failed can be given up.",
+            fix=f"gpuaas allocation release {allocation.allocation_id}",
+        )
+    return move(allocation, "released", f"given up: {reason}")
+
+
+def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> Allocation:
+    """Apply the end of a provision task. A failure is final the first time; a reinstalled machine is retried until it
+    is prepared, because the allocation is in use."""
+    if allocation.status != "provisioning":
+        return allocation
+    if not error:
+        return msgspec.structs.replace(move(allocation, "active"), provision_retry_at=None)
+    if allocation.provision_retry_at is None:
+        return move(allocation, "failed", error)
+    waiting = move(allocation, "provisioning", f"{_REINSTALLED} and could not be prepared again yet: {error}")
+    return msgspec.structs.replace(waiting, provision_retry_at=now + _PROVISION_AGAIN_AFTER)
+
+
+def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:
+    """Apply the end of a release task. A node that left something of the allocation behind is not clean.
+
+    An allocation that was given up stays released; its node is asked again until it has been cleaned.
+    """
+    noted = msgspec.structs.replace(allocation, release_evidence=evidence)
+    why = error or _left_behind(evidence)
+    if not why:
+        return move(noted, "released", noted.status_reason)
+    failed = noted if allocation.status == "released" else move(noted, "release_failed", why)
+    return msgspec.structs.replace(failed, release_retry_at=now + _pause(allocation.release_attempts))
+
+
+def evidence(result: TaskResult, now: datetime.datetime) -> ReleaseEvidence | None:
+    """Return the evidence of the agent's result; None if there is none, or it is not valid."""
+    try:
+        reported = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
+    except msgspec.ValidationError:
+        return None
+    return msgspec.structs.replace(reported, reported_at=now)
+
+
+def _left_behind(reported: ReleaseEvidence | None) -> str:
+    if reported is None or not reported.left_behind:
+        return ""
+    named = ", ".join(reported.left_behind[:_NAMED_MAX])
+    more = len(reported.left_behind) - _NAMED_MAX
+    return f"left_behind: {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def _pause(attempts: int) -> datetime.timedelta:
+    """Return the pause before the next attempt, which grows: the reason of a failure usually persists for a while."""
+    doublings = min(max(attempts - 1, 0), 10)
+    return min(_RETRY_FIRST * float(2**doublings), _RETRY_LAST)

@@ -1,0 +1,1 @@
+"""Commands of the platform program beside the server."""

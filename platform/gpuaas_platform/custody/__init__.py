@@ -1,0 +1,1 @@
+"""Custody: where secret values are kept, embedded or in Vault."""

@@ -1,0 +1,186 @@
+"""Custody over the platform's own store: the database has ciphertext, the key-encryption key is outside of it.
+
+Rotation replaces that key without a moment in which a value could not be read, whenever it is interrupted:
+
+1. a new key is added to the file;
+2. the database says that it is the present one: from this commit on nothing is wrapped by the old one;
+3. data keys are wrapped anew, a batch per transaction;
+4. keys that wrap nothing any more leave the file.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from gpuaas_platform.custody import envelope
+from gpuaas_platform.custody import port as custody
+from gpuaas_platform.custody.key_files import SealedFile
+from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.kit import db
+
+_BATCH = 100
+_COLUMNS = "ref, version, key_id, wrapped_key, ciphertext"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What lies in custody, by the key that wraps it."""
+
+    present: str
+    """The key that wraps what is put now; empty before the first value."""
+    values_by_key: dict[str, int]
+
+
+class EmbeddedCustody:
+    def __init__(self, database: db.Database, ring: KeyRing, *, batch: int = _BATCH) -> None:
+        self._database = database
+        self._ring = ring
+        self._batch = batch
+
+    async def put(self, ref: str, value: bytes) -> int:
+        async def use_case(tx: db.Tx) -> int:
+            key_id = await self._present_key_id(tx)
+            sealed = envelope.seal(ref, await _next_version(tx, ref), value, key_id, self._ring.key(key_id))
+            await _insert(tx, sealed)
+            return sealed.version
+
+        return await self._write(use_case)
+
+    async def get(self, ref: str, version: int) -> bytes:
+        sealed = await self._stored(ref, version)
+        try:
+            return envelope.unseal(sealed, self._ring.key(sealed.key_id))
+        except custody.Unreadable:
+            # A rotation that has just ended took its key out of the file.
+            again = await self._stored(ref, version)
+            if again.key_id == sealed.key_id:
+                raise
+            return envelope.unseal(again, self._ring.key(again.key_id))
+
+    async def delete(self, ref: str) -> None:
+        async def use_case(tx: db.Tx) -> None:
+            await tx.run("DELETE FROM custody WHERE ref = $1", ref)
+
+        await self._write(use_case)
+
+    async def check(self) -> None:
+        if self._is_sealed():
+            self._ring.file.read()
+
+    async def status(self) -> custody.Status:
+        return custody.Status("embedded", self._is_sealed(), self._ring.file.description)
+
+    async def unseal(self, passphrase: str) -> None:
+        file = self._ring.file
+        if not isinstance(file, SealedFile) or file.is_open:
+            return
+        if not file.path.exists() and await self._database.reader.one("SELECT key_id FROM custody_key"):
+            raise custody.Unreadable(f"{file.path} is not there, and values are sealed by its key; put it back")
+        await asyncio.to_thread(file.open, passphrase)
+
+    async def counted(self) -> Counted:
+        present = await self._database.reader.one("SELECT key_id FROM custody_key")
+        rows = await self._database.reader.all("SELECT key_id, count(*) FROM custody GROUP BY key_id ORDER BY key_id")
+        return Counted(str(present[0]) if present is not None else "", {row[0]: row[1] for row in rows})
+
+    async def rotate(self) -> AsyncGenerator[str, None]:
+        """Take the present key out of use. Yields a sentence after each step that is safe on disk.
+
+        What an interrupted rotation has left to do is done first."""
+        with self._ring.rotating():
+            if self._ring.file.writable:
+                async for said in self._finish():
+                    yield said
+            key_id = self._ring.newest(await self._write(self._present_key_id))
+            yield f"key {key_id} is in the file"
+            await self._write(lambda tx: _set_present(tx, key_id))
+            yield f"key {key_id} wraps what is put from now on"
+            async for said in self._finish():
+                yield said
+
+    async def _stored(self, ref: str, version: int) -> envelope.Sealed:
+        try:
+            row = await self._database.reader.one(
+                f"SELECT {_COLUMNS} FROM custody WHERE ref = $1 AND version = $2",  # noqa: S608 - names are ours
+                ref,
+                version,
+            )
+        except db.Unavailable as error:
+            raise custody.Unavailable(str(error)) from error
+        if row is None:
+            raise custody.SecretMissing(f"there is no version {version} of {ref}")
+        return _sealed(row)
+
+    async def _finish(self) -> AsyncGenerator[str, None]:
+        if len(self._ring.key_ids()) < 2:
+            return
+        key_id = await self._write(self._present_key_id)
+        while count := await self._write(lambda tx: self._rewrap_some(tx, key_id)):
+            yield f"{count} data keys are wrapped anew"
+        if self._ring.keep_only(key_id):
+            yield f"key {key_id} is the only one in the file"
+        else:
+            yield f"key {key_id} is the only one in use; take the others out of {self._ring.file.path}"
+
+    async def _present_key_id(self, tx: db.Tx) -> str:
+        row = await tx.one("SELECT key_id FROM custody_key")
+        if row is not None:
+            return str(row[0])
+        key_id = self._ring.first()
+        await tx.run("INSERT INTO custody_key (only_row, key_id) VALUES (1, $1)", key_id)
+        return key_id
+
+    async def _rewrap_some(self, tx: db.Tx, key_id: str) -> int:
+        found = await _wrapped_by_others(tx, key_id, self._batch)
+        for sealed in found:
+            renewed = envelope.rewrapped(sealed, self._ring.key(sealed.key_id), key_id, self._ring.key(key_id))
+            await tx.run(
+                "UPDATE custody SET key_id = $3, wrapped_key = $4 WHERE ref = $1 AND version = $2",
+                renewed.ref,
+                renewed.version,
+                renewed.key_id,
+                renewed.wrapped_key,
+            )
+        return len(found)
+
+    def _is_sealed(self) -> bool:
+        return isinstance(self._ring.file, SealedFile) and not self._ring.file.is_open
+
+    async def _write(self, use_case: db.UseCase[db.Result]) -> db.Result:
+        try:
+            return await self._database.write(use_case)
+        except db.Unavailable as error:
+            raise custody.Unavailable(str(error)) from error
+
+
+async def _insert(tx: db.Tx, sealed: envelope.Sealed) -> None:
+    await tx.run(
+        f"INSERT INTO custody ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5)",  # noqa: S608 - names are ours
+        sealed.ref,
+        sealed.version,
+        sealed.key_id,
+        sealed.wrapped_key,
+        sealed.ciphertext,
+    )
+
+
+async def _next_version(tx: db.Tx, ref: str) -> int:
+    row = await tx.one("SELECT coalesce(max(version), 0) FROM custody WHERE ref = $1", ref)
+    return int(row[0]) + 1 if row is not None else 1
+
+
+async def _set_present(tx: db.Tx, key_id: str) -> None:
+    await tx.run("UPDATE custody_key SET key_id = $1", key_id)
+
+
+async def _wrapped_by_others(tx: db.Tx, key_id: str, limit: int) -> Sequence[envelope.Sealed]:
+    rows = await tx.all(
+        f"SELECT {_COLUMNS} FROM custody WHERE key_id < $1 OR key_id > $1 LIMIT $2",  # noqa: S608 - names are ours
+        key_id,
+        limit,
+    )
+    return [_sealed(row) for row in rows]
+
+
+def _sealed(row: db.Row) -> envelope.Sealed:
+    return envelope.Sealed(row[0], row[1], row[2], row[3], row[4])

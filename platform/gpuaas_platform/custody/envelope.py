@@ -1,0 +1,80 @@
+"""Envelope encryption: each value under a data key of its own, the data key wrapped by a key-encryption key.
+
+AES-256-GCM for both. What a ciphertext belongs to is authenticated with it, so one moved to another ref, version or
+key does not open. Pure: `embedded_custody` keeps what is made here.
+"""
+
+import base64
+import os
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gpuaas_platform.custody import port as custody
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """One version of one secret, as it may be stored anywhere."""
+
+    ref: str
+    version: int
+    key_id: str
+    """The key-encryption key that opens `wrapped_key`."""
+    wrapped_key: str
+    ciphertext: str
+
+
+def new_key() -> bytes:
+    return AESGCM.generate_key(KEY_BYTES * 8)
+
+
+def seal(ref: str, version: int, value: bytes, key_id: str, key: bytes) -> Sealed:
+    data_key = new_key()
+    return Sealed(
+        ref,
+        version,
+        key_id,
+        _encrypt(key, data_key, _about_key(ref, version, key_id)),
+        _encrypt(data_key, value, _about_value(ref, version)),
+    )
+
+
+def unseal(sealed: Sealed, key: bytes) -> bytes:
+    return _decrypt(_data_key(sealed, key), sealed.ciphertext, _about_value(sealed.ref, sealed.version))
+
+
+def rewrapped(sealed: Sealed, key: bytes, new_key_id: str, new_key: bytes) -> Sealed:
+    """The same ciphertext under another key-encryption key; the value itself is not opened."""
+    about = _about_key(sealed.ref, sealed.version, new_key_id)
+    wrapped_key = _encrypt(new_key, _data_key(sealed, key), about)
+    return Sealed(sealed.ref, sealed.version, new_key_id, wrapped_key, sealed.ciphertext)
+
+
+def _data_key(sealed: Sealed, key: bytes) -> bytes:
+    return _decrypt(key, sealed.wrapped_key, _about_key(sealed.ref, sealed.version, sealed.key_id))
+
+
+def _encrypt(key: bytes, plain: bytes, about: bytes) -> str:
+    nonce = os.urandom(_NONCE_BYTES)
+    return base64.b64encode(nonce + AESGCM(key).encrypt(nonce, plain, about)).decode()
+
+
+def _decrypt(key: bytes, text: str, about: bytes) -> bytes:
+    try:
+        raw = base64.b64decode(text, validate=True)
+        return AESGCM(key).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], about)
+    except (InvalidTag, ValueError) as error:
+        raise custody.Unreadable("what is stored is not what was put there") from error
+
+
+def _about_key(ref: str, version: int, key_id: str) -> bytes:
+    return f"gpuaas custody key\n{key_id}\n{version}\n{ref}".encode()
+
+
+def _about_value(ref: str, version: int) -> bytes:
+    return f"gpuaas custody value\n{version}\n{ref}".encode()

@@ -1,0 +1,314 @@
+"""From what came over the wire to typed values, or to a refusal that names the field. `http` calls it each time.
+
+Everything here runs before a handler, so nothing is ever written for a request that could not be read whole.
+"""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody
+
+AnyEndpoint = Endpoint[Any, Any]
+
+BODY_MAX_BYTES = 1_048_576
+DEPTH_MAX = 64
+SEGMENT_MAX = 255
+_INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
+
+_PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % SEGMENT_MAX)
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_AT = re.compile(r" - at `(?:key in )?\$?(.*)`$")
+_QUOTED = re.compile(r"`([^`]*)`")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+def segment(name: str, raw: bytes) -> str:
+    """One part of the path, `name` being what the route calls it."""
+    if _PLAIN_SEGMENT.fullmatch(raw):
+        return raw.decode()
+    text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
+    if len(text) > SEGMENT_MAX:
+        raise errors.ValidationFailed(
+            f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", details={"field": name}
+        )
+    _refuse_nul(text, name)
+    return text
+
+
+def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Any, bool]]:
+    """A function from the query string to the endpoint's query struct and whether it is a dry run."""
+    kinds = {field.name: _reading(field.type) for field in msgspec.structs.fields(endpoint.query)}
+    known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
+    nothing_asked = endpoint.query()
+
+    def read(raw: bytes) -> tuple[Any, bool]:
+        if not raw:
+            return nothing_asked, False
+        values = _pairs(raw, known)
+        dry_run = endpoint.mutates and _flag(values.pop("dry_run", "false"), "dry_run")
+        return endpoint.query(**{name: _parameter(name, text, kinds[name]) for name, text in values.items()}), dry_run
+
+    return read
+
+
+def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], Any]:
+    """A function from the body's bytes to the endpoint's request struct."""
+    kind = endpoint.request
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(raw: bytes) -> Any:
+        if kind is NoBody and not raw:
+            return NoBody()
+        if not raw:
+            raise errors.InvalidRequest(f"The body is empty; {endpoint.name} needs JSON.", details={"position": 0})
+        if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
+            _check_depth(raw)
+        try:
+            found = decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise _refusal(error, kind) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _broken(raw, error) from error
+        if b"\\u0000" in raw or _LONG_NUMBER.search(raw):
+            _check_values(msgspec.json.decode(raw))
+        return found
+
+    return read
+
+
+def check_content_type(value: str) -> None:
+    """A body without a type is taken as JSON; a body of another type is not guessed at."""
+    kind = value.partition(";")[0].strip().lower()
+    if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise errors.UnsupportedMediaType(f"The body is {kind}.", details={"content_type": kind[:100]})
+
+
+def header_word(name: str, value: str, length_max: int = 255) -> str:
+    """A header that is stored or compared: printable, so that it never surprises a log or a database."""
+    if len(value) > length_max:
+        raise errors.ValidationFailed(f"{name} has at most {length_max} characters.", details={"field": name})
+    if not (value.isascii() and value.isprintable()):
+        raise errors.ValidationFailed(f"{name} takes printable ASCII characters only.", details={"field": name})
+    return value
+
+
+def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in raw.replace(b"+", b" ").split(b"&"):
+        if not pair:
+            continue
+        name, _, value = pair.partition(b"=")
+        key = _unescaped(name, "A query parameter's name")
+        if key in found:
+            raise errors.ValidationFailed(f"The query has `{key[:100]}` more than once.", details={"field": key[:100]})
+        if key not in known:
+            raise _unknown(key, known, key, "query parameter")
+        found[key] = _unescaped(value, f"The query parameter `{key}`")
+        _refuse_nul(found[key], key)
+    return found
+
+
+_Reading = tuple[Any, bool]
+"""A type, and whether text is taken as it is."""
+
+
+def _reading(kind: Any) -> _Reading:
+    """Numbers and flags are read from their text; everything else is text, moments included."""
+    wanted = _unwrapped(msgspec.inspect.type_info(kind))
+    numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
+    return kind, not isinstance(wanted, numbers)
+
+
+def _parameter(name: str, text: str, reading: _Reading) -> Any:
+    kind, as_it_is = reading
+    try:
+        found = msgspec.convert(text, kind, strict=as_it_is)
+    except msgspec.ValidationError as error:
+        raise _refused_parameter(name, text, kind, error) from error
+    _check_number(found, name)
+    return found
+
+
+def _refused_parameter(name: str, text: str, kind: Any, error: msgspec.ValidationError) -> errors.ValidationFailed:
+    what = f"The query parameter `{name}`"
+    if known := _words(msgspec.inspect.type_info(kind)):
+        return _not_among(what, text, known, name)
+    why = _rule(msgspec.inspect.type_info(kind)) if _is_out_of_range(str(error)) else ""
+    return errors.ValidationFailed(f"{what}: {why or f'{error}.'}", details={"field": name})
+
+
+def _flag(value: str, name: str) -> bool:
+    if value not in ("true", "false"):
+        raise errors.ValidationFailed(f"`{name}` is true or false, not {value[:50]!r}.", details={"field": name})
+    return value == "true"
+
+
+def _unescaped(raw: bytes, what: str) -> str:
+    if _BAD_ESCAPE.search(raw):
+        raise errors.InvalidRequest(f"{what} has a % that is not followed by two hexadecimal digits.")
+    return _text(unquote_to_bytes(raw), what)
+
+
+def _text(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise errors.InvalidRequest(f"{what} is not UTF-8.") from error
+
+
+def _refuse_nul(text: str, name: str) -> None:
+    if "\0" in text:
+        raise errors.ValidationFailed(f"`{name}` holds a NUL character.", details={"field": name})
+
+
+def _check_number(value: Any, name: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.ValidationFailed(f"`{name}` is not a finite number.", details={"field": name})
+    if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
+        raise errors.ValidationFailed(f"`{name}` does not fit 64 bits.", details={"field": name})
+
+
+def _check_depth(raw: bytes) -> None:
+    depth = 0
+    for found in _BRACKETS.finditer(raw):
+        if found[0] in (b"[", b"{"):
+            depth += 1
+            if depth > DEPTH_MAX:
+                position = found.start()
+                raise errors.InvalidRequest(
+                    f"The body is nested deeper than {DEPTH_MAX} levels (byte {position}).",
+                    details={"position": position},
+                )
+        elif found[0] in (b"]", b"}"):
+            depth -= 1
+
+
+def _check_values(document: Any) -> None:
+    """What JSON can say and the store cannot hold. Called only where the bytes hint at it."""
+    for path, value in _leaves(document, ""):
+        if isinstance(value, str):
+            _refuse_nul(value, path)
+        elif isinstance(value, int):
+            _check_number(value, path)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{path}.{key}".strip("."), key
+            yield from _leaves(inner, f"{path}.{key}".strip("."))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{position}]")
+    else:
+        yield path, value
+
+
+def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
+    """Say where, in the words of an editor: line and column."""
+    try:
+        json.loads(raw)
+        where, position = "", 0
+    except json.JSONDecodeError as found:
+        where, position = f" in line {found.lineno}, column {found.colno}", found.pos
+    except UnicodeDecodeError as found:
+        return errors.InvalidRequest(f"The body is not UTF-8 (byte {found.start}).", details={"position": found.start})
+    why = _BYTE.sub("", str(error)).strip().removeprefix("JSON is malformed: ")
+    return errors.InvalidRequest(f"The body is not JSON: {why}{where}.", details={"position": position})
+
+
+def _refusal(error: msgspec.ValidationError, kind: Any) -> errors.ValidationFailed:
+    """msgspec says what and at which path; add the field as data, and for a typo the word that was meant."""
+    said = str(error)
+    at = _AT.search(said)
+    path = at[1].strip(".") if at else ""
+    text = said[: at.start()] if at else said
+    quoted = _QUOTED.findall(text)
+    if text.startswith("Object contains unknown field") and quoted:
+        return _unknown(quoted[0], _fields_at(kind, path), f"{path}.{quoted[0]}".strip("."), "field")
+    if text.startswith("Object missing required field") and quoted:
+        field = f"{path}.{quoted[0]}".strip(".")
+        return errors.ValidationFailed(f"The field `{field}` is missing.", details={"field": field})
+    if text.startswith("Invalid enum value"):
+        word = text.removeprefix("Invalid enum value").strip(" '")
+        return _not_among(f"The field `{path}`", word, _words(_kind_at(kind, path)), path or "$")
+    where = f"The field `{path}`: " if path else ""
+    why = _rule(_kind_at(kind, path)) if _is_out_of_range(text) else f"{text}."
+    return errors.ValidationFailed(f"{where}{why or text}", details={"field": path or "$"})
+
+
+def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
+    details: dict[str, Any] = {"field": field[:200], "known": known}
+    return errors.ValidationFailed(f"unknown {what} `{field[:200]}`; {hint}", details=details)
+
+
+def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
+    """Refuse a word that is not in the list of those allowed here."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    return errors.ValidationFailed(
+        f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.",
+        details={"field": field, "known": known},
+    )
+
+
+def _is_out_of_range(text: str) -> bool:
+    """Whether msgspec's message is about a bound, which the contract states in better words."""
+    return any(sign in text for sign in (" matching regex", "of length", ">=", "<="))
+
+
+def _words(found: Any) -> list[str]:
+    """The words a value may be, if the contract lists them."""
+    if isinstance(found, msgspec.inspect.Metadata):
+        return _words(found.type)
+    if isinstance(found, msgspec.inspect.UnionType):
+        return [word for part in found.types for word in _words(part)]
+    return [str(value) for value in found.values] if isinstance(found, msgspec.inspect.LiteralType) else []
+
+
+def _fields_at(kind: Any, path: str) -> list[str]:
+    """The fields of the struct that `path` ($ left out) leads to."""
+    return [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
+
+
+def _rule(found: Any) -> str:
+    """What the contract says in words about a value."""
+    extra = found.extra_json_schema if isinstance(found, msgspec.inspect.Metadata) else None
+    return str((extra or {}).get("description", ""))
+
+
+def _kind_at(kind: Any, path: str) -> Any:
+    found: Any = msgspec.inspect.type_info(kind)
+    for name in re.findall(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+", path):
+        found = _step_into(_unwrapped(found), name)
+    return found
+
+
+def _step_into(found: Any, name: str) -> Any:
+    if isinstance(found, msgspec.inspect.StructType):
+        return next((field.type for field in found.fields if field.encode_name == name), None)
+    if isinstance(found, msgspec.inspect.DictType):
+        return found.value_type
+    return getattr(found, "item_type", None)
+
+
+def _unwrapped(found: Any) -> Any:
+    """Through words about it, and through `X | None`, to X."""
+    if isinstance(found, msgspec.inspect.Metadata):
+        return _unwrapped(found.type)
+    if isinstance(found, msgspec.inspect.UnionType):
+        structured = (kind for kind in found.types if hasattr(kind, "fields") or hasattr(kind, "item_type"))
+        return next(structured, None)
+    return found

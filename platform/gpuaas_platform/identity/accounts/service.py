@@ -1,0 +1,131 @@
+"""Service accounts and their keys. A key's secret is shown once; what was made with a key ends with it."""
+
+import datetime
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.identity import (
+    Binding,
+    ServiceAccount,
+    ServiceAccountKey,
+    ServiceAccountKeyInfo,
+)
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.identity import orgs, store
+from gpuaas_platform.identity.tokens import store as token_store
+from gpuaas_platform.kit import db, ids
+
+
+def binding_of(account: ServiceAccount) -> Binding:
+    return Binding(role="service_account", scope=account.project_id)
+
+
+async def create(tx: db.Tx, call: Call, name: str) -> ServiceAccount:
+    orgs.check_name(name)
+    project = call.in_project()
+    where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
+    if await store.SERVICE_ACCOUNTS.find(tx, where, project.project_id, name):
+        raise errors.Conflict(f"The project has a service account named {name} already.")
+    account = ServiceAccount(
+        service_account_id=ids.new("sa"),
+        org_id=project.org_id,
+        project_id=project.project_id,
+        name=name,
+        state="active",
+        created_by=call.caller.actor_id,
+        created_at=call.now,
+    )
+    await store.SERVICE_ACCOUNTS.insert(tx, account)
+    return account
+
+
+async def get(reader: db.Reader, call: Call) -> ServiceAccount:
+    """The account that the path names by id or name, if it is of the path's project."""
+    account = await _named(reader, call.in_project().project_id, call.params["service_account_id"])
+    if account is None:
+        raise errors.NotFound
+    return account
+
+
+async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
+    return await store.SERVICE_ACCOUNTS.keys(reader, "project_id = $1 AND state <> 'deleted'", project_id)
+
+
+async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
+    """The id of an active account of the project, by id or name."""
+    account = await _named(reader, project_id, named)
+    return account.service_account_id if account is not None and account.state == "active" else None
+
+
+async def disable(tx: db.Tx, call: Call) -> ServiceAccount:
+    account = await _not_deleted(tx, call)
+    await token_store.end_tokens_of(tx, account.service_account_id)
+    return await _to_state(tx, account, "disabled")
+
+
+async def enable(tx: db.Tx, call: Call) -> ServiceAccount:
+    return await _to_state(tx, await _not_deleted(tx, call), "active")
+
+
+async def delete(tx: db.Tx, call: Call) -> ServiceAccount:
+    account = await get(tx, call)
+    await token_store.end_keys_of(tx, account.service_account_id)
+    await token_store.end_tokens_of(tx, account.service_account_id)
+    return await _to_state(tx, account, "deleted")
+
+
+async def create_key(tx: db.Tx, call: Call) -> ServiceAccountKey:
+    account = await _not_deleted(tx, call)
+    secret, key_id = ids.new_secret("sak"), ids.new("key")
+    await token_store.add_key(
+        tx, key_id, account.service_account_id, ids.digest(secret), created_by=call.caller.actor_id, now=call.now
+    )
+    return ServiceAccountKey(key_id=key_id, service_account_id=account.service_account_id, client_secret=secret)
+
+
+async def rotate_key(tx: db.Tx, call: Call, grace_s: int) -> ServiceAccountKey:
+    old = await _key(tx, call)
+    made = await create_key(tx, call)
+    ends_at = call.now + datetime.timedelta(seconds=grace_s)
+    if grace_s == 0:
+        await token_store.end_key(tx, old.key_id)
+    elif old.expires_at is None or old.expires_at > ends_at:
+        await token_store.let_key_expire(tx, old.key_id, ends_at)
+    return made
+
+
+async def revoke_key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:
+    key = await _key(tx, call)
+    await token_store.end_key(tx, key.key_id)
+    return key
+
+
+async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
+    """A deleted account is found by its id only."""
+    account = await store.SERVICE_ACCOUNTS.get(reader, named)
+    if account is None:
+        where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
+        account = next(iter(await store.SERVICE_ACCOUNTS.find(reader, where, project_id, named)), None)
+    return account if account is not None and account.project_id == project_id else None
+
+
+async def _key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:
+    account = await get(tx, call)
+    key = await token_store.key(tx, account.service_account_id, call.params["key_id"], call.now)
+    if key is None:
+        raise errors.NotFound("The service account has no such key.")
+    return key
+
+
+async def _not_deleted(tx: db.Tx, call: Call) -> ServiceAccount:
+    account = await get(tx, call)
+    if account.state == "deleted":
+        raise errors.Conflict(f"The service account {account.name} was deleted.", fix="Create a new one.")
+    return account
+
+
+async def _to_state(tx: db.Tx, account: ServiceAccount, state: str) -> ServiceAccount:
+    changed = msgspec.structs.replace(account, state=state)
+    await store.SERVICE_ACCOUNTS.save(tx, changed)
+    return changed

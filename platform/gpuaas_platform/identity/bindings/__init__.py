@@ -1,0 +1,1 @@
+"""Role bindings, and break-glass access."""

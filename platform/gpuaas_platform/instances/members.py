@@ -1,0 +1,116 @@
+"""Members: make a new one, bind it to an allocation, save its changes, free allocations that carry none any more."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.event_types import MemberChanged
+from gpuaas_contract.instances import Instance, Member
+
+from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.instances import store
+from gpuaas_platform.kit import db, ids
+from gpuaas_platform.record import service as record
+
+replace = msgspec.structs.replace
+
+
+async def new(tx: db.Tx, call: Call, instance: Instance, component_key: str, allocation_id: str) -> Member:
+    """Insert a member of the role, on an allocation that is bound to the instance by this."""
+    allocation = await bind(tx, instance, allocation_id)
+    member = Member(
+        member_id=ids.new("mem"),
+        instance_id=instance.instance_id,
+        org_id=instance.org_id,
+        project_id=instance.project_id,
+        component_key=component_key,
+        status="requested",
+        status_reason="",
+        allocation_id=allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        address=allocation.address,
+        last_operation_id="",
+        correlation_id=call.origin.correlation_id,
+        adapter_detail={},
+        observed_version="",
+        was_ready=False,
+        revision=1,
+        created_at=call.now,
+        updated_at=call.now,
+    )
+    await store.MEMBERS.insert(tx, member)
+    return member
+
+
+async def bind(tx: db.Tx, instance: Instance, allocation_id: str) -> Allocation:
+    """Bind an allocation of the project to the instance. Refuses one that is not active or carries another instance."""
+    allocation = await allocations.in_project(tx, instance.project_id, allocation_id)
+    if allocation.status != "active":
+        raise errors.Conflict(f"{allocation_id} is {allocation.status}; only an active allocation can carry a member.")
+    others = [other for other in allocation.used_by_instance_ids if other != instance.instance_id]
+    if others:
+        raise errors.Conflict(f"{allocation_id} is used by {others[0]}.", details={"instance_ids": others})
+    await allocations.set_used(tx, allocation, instance.instance_id, True)
+    return allocation
+
+
+async def release(
+    tx: db.Tx, instance_id: str, project_id: str, allocation_ids: Sequence[str], *, kept: Collection[str]
+) -> None:
+    """Unbind the allocations that carry no live member of the instance, except `kept`, which members will move to."""
+    if not allocation_ids:
+        return
+    used = await store.carrying(tx, instance_id, allocation_ids)
+    for allocation_id in allocation_ids:
+        if allocation_id not in used and allocation_id not in kept:
+            allocation = await allocations.in_project(tx, project_id, allocation_id)
+            await allocations.set_used(tx, allocation, instance_id, False)
+
+
+async def moved(tx: db.Tx, member: Member, allocation_id: str) -> Member:
+    """Return the member on another allocation; it keeps its identity and has not run there yet."""
+    allocation = await allocations.in_project(tx, member.project_id, allocation_id)
+    return replace(
+        member,
+        allocation_id=allocation.allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        address=allocation.address,
+        was_ready=False,
+    )
+
+
+async def save(tx: db.Tx, origin: Origin, app_slug: str, present: Member, changed: Member) -> Member:
+    """Save a member with its next revision; emit its new status."""
+    lifecycles.check_move(f"member {present.member_id}", lifecycles.MEMBER, present.status, changed.status)
+    was_ready = changed.was_ready or changed.status in lifecycles.SERVING_MEMBER
+    saved = replace(changed, was_ready=was_ready, revision=present.revision + 1, updated_at=origin.now)
+    await store.MEMBERS.save(tx, saved)
+    if saved.status != present.status:
+        await _emit_status(tx, origin, app_slug, saved, present.status)
+    return saved
+
+
+async def _emit_status(tx: db.Tx, origin: Origin, app_slug: str, member: Member, was: lifecycles.MemberStatus) -> None:
+    await record.emit(
+        tx,
+        origin,
+        "apps.member.changed",
+        MemberChanged(
+            member_id=member.member_id,
+            component_key=member.component_key,
+            node_name=member.node_name,
+            status=member.status,
+            was=was,
+            status_reason=member.status_reason,
+            operation_id=member.last_operation_id,
+        ),
+        org_id=member.org_id,
+        project_id=member.project_id,
+        app_slug=app_slug,
+        app_instance_id=member.instance_id,
+        correlation_id=member.correlation_id,
+    )

@@ -1,0 +1,1 @@
+"""Nodes: enrolment, heartbeats, tasks, administration."""

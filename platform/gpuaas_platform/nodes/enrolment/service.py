@@ -1,0 +1,107 @@
+"""Admit nodes: enrolment tokens for operators, enrolment and sign-in for agents."""
+
+import base64
+import datetime
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from gpuaas_contract import errors, node
+from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
+
+from gpuaas_platform.call import Call, Caller
+from gpuaas_platform.identity import service as identity
+from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.nodes import rules, service
+from gpuaas_platform.nodes.enrolment import store
+
+_LOGIN_SKEW_S = 300
+_FIRST_SKU, _FIRST_REGION = "standard", "local"
+
+
+async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:
+    secret = ids.new_secret("enrol")
+    expires_at = call.now + datetime.timedelta(seconds=body.ttl_s)
+    await store.add_token(tx, ids.digest(secret), body.name, body.sku, body.region, clock.micros(expires_at))
+    return EnrolmentToken(token=secret, name=body.name, ca_sha256=call.site.ca_sha256, expires_at=expires_at)
+
+
+async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
+    """Admit a node. A token works once; the node that used it gets its id again if it repeats the request."""
+    digest = ids.digest(body.token)
+    token = await store.token(tx, digest)
+    if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
+        raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
+    if token["used_by"]:
+        if token["used_by"] != body.public_key_pem:
+            raise errors.CredentialsInvalid("This enrolment token was used.")
+        return node.Enrolled(node_id=token["node_id"])
+    _public_key(body.public_key_pem)
+    known = await service.by_name(tx, body.name)
+    enrolled = _enrolled_node(call, body, token, known)
+    await service.admit(tx, call, known, enrolled)
+    await store.set_key(tx, enrolled.node_id, body.public_key_pem)
+    await identity.end_tokens_of(tx, enrolled.node_id)
+    await store.use_token(tx, digest, body.public_key_pem, enrolled.node_id)
+    return node.Enrolled(node_id=enrolled.node_id)
+
+
+async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
+    """Issue an access token to a node that signs the present time with its key."""
+    key = await store.key(tx, body.node_id)
+    is_fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
+    if key is None or not is_fresh:
+        raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.")
+    _check_proof(key, body)
+    now, outdated_at = clock.micros(call.now), (body.timestamp_s + _LOGIN_SKEW_S) * 1_000_000
+    if not await store.use_proof(tx, body.node_id, body.nonce, now=now, expires_at=outdated_at):
+        raise errors.CredentialsInvalid("This proof was used.")
+    caller = Caller("node", body.node_id)
+    token = await identity.issue_token(tx, call.origin, caller, call.site.settings.node_token_ttl_s)
+    return node.NodeToken(access_token=token.access_token, expires_in_s=token.expires_in_s)
+
+
+async def withdraw(tx: db.Tx, node_id: str) -> None:
+    """End the node's key and tokens: its next call is refused."""
+    await store.delete_key(tx, node_id)
+    await identity.end_tokens_of(tx, node_id)
+
+
+def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None) -> Node:
+    return Node(
+        node_id=known.node_id if known else ids.new("node"),
+        name=body.name,
+        region=token["region"] or (known.region if known else _FIRST_REGION),
+        sku=token["sku"] or (known.sku if known else _FIRST_SKU),
+        status="ready",
+        admin_state=known.admin_state if known else "active",
+        admin_reason=known.admin_reason if known else "",
+        address=rules.address(call.peer, body.facts.addresses, ""),
+        ssh_host_public_key=body.ssh_host_public_key,
+        facts=body.facts,
+        gpus_by_type=rules.gpus_by_type(body.facts),
+        agent_version="",
+        boot_id="",
+        enrolled_at=call.now,
+        last_seen_at=call.now,
+        allocation_id=known.allocation_id if known else None,
+        revision=known.revision + 1 if known else 1,
+    )
+
+
+def _check_proof(public_key_pem: str, body: node.NodeLogin) -> None:
+    signed = f"gpuaas-node-token\n{body.node_id}\n{body.timestamp_s}\n{body.nonce}"
+    try:
+        _public_key(public_key_pem).verify(base64.b64decode(body.signature), signed.encode())
+    except (InvalidSignature, ValueError) as error:
+        raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
+
+
+def _public_key(pem: str) -> Ed25519PublicKey:
+    try:
+        key = load_pem_public_key(pem.encode())
+    except ValueError as error:
+        raise errors.ValidationFailed("public_key_pem is not a public key.") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise errors.ValidationFailed("public_key_pem is not an Ed25519 key.")
+    return key

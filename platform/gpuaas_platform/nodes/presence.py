@@ -1,0 +1,94 @@
+"""Heartbeats of nodes, and which nodes are lost.
+
+A node is lost only if the platform could have received its heartbeats. So the sweep notes in the store since when
+heartbeats could be recorded without a break. The note is a write, so a store that takes no writes is a break too.
+After a break of all processes or of the store, every node gets the full time to report again.
+"""
+
+import datetime
+
+import msgspec
+from gpuaas_contract import errors, node
+
+from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import rules, service, store
+
+
+async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.HeartbeatAnswer:
+    before = await store.NODES.get(tx, call.caller.actor_id)
+    if before is None:
+        raise errors.NotFound
+    after = rules.reported(before, body, rules.address(call.peer, body.facts.addresses, before.address))
+    await store.NODES.save(tx, msgspec.structs.replace(after, last_seen_at=call.now))
+    await service.react_to_move(tx, call, before, after)
+    changes = rules.changes(before, after)
+    if changes:
+        await service.announce(tx, call.origin, after, changes)
+    return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
+
+
+async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, object]) -> None:
+    """Store the SSH host key that a task result carries: a machine may get its host key only after it enrolled."""
+    host_key = result.get("ssh_host_public_key")
+    present = await store.NODES.get(tx, node_id)
+    if isinstance(host_key, str) and host_key and present is not None and present.ssh_host_public_key != host_key:
+        await store.NODES.save(tx, msgspec.structs.replace(present, ssh_host_public_key=host_key))
+
+
+async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
+    """Whether `sweep` has to write: presence has to be noted, or a node is lost."""
+    if not await store.is_any_enrolled(reader):
+        return False
+    at = clock.micros(now)
+    if _since_to_note(await store.presence(reader), at, site.settings) is not None:
+        return True
+    is_judged = await received_for_s(reader, site, now) >= site.settings.node_lost_after_s
+    return is_judged and await store.is_any_silent(reader, _silent_since(site.settings, now))
+
+
+async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
+    """Note that heartbeats can be recorded; mark nodes as lost that sent none for too long.
+
+    Age is measured from our receipt, because the clock of a node can be wrong."""
+    at = clock.micros(origin.now)
+    since = _since_to_note(await store.presence(tx), at, site.settings)
+    if since is not None:
+        await store.set_presence(tx, since, at)
+    if await received_for_s(tx, site, origin.now) < site.settings.node_lost_after_s:
+        return
+    for silent in await store.silent(tx, _silent_since(site.settings, origin.now)):
+        lost = msgspec.structs.replace(silent, status="lost")
+        await store.NODES.save(tx, lost)
+        await service.announce(tx, origin, lost, f"no heartbeat for {site.settings.node_lost_after_s:g} s")
+
+
+async def received_for_s(reader: db.Reader, site: Site, now: datetime.datetime) -> float:
+    """Return for how many seconds heartbeats could be received without a break, counted from the start of this process.
+
+    A process that has just started leaves the decision to those that ran before."""
+    noted, at = await store.presence(reader), clock.micros(now)
+    if noted is None or _seconds(noted[1], at) > _pause_s_max(site.settings):
+        return 0.0
+    return _seconds(max(noted[0], clock.micros(site.opened_at)), at)
+
+
+def _since_to_note(noted: tuple[int, int] | None, now: int, settings: Settings) -> int | None:
+    """The start of the time without a break, if it has to be written now; None: the present note is recent enough."""
+    pause_s_max = _pause_s_max(settings)
+    if noted is None or _seconds(noted[1], now) > pause_s_max:
+        return now
+    return noted[0] if _seconds(noted[1], now) > pause_s_max / 2 else None
+
+
+def _pause_s_max(settings: Settings) -> float:
+    return settings.heartbeat_interval_s + 2 * settings.sweep_interval_s
+
+
+def _silent_since(settings: Settings, now: datetime.datetime) -> int:
+    return clock.micros(now - datetime.timedelta(seconds=settings.node_lost_after_s))
+
+
+def _seconds(since: int, until: int) -> float:
+    return (until - since) / 1_000_000

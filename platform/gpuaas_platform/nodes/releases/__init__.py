@@ -1,0 +1,1 @@
+"""Releases of the agent, and upgrades of nodes to them."""

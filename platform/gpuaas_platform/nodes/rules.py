@@ -1,0 +1,98 @@
+"""Pure: what an operator may do with a node, and what a heartbeat changes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.capacity import Facts, Node, SetNode
+from gpuaas_contract.lifecycles import NodeAdminState
+from gpuaas_contract.node import NodeStatusReport
+
+_LOOPBACK = ("127.0.0.1", "::1", "")
+
+
+class FreeNodes(NamedTuple):
+    """How many nodes of one SKU in one region can be allocated now."""
+
+    region: str
+    sku: str
+    nodes: int
+
+
+class NodeSummary(NamedTuple):
+    """The facts that decide whether a node can be allocated."""
+
+    name: str
+    region: str
+    sku: str
+    admin_state: str
+    status: str
+    is_allocated: bool
+
+
+def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
+    if not lifecycles.may_move(lifecycles.NODE_ADMIN, node.admin_state, admin_state):
+        raise errors.Conflict(
+            f"Node {node.name} is {node.admin_state}; it cannot become {admin_state}.",
+            fix="Enrol the machine again to use it: gpuaas node token",
+        )
+    if node.admin_state == admin_state:
+        return node
+    return msgspec.structs.replace(node, admin_state=admin_state, admin_reason=reason, revision=node.revision + 1)
+
+
+def classified(node: Node, wanted: SetNode) -> Node:
+    if node.admin_state == "retired":
+        raise errors.Conflict(f"Node {node.name} is retired and cannot be changed.")
+    if (node.sku, node.region) == (wanted.sku, wanted.region):
+        return node
+    return msgspec.structs.replace(node, sku=wanted.sku, region=wanted.region, revision=node.revision + 1)
+
+
+def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
+    """Return the node as its heartbeat describes it. The heartbeat of an agent on trial proves only that it runs."""
+    if report.trial:
+        return msgspec.structs.replace(node, status="ready")
+    return msgspec.structs.replace(
+        node,
+        status="ready",
+        facts=report.facts,
+        gpus_by_type=gpus_by_type(report.facts),
+        address=address,
+        agent_version=report.agent_version,
+        agent_sha256=report.agent_sha256,
+        boot_id=report.boot_id,
+    )
+
+
+def address(peer: str, reported_addresses: Sequence[str], present: str) -> str:
+    """Return the address that the node calls from; for a node on the platform's own host, the first it reports."""
+    if peer not in _LOOPBACK:
+        return peer
+    return reported_addresses[0] if reported_addresses else present
+
+
+def gpus_by_type(facts: Facts) -> dict[str, int]:
+    return dict(sorted(Counter(gpu.type for gpu in facts.gpus).items()))
+
+
+def changes(before: Node, after: Node) -> str:
+    """Return what a heartbeat changed that others have to know, as a sentence; empty if nothing."""
+    parts = []
+    if before.status != after.status:
+        parts.append("heartbeats arrive again")
+    if before.boot_id and before.boot_id != after.boot_id:
+        parts.append("it was rebooted")
+    if before.agent_version and before.agent_version != after.agent_version:
+        parts.append(f"its agent changed from {before.agent_version} to {after.agent_version}")
+    if before.address != after.address:
+        parts.append(f"its address changed from {before.address} to {after.address}")
+    if before.gpus_by_type != after.gpus_by_type:
+        parts.append(f"its GPUs changed from {_counted(before.gpus_by_type)} to {_counted(after.gpus_by_type)}")
+    return "; ".join(parts)
+
+
+def _counted(gpus: dict[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in gpus.items()) or "none"

@@ -1,0 +1,139 @@
+"""Nodes as operators manage them: list, classify, cordon, retire. Heartbeats are in `presence`, tasks in `tasks`."""
+
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.capacity import ChangeNode, Node, SetNode
+from gpuaas_contract.event_types import NodeChanged
+from gpuaas_contract.lifecycles import NodeAdminState
+from gpuaas_contract.wire import Page
+
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.kit import db
+from gpuaas_platform.nodes import rules, store
+from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
+from gpuaas_platform.record import service as record
+
+
+async def list_nodes(reader: db.Reader, call: Call) -> Page[Node]:
+    where, values = store.list_filter(call.query)
+    return await call.page(reader, store.NODES, where, *values)
+
+
+async def get(reader: db.Reader, call: Call) -> Node:
+    """The node that the route names."""
+    return await named(reader, call.params["node_id"])
+
+
+async def named(reader: db.Reader, id_or_name: str) -> Node:
+    """Return the node with this id, or the node of this name that is not retired."""
+    node = await store.NODES.get(reader, id_or_name) or await store.by_name(reader, id_or_name)
+    if node is None:
+        raise errors.NotFound(f"There is no node {id_or_name}.")
+    return node
+
+
+async def by_id(reader: db.Reader, node_id: str) -> Node | None:
+    return await store.NODES.get(reader, node_id)
+
+
+async def by_name(reader: db.Reader, name: str) -> Node | None:
+    """Return the node of this name that is not retired."""
+    return await store.by_name(reader, name)
+
+
+async def ready_ids(reader: db.Reader, node_ids: Sequence[str]) -> set[str]:
+    """Return those of these nodes that send heartbeats and are not retired."""
+    return await store.ready_ids(reader, node_ids)
+
+
+async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[rules.FreeNodes]:
+    """Return how many nodes can be allocated, by region and SKU. An empty filter matches all."""
+    return await store.free(reader, region=region, sku=sku, name=name)
+
+
+async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
+    """Return the smallest nodes of these SKUs that can be allocated in the region."""
+    return await store.smallest_free(reader, region, skus, name=name, limit=limit)
+
+
+async def summaries(reader: db.Reader) -> list[rules.NodeSummary]:
+    """Return what decides whether each node can be allocated, for every node that is not retired."""
+    return await store.summaries(reader)
+
+
+async def classify(tx: db.Tx, call: Call, body: SetNode) -> Node:
+    before = await get(tx, call)
+    call.details["reason"] = body.reason
+    return await _save(tx, call.origin, before, rules.classified(before, body), body.reason)
+
+
+async def cordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+    return await change_admin_state(tx, call, body, "cordoned")
+
+
+async def uncordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+    return await change_admin_state(tx, call, body, "active")
+
+
+async def change_admin_state(tx: db.Tx, call: Call, body: ChangeNode, admin_state: NodeAdminState) -> Node:
+    call.details["reason"] = body.reason
+    return await set_admin_state(tx, call.origin, await get(tx, call), admin_state, body.reason)
+
+
+async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
+    """For operators, and for the platform itself: it cordons a node that could not be cleaned."""
+    return await _save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+
+
+async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:
+    """Record a node that enrolled. One that was known has an empty disk, and may have another address."""
+    if known is None:
+        await store.NODES.insert(tx, enrolled)
+    else:
+        await store.NODES.save(tx, enrolled)
+        if enrolled.allocation_id is not None:
+            call.details["allocation_id"] = enrolled.allocation_id
+        await react_to_move(tx, call, known, enrolled)
+        await call.site.reactions.react(tx, NodeReinstalled(call.origin, enrolled))
+    await announce(tx, call.origin, enrolled, "the node enrolled again" if known else "the node enrolled")
+
+
+async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> None:
+    if after.address != before.address:
+        await call.site.reactions.react(tx, NodeMoved(call.origin, after))
+
+
+async def assign(tx: db.Tx, node: Node, allocation_id: str) -> None:
+    """Record that the allocation holds the node."""
+    await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation_id))
+
+
+async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
+    """Make the node free, unless another allocation holds it by now."""
+    node = await store.NODES.get(tx, node_id)
+    if node is not None and node.allocation_id == allocation_id:
+        await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=None))
+
+
+async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
+    """Emit the event of a changed node."""
+    payload = NodeChanged(
+        node_id=changed.node_id,
+        name=changed.name,
+        status=changed.status,
+        admin_state=changed.admin_state,
+        sku=changed.sku,
+        region=changed.region,
+        reason=reason,
+    )
+    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")
+
+
+async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:
+    lifecycles.check_move(before.name, lifecycles.NODE_ADMIN, before.admin_state, after.admin_state)
+    if after != before:
+        await store.NODES.save(tx, after)
+        await announce(tx, origin, after, reason)
+    return after

@@ -1,0 +1,1 @@
+"""Node tasks: signed orders that a node's agent fetches, does and reports."""

@@ -1,0 +1,189 @@
+"""Queue signed tasks for nodes, hand them to agents, and record how they ended.
+
+The domain that queues a task declares in its reactions what happens at the end of it: `nodes.facts.TaskEnded`.
+"""
+
+import base64
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract import errors, node
+from gpuaas_contract.agents import InspectNode, NodeTask
+from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.wire import Page
+
+from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.nodes import presence
+from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes.facts import TaskEnded
+from gpuaas_platform.nodes.tasks import store
+from gpuaas_platform.nodes.tasks.store import Stored
+
+
+async def queue(
+    tx: db.Tx,
+    site: Site,
+    origin: Origin,
+    node_id: str,
+    kind: str,
+    subject_id: str,
+    params: dict[str, object],
+    *,
+    ttl_s: int | None = None,
+) -> str:
+    """Sign a task for the node and return its id."""
+    task_id = ids.new("task")
+    expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s if ttl_s is None else ttl_s)
+    payload = msgspec.json.encode(
+        {
+            "task_id": task_id,
+            "node_id": node_id,
+            "type": kind,
+            "params": params,
+            "issued_at_s": int(origin.now.timestamp()),
+            "expires_at_s": int(expires_at.timestamp()),
+            "correlation_id": origin.correlation_id,
+        }
+    )
+    await store.add(
+        tx,
+        task_id,
+        node_id=node_id,
+        kind=kind,
+        subject_id=subject_id,
+        expires_at=clock.micros(expires_at),
+        payload=payload.decode(),
+        signature=base64.b64encode(site.keys.tasks.sign(payload)).decode(),
+    )
+    tx.wake(_queue_topic(node_id))
+    return task_id
+
+
+async def queue_for_operator(
+    tx: db.Tx, call: Call, kind: str, params: dict[str, object], *, ttl_s: int | None = None
+) -> NodeTask:
+    """Queue a task about the node itself, which the route names."""
+    target = await nodes.get(tx, call)
+    if target.admin_state == "retired":
+        raise errors.Conflict(f"Node {target.name} is retired and takes no tasks.")
+    task_id = await queue(tx, call.site, call.origin, target.node_id, kind, "", params, ttl_s=ttl_s)
+    return await _shown(tx, target.node_id, task_id)
+
+
+async def inspect(tx: db.Tx, call: Call, body: InspectNode) -> NodeTask:
+    return await queue_for_operator(tx, call, body.type, {})
+
+
+async def list_tasks(reader: db.Reader, call: Call) -> Page[NodeTask]:
+    target = await nodes.get(reader, call)
+    items, token = await store.page(reader, target.node_id, size=call.query.page_size, token=call.query.page_token)
+    return Page(items=items, next_page_token=token)
+
+
+async def wait_for_end(call: Call) -> NodeTask:
+    """Return the task that the route names, as soon as it has ended or the time of the long poll is over."""
+    reader, task_id = call.site.database.reader, call.params["task_id"]
+    node_id = (await nodes.get(reader, call)).node_id
+
+    async def look() -> NodeTask:
+        return await _shown(reader, node_id, task_id)
+
+    return await call.site.hub.poll(_end_topic(task_id), call.query.wait_s, look, lambda task: task.state != "queued")
+
+
+async def wait_for_next(call: Call) -> node.NextTask:
+    """Return the calling node's next task. A busy agent gets urgent ones only, and an answer when its task is over."""
+    node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
+
+    async def look() -> tuple[db.Row | None, bool]:
+        """The task, and whether to answer now."""
+        now = clock.micros(call.site.clock())
+        row = await store.next_ready(reader, node_id, now, urgent_only=bool(busy_with))
+        if row is None and busy_with:
+            return None, not await _is_queued(reader, node_id, busy_with)
+        return row, row is not None
+
+    row, _ = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
+    if row is None:
+        return node.NextTask(task=None)
+    signed = node.SignedTask(payload=row["payload"], signature=row["signature"])
+    return node.NextTask(task=signed, is_urgent=bool(row["is_urgent"]))
+
+
+async def take_result(tx: db.Tx, call: Call, body: TaskResult) -> node.TaskReceipt:
+    """Record the calling node's result, once: a result for a task that has ended changes nothing."""
+    task_id, node_id = call.params["task_id"], call.caller.actor_id
+    task = await store.get(tx, task_id)
+    if task is None or task.node_id != node_id:
+        raise errors.NotFound
+    if task.state == "queued":
+        await _end(tx, task_id, body.status, msgspec.json.encode(body).decode())
+        await presence.note_host_key(tx, node_id, body.result)
+        await _react(tx, call.site, call.origin, task, body)
+    tx.wake(_queue_topic(node_id))
+    return node.TaskReceipt(task_id=task_id)
+
+
+async def states(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, str]:
+    """Return the states of these tasks by id, in one statement. A task that was deleted is left out."""
+    return {task_id: task.state for task_id, task in (await store.many(reader, task_ids)).items()}
+
+
+async def withdraw(tx: db.Tx, node_id: str, subject_id: str) -> None:
+    """End the node's queued tasks about this subject. No reaction runs."""
+    for task_id in await store.queued_about(tx, node_id, subject_id):
+        await _end(tx, task_id, "expired", "")
+
+
+async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
+    """Whether `sweep` has to write."""
+    return await store.is_any_expired(reader, clock.micros(now)) or await store.is_any_old(
+        reader, _kept_from(site, now)
+    )
+
+
+async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
+    """End tasks that were not done in time; delete tasks that ended long ago."""
+    silence = TaskError(code="no_answer", message="the node did not answer in time")
+    for task in await store.expired(tx, clock.micros(origin.now)):
+        await _end(tx, task.task_id, "expired", "")
+        await _react(tx, site, origin, task, TaskResult(status="failed", error=silence))
+    await store.delete_old(tx, _kept_from(site, origin.now))
+
+
+async def _react(tx: db.Tx, site: Site, origin: Origin, task: Stored, result: TaskResult) -> None:
+    ended = TaskEnded(site, origin, task.task_id, task.node_id, task.subject_id, result)
+    await site.reactions.react(tx, ended, task.type)
+
+
+async def _end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
+    await store.end(tx, task_id, state, result)
+    tx.wake(_end_topic(task_id))
+
+
+async def _is_queued(reader: db.Reader, node_id: str, task_id: str) -> bool:
+    task = await store.get(reader, task_id)
+    return task is not None and task.node_id == node_id and task.state == "queued"
+
+
+async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
+    task = await store.shown(reader, node_id, task_id)
+    if task is None:
+        raise errors.NotFound(f"Node {node_id} has no task {task_id}.")
+    return task
+
+
+def _kept_from(site: Site, now: datetime.datetime) -> int:
+    return clock.micros(now - datetime.timedelta(seconds=site.settings.node_tasks_kept_s))
+
+
+def _queue_topic(node_id: str) -> str:
+    """Woken when the node has a new task, or one of its tasks ended."""
+    return f"tasks:{node_id}"
+
+
+def _end_topic(task_id: str) -> str:
+    """Woken when the task has ended."""
+    return f"task:{task_id}"

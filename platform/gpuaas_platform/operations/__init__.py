@@ -1,0 +1,1 @@
+"""Operations: how anything long changes. Requests, claims, leases, reports, ends and exits."""

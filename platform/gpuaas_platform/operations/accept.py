@@ -1,0 +1,97 @@
+"""Accept a request: insert the operation that works on the members it names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.event_types import OperationAccepted
+from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.operations import Operation, OperationKind, Progress, Target
+from gpuaas_contract.protocol import request as request_rules
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.instances import members as instance_members
+from gpuaas_platform.kit import db, ids
+from gpuaas_platform.operations import events, state, store
+
+
+@dataclass(frozen=True)
+class OperationDraft:
+    """What a request says of the operation it asks for; see `Operation` for the fields."""
+
+    kind: OperationKind
+    members: Sequence[Member] = ()
+    replacements: Mapping[str, str] = field(default_factory=dict)
+    """`replace`: the allocation that each member moves to, by member id."""
+    component_key: str = ""
+    reason: str = ""
+    force: bool = False
+    stop_after_failures: int = 0
+    from_version: str = ""
+    to_version: str = ""
+    action: str = ""
+    exclusive: bool = False
+    inputs: dict[str, Any] = field(default_factory=dict)
+    preview_of: OperationKind | None = None
+
+
+async def accept(tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, draft: OperationDraft) -> Operation:
+    operation = _operation(call, instance, manifest, draft)
+    await store.insert(tx, operation)
+    for member in draft.members:
+        taken = msgspec.structs.replace(
+            member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
+        )
+        await instance_members.save(tx, call.origin, instance.app_slug, member, taken)
+    payload = OperationAccepted(
+        operation_id=operation.operation_id,
+        kind=operation.kind,
+        members=[member.member_id for member in draft.members],
+    )
+    await events.emit(tx, call.origin, "apps.operation.accepted", operation, payload)
+    tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
+    return operation
+
+
+def _operation(call: Call, instance: Instance, manifest: Manifest, draft: OperationDraft) -> Operation:
+    targets = [
+        Target(member_id=member.member_id, allocation_id=draft.replacements.get(member.member_id, ""))
+        for member in draft.members
+    ]
+    return Operation(
+        operation_id=ids.new("op"),
+        org_id=instance.org_id,
+        project_id=instance.project_id,
+        instance_id=instance.instance_id,
+        instance_name=instance.name,
+        app_slug=instance.app_slug,
+        kind=draft.kind,
+        component_key=draft.component_key,
+        status="accepted",
+        targets=targets,
+        steps=[],
+        reason=draft.reason,
+        force=draft.force,
+        requested_by=call.caller.actor_id,
+        correlation_id=call.origin.correlation_id,
+        attempts=0,
+        epoch=0,
+        lease=None,
+        deadline_at=request_rules.deadline(manifest, draft.kind, call.now, draft.action),
+        error=None,
+        revision=1,
+        created_at=call.now,
+        started_at=None,
+        ended_at=None,
+        progress=Progress(total=len(targets)),
+        stop_after_failures=draft.stop_after_failures,
+        from_version=draft.from_version,
+        to_version=draft.to_version,
+        action=draft.action,
+        exclusive=draft.exclusive,
+        inputs=draft.inputs,
+        preview_of=draft.preview_of,
+        operator_service_account_id=instance.operator_service_account_id,
+    )

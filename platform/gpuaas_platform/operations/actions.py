@@ -1,0 +1,85 @@
+"""Actions that an app declares: checked against the permission it names, and sent to its controller as operations."""
+
+from typing import NamedTuple
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.actions import InvokeAction
+from gpuaas_contract.catalog import ActionSpec, Manifest
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import Operation, OperationHead
+from gpuaas_contract.protocol import request as request_rules
+
+from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions as app_permissions
+from gpuaas_platform.catalog import rules as catalog_rules
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import names
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.operations import read, state, store
+from gpuaas_platform.operations.accept import OperationDraft, accept
+
+
+class Invocation(NamedTuple):
+    instance: Instance
+    manifest: Manifest
+    action: ActionSpec
+    body: InvokeAction
+
+
+async def authorise(call: Call, body: InvokeAction) -> Invocation:
+    """Check the caller's authority before the transaction: a denial is recorded even if the call is rolled back."""
+    reader = call.site.database.reader
+    instance = await instances.named(reader, call)
+    manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
+    action = catalog_rules.action_of(manifest, call.params["action"])
+    project, key = call.in_project(), action.permission
+    if not await app_permissions.holds(reader, call.caller, project, key, app_slug=instance.app_slug):
+        raise await app_permissions.denial(call, key, f"{action.name} needs {key}.")
+    named = names.allocations_in(action.input_schema, (), body.inputs)
+    ids_by_name = await allocations.ids_of(reader, project.project_id, named)
+    inputs = names.with_allocations(action.input_schema, (), body.inputs, ids_by_name)
+    catalog_rules.check_action_inputs(action, inputs)
+    body = msgspec.structs.replace(body, inputs=inputs)
+    return Invocation(instance, manifest, action, body)
+
+
+async def invoke(tx: db.Tx, call: Call, asked: Invocation) -> Operation:
+    instance = await instances.in_project(tx, call, asked.instance.instance_id)
+    if instance.status not in ("running", "degraded"):
+        raise errors.Conflict(f"The instance is {instance.status}; {asked.action.name} needs it running.")
+    if instance.app_version != asked.instance.app_version:
+        raise errors.Conflict(f"The instance was upgraded to {instance.app_version} meanwhile.", fix="Ask again.")
+    active = await read.active(tx, instance.instance_id)
+    request_rules.check_free(active, "action", (), exclusive=asked.action.exclusive)
+    draft = OperationDraft(
+        "action",
+        reason=asked.body.reason,
+        action=asked.action.name,
+        exclusive=asked.action.exclusive,
+        inputs=asked.body.inputs,
+    )
+    return await accept(tx, call, instance, asked.manifest, draft)
+
+
+async def wait(call: Call, accepted: Operation) -> Operation:
+    """Wait for the end of the action as long as the caller asks, so that short actions take one request."""
+    if call.dry_run or not call.query.wait_s:
+        return accepted
+    return await ended(call, accepted, call.query.wait_s)
+
+
+async def ended(call: Call, accepted: Operation, wait_s: float) -> Operation:
+    """Return the operation when it has ended, or as it is when the time is up."""
+    reader = call.site.database.reader
+
+    async def look() -> OperationHead:
+        return await store.get(reader, accepted.operation_id) or accepted
+
+    latest = await call.site.hub.poll(
+        state.topic(accepted.operation_id), wait_s, look, lambda operation: operation.status in ENDED_OPERATION
+    )
+    return await read.shown(reader, latest)

@@ -1,0 +1,132 @@
+"""Claim an operation, and keep its lease."""
+
+import datetime
+
+import msgspec
+from gpuaas_contract import errors, event_types, runtime
+from gpuaas_contract.operations import Lease, OperationHead, Receipt
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import holds
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.operations import controllers, events, fence, read, state, store
+
+replace = msgspec.structs.replace
+_LEASE_CHECK_S = 1.0
+"""A lease that runs out wakes no one, so waiting claims look again this often."""
+
+
+async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+    """Claim the next operation of the app, and wait for one as long as the caller asks."""
+    await catalog.check_app(call.site.database.reader, body.app_slug)
+    await _note_presence(call, body)
+    return await call.site.hub.poll(
+        state.claims_topic(call.params["project_id"], body.app_slug),
+        body.wait_s,
+        lambda: _try_claim(call, body),
+        lambda claimed: claimed.operation is not None,
+        look_every_s=_LEASE_CHECK_S,
+    )
+
+
+async def heartbeat(tx: db.Tx, call: Call, body: runtime.Heartbeat) -> Receipt:
+    """Renew the lease. The revision stays: a renewed lease is no news to watchers."""
+    operation = await fence.check(tx, call, call.params["operation_id"], body.epoch)
+    if operation.lease is None:
+        raise errors.LeaseLost
+    expires_at = _lease_end(call, body.lease_s)
+    await store.renew(tx, operation.operation_id, clock.micros(expires_at))
+    await controllers.note(tx, call, operation.app_slug, operation.lease.holder)
+    return receipt(replace(operation, lease=replace(operation.lease, expires_at=expires_at)))
+
+
+def receipt(operation: OperationHead) -> Receipt:
+    """Return the answer to a report on an operation that its caller holds."""
+    if operation.lease is None:
+        raise errors.LeaseLost
+    return Receipt(
+        operation_id=operation.operation_id,
+        revision=operation.revision,
+        cancel_requested=operation.lease.cancel_requested,
+        lease=operation.lease,
+    )
+
+
+async def _note_presence(call: Call, body: runtime.ClaimOperation) -> None:
+    """Write only what is due, so that controllers that wait for work cost no transactions."""
+    reader = call.site.database.reader
+    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
+    if controller is not None:
+        await call.site.database.write(lambda tx: controllers.put(tx, controller))
+
+
+async def _try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+    """Look first, write only when there is something to claim: waiting controllers cost no transactions."""
+    call = replace(call, origin=replace(call.origin, now=call.site.clock()))
+    reader = call.site.database.reader
+    if await _held(reader, call, body) is None and await _waiting(reader, call, body) is None:
+        return runtime.Claim()
+    if await call.is_gone():
+        return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
+    return await call.site.database.write(lambda tx: _claim(tx, call, body))
+
+
+async def _held(reader: db.Reader, call: Call, body: runtime.ClaimOperation) -> OperationHead | None:
+    """Return the operation that an earlier claim with this id got, when its answer was lost."""
+    project_id, now = call.params["project_id"], clock.micros(call.now)
+    return await store.held_under(reader, project_id, body.claim_id, call.caller.actor_id, now)
+
+
+async def _waiting(reader: db.Reader, call: Call, body: runtime.ClaimOperation) -> OperationHead | None:
+    project_id, now = call.params["project_id"], clock.micros(call.now)
+    return await store.claimable(reader, project_id, body.app_slug, call.caller.actor_id, now)
+
+
+async def _claim(tx: db.Tx, call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+    operation = await _held(tx, call, body)
+    if operation is None:
+        waiting = await _waiting(tx, call, body)
+        if waiting is None:
+            return runtime.Claim()
+        operation = await _take(tx, call, waiting, body)
+    return runtime.Claim(
+        operation=await read.whole(tx, operation),
+        instance=await instances.get(tx, operation.instance_id),
+        members=await instances.live_members(tx, operation.instance_id),
+        holds=await holds.standing(tx, operation.instance_id, call.now),
+        epoch=operation.epoch,
+    )
+
+
+async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.ClaimOperation) -> OperationHead:
+    epoch = waiting.epoch + 1
+    lease = Lease(
+        holder=body.holder,
+        claim_id=body.claim_id,
+        epoch=epoch,
+        expires_at=_lease_end(call, body.lease_s),
+        actor_id=call.caller.actor_id,
+        cancel_requested=waiting.status == "cancelling",
+    )
+    taken = replace(
+        waiting,
+        status="running" if waiting.status == "accepted" else waiting.status,
+        epoch=epoch,
+        attempts=waiting.attempts + 1,
+        started_at=waiting.started_at or call.now,
+        lease=lease,
+    )
+    saved = await state.save(tx, waiting, taken)
+    payload = event_types.OperationClaimed(
+        operation_id=saved.operation_id, kind=saved.kind, holder=body.holder, epoch=saved.epoch
+    )
+    await events.emit(tx, call.origin, "apps.operation.claimed", saved, payload)
+    if waiting.status == "accepted" and waiting.kind == "deploy":
+        await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
+    return saved
+
+
+def _lease_end(call: Call, lease_s: int) -> datetime.datetime:
+    return call.now + datetime.timedelta(seconds=lease_s)

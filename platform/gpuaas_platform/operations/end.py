@@ -1,0 +1,128 @@
+"""How an operation ends: by its controller, by a person through an exit, or past its deadline."""
+
+from collections.abc import Sequence
+
+from gpuaas_contract import errors, event_types, lifecycles, runtime
+from gpuaas_contract.instances import Member
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, OperationError, Target
+from gpuaas_contract.protocol import end as end_rules
+from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol import status as status_rules
+from msgspec.structs import replace
+
+from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import breakers
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.operations import events, limits, members, read, state
+
+_RESULT_MAX_BYTES = 262_144
+_JOINING = frozenset({"provisioning", "joining"})
+"""The controller had begun to bring the member in: its failure counts for the role's breaker."""
+
+
+async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Operation:
+    head = await read.head(tx, call, call.params["operation_id"])
+    operation = await read.shown(tx, head)
+    if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
+        return operation
+    request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    limits.check_size(body.result, _RESULT_MAX_BYTES, "result")
+    if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
+        raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
+    answered = replace(operation, result=body.result, preview=body.preview)
+    ending = end_rules.ending(answered, await members.of_targets(tx, operation), undone=body.undone)
+    return await end(tx, call.origin, operation, end_rules.with_late_cancel(answered, ending.status), ending)
+
+
+async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:
+    head = await read.head(tx, call, call.params["operation_id"])
+    operation = await read.shown(tx, head)
+    if operation.status == "failed" and operation.epoch == body.epoch:
+        return operation
+    request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    message, fix = limits.clipped(body.message), limits.clipped(body.fix)
+    error = end_rules.failure(body.code, message, body.failure_class, fix)
+    return await _fail(tx, call.origin, operation, operation, error)
+
+
+async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
+    """Fail an operation past its deadline. The epoch grows, so that reports of its holder are refused."""
+    code, why = "deadline_passed", f"it was not done by {operation.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
+    if operation.status == "accepted":
+        code, why = "never_claimed", "no app controller took it up before its deadline"
+    elif operation.lease is None or operation.lease.expires_at < origin.now:
+        code, why = "controller_lost", "its app controller fell silent, and none took it over before its deadline"
+    fix = "See that the app's controller runs, then retry; the operation's exits say what else may be done."
+    error = end_rules.failure(code, f"{operation.kind}: {why}.", "expired", fix)
+    await _fail(tx, origin, operation, fenced(operation), error)
+
+
+def fenced(operation: Operation) -> Operation:
+    """Return the operation with the next epoch: reports of the present holder are refused."""
+    return replace(operation, epoch=operation.epoch + 1)
+
+
+async def end(tx: db.Tx, origin: Origin, present: Operation, changed: Operation, ending: end_rules.Ending) -> Operation:
+    """Save the end of an operation, and what it leaves of its members and its instance.
+
+    `present` is the operation as it is stored, `changed` as the caller left it."""
+    closed = replace(changed, status=ending.status, error=ending.error, lease=None, ended_at=origin.now)
+    saved = await state.save(tx, present, closed)
+    ended = await state.save_targets(tx, replace(saved, targets=present.targets), end_rules.closed_targets(ending))
+    if ended.kind not in ASKING_KINDS:
+        await _leave_members(tx, origin, ended)
+        await _leave_instance(tx, origin, ended)
+    payload = event_types.OperationEnded(
+        operation_id=ended.operation_id,
+        kind=ended.kind,
+        status=ended.status,
+        error=ending.error.message if ending.error else "",
+    )
+    await events.emit(tx, origin, "apps.operation.ended", ended, payload)
+    return ended
+
+
+async def _fail(tx: db.Tx, origin: Origin, present: Operation, changed: Operation, error: OperationError) -> Operation:
+    return await end(tx, origin, present, changed, end_rules.Ending("failed", present.targets, error))
+
+
+async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
+    present = await members.of_targets(tx, ended)
+    moves = [move for target in ended.targets if (move := _move(ended, target, present[target.member_id]))]
+    moved = await members.move(tx, origin, ended, moves)
+    if ended.kind in request_rules.JOINING:
+        failed = [member for member in moved if member.status == "failed"]
+        begun = [member for member in failed if present[member.member_id].status in _JOINING]
+        instance = await instances.get(tx, ended.instance_id)
+        await breakers.count_failures(tx, origin, ended, instance, begun)
+    await members.release(tx, ended, _spare_allocations(ended.targets))
+
+
+def _move(ended: Operation, target: Target, member: Member) -> members.Move | None:
+    left = end_rules.left_behind(ended, target, member)
+    return members.Move(member, *left) if left else None
+
+
+def _spare_allocations(targets: Sequence[Target]) -> list[str]:
+    """`replace` holds two machines per member; the one that the member does not sit on becomes free."""
+    return [
+        allocation_id
+        for target in targets
+        for allocation_id in (target.allocation_id, target.previous_allocation_id)
+        if allocation_id
+    ]
+
+
+async def _leave_instance(tx: db.Tx, origin: Origin, ended: Operation) -> None:
+    instance = await instances.get(tx, ended.instance_id)
+    if ended.kind not in INSTANCE_KINDS:
+        await state.derive_instance(tx, origin, instance, ended)
+        return
+    left = replace(instance, baseline=status_rules.baseline_after(instance.baseline, ended.kind, ended.status))
+    if ended.status == "succeeded" and ended.to_version:
+        manifest = await catalog.manifest_of(tx, instance.app_slug, ended.to_version)
+        left = status_rules.moved_to(left, ended, manifest)
+    condition = status_rules.last_operation(ended, instance.revision, origin.now)
+    await state.derive_instance(tx, origin, instance, ended, [condition], changed=left)

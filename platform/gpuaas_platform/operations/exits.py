@@ -1,0 +1,208 @@
+"""The ways out of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.event_types import ExitWasTaken
+from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.operations import (
+    EXITS,
+    GOALS,
+    INSTANCE_KINDS,
+    Exit,
+    ExitName,
+    ExitTaken,
+    GiveUpMembers,
+    Operation,
+    TakeExit,
+)
+from gpuaas_contract.protocol import exits as exit_rules
+from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol.end import Ending
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import breakers, holds, names
+from gpuaas_platform.instances import members as instance_members
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.operations import end, events, members, read, service, state
+
+replace = msgspec.structs.replace
+
+
+async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operation:
+    """Return the operation with the exits that it has now."""
+    concerned = await members.concerned(reader, operation) if operation.status == "failed" else {}
+    exits = [
+        Exit(
+            name=name,
+            permission=EXITS[name].permission,
+            permitted=service.may(call, EXITS[name].permission),
+            meaning=exit_rules.MEANINGS[name],
+        )
+        for name in exit_rules.legal(operation, concerned)
+    ]
+    return replace(operation, exits=exits)
+
+
+async def retry(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+    return await _reopen(tx, call, "retry", body.reason)
+
+
+async def compensate(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+    return await _reopen(tx, call, "compensate", body.reason)
+
+
+async def cancel(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+    """End an operation that was never claimed. Otherwise ask its controller to stop, undo and complete."""
+    operation, _ = await _leaving(tx, call, "cancel")
+    noted = _note(call, operation, "cancel", body.reason)
+    if operation.attempts == 0:
+        ending = Ending("cancelled", operation.targets)
+        ended = await end.end(tx, call.origin, operation, end.fenced(noted), ending)
+        return await _emit(tx, call, ended, "cancel", body.reason)
+    lease = replace(operation.lease, cancel_requested=True) if operation.lease else None
+    saved = await state.save(tx, operation, replace(noted, status="cancelling", lease=lease))
+    tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
+    return await _emit(tx, call, saved, "cancel", body.reason)
+
+
+async def force_complete(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+    operation, concerned = await _leaving(tx, call, "force_complete")
+    await _check_free(tx, operation)
+    outcome: Literal["succeeded", "cancelled"] = "cancelled" if operation.compensating else "succeeded"
+    why = f"declared done by {call.caller.actor_id}, not observed: {body.reason}"
+    moves, targets = [], []
+    for target in operation.targets:
+        member = concerned[target.member_id]
+        status = exit_rules.forced_status(operation, target, member)
+        if status is not None:
+            moves.append(members.Move(member, status, why))
+        targets.append(target if target.outcome == "skipped" else replace(target, outcome=outcome, error=""))
+    await members.move(tx, call.origin, operation, moves)
+    forced = end.fenced(_note(call, operation, "force_complete", body.reason))
+    ended = await end.end(tx, call.origin, operation, forced, Ending(outcome, targets))
+    return await _emit(tx, call, ended, "force_complete", body.reason)
+
+
+async def tombstone(tx: db.Tx, call: Call, body: GiveUpMembers) -> Operation:
+    """Give members up. An operation that wants its members gone succeeds when all of them are."""
+    operation, concerned = await _leaving(tx, call, "tombstone")
+    await _check_free(tx, operation)
+    why = f"given up by {call.caller.actor_id}: {body.reason}"
+    given_up = _to_give_up(operation, concerned, body.member_ids)
+    moves = [members.Move(member, "tombstoned", why) for member in given_up]
+    for moved in await members.move(tx, call.origin, operation, moves):
+        concerned[moved.member_id] = moved
+    noted = _note(call, operation, "tombstone", body.reason)
+    all_gone = all(member.status in lifecycles.GONE_MEMBER for member in concerned.values())
+    if all_gone and "tombstoned" in GOALS[operation.kind]:
+        targets = [replace(target, outcome="succeeded", error="") for target in operation.targets]
+        saved = await end.end(tx, call.origin, operation, noted, Ending("succeeded", targets))
+    else:
+        saved = await state.save(tx, operation, noted)
+        await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
+    return await _emit(tx, call, saved, "tombstone", body.reason)
+
+
+async def _reopen(tx: db.Tx, call: Call, name: ExitName, reason: str) -> Operation:
+    operation, concerned = await _leaving(tx, call, name)
+    await _check_free(tx, operation)
+    instance = await instances.get(tx, operation.instance_id)
+    manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
+    deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
+    again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
+    if name == "retry" and not operation.force:
+        await _check_still_safe(tx, call, instance, manifest, again)
+    if name == "retry":
+        await _check_least(tx, instance, manifest, again)
+        await _bind_again(tx, instance, manifest, again)
+    saved = await state.save(tx, operation, _note(call, again, name, reason))
+    saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
+    if saved.kind in INSTANCE_KINDS:
+        await state.derive_instance(tx, call.origin, instance, saved)
+    tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
+    return await _emit(tx, call, saved, name, reason)
+
+
+async def _leaving(tx: db.Tx, call: Call, name: ExitName) -> tuple[Operation, dict[str, Member]]:
+    """Return the operation and the members it concerns, if it has this exit now."""
+    head = await read.head(tx, call, call.params["operation_id"])
+    operation = await read.shown(tx, head)
+    concerned = await members.concerned(tx, operation)
+    exit_rules.check(operation, concerned, name)
+    return operation, concerned
+
+
+async def _check_free(tx: db.Tx, operation: Operation) -> None:
+    active = await read.active(tx, operation.instance_id)
+    others = [other for other in active if other.operation_id != operation.operation_id]
+    member_ids = [target.member_id for target in operation.targets]
+    request_rules.check_free(others, operation.kind, member_ids, exclusive=operation.exclusive)
+
+
+async def _check_still_safe(
+    tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation
+) -> None:
+    """Refuse a retry what a new request would be refused: holds, budgets and breakers may have changed since."""
+    again = [target.member_id for target in operation.targets if target.outcome == "pending"]
+    request_rules.check_holds(operation.kind, again, await holds.standing(tx, instance.instance_id, call.now))
+    if operation.component_key:
+        role = breakers.role_of(manifest, operation.component_key)
+        live = await instances.live_members(tx, instance.instance_id)
+        active = await read.active(tx, instance.instance_id)
+        request_rules.check_budget(role, operation.kind, live, active, again)
+        if operation.kind in request_rules.JOINING:
+            request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
+
+
+async def _check_least(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:
+    """`remove`: other members may have gone since it failed."""
+    if operation.kind == "remove":
+        again = [target.member_id for target in operation.targets if target.outcome == "pending"]
+        role = breakers.role_of(manifest, operation.component_key)
+        live = await instances.live_members(tx, instance.instance_id)
+        active = await read.active(tx, instance.instance_id)
+        request_rules.check_least(role, instance, live, active, again)
+
+
+async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:
+    """`replace`: bind the machines its members have not moved to yet; they were released when it failed."""
+    wanted = [
+        target.allocation_id
+        for target in operation.targets
+        if target.outcome == "pending" and target.allocation_id and not target.previous_allocation_id
+    ]
+    if wanted:
+        role = breakers.role_of(manifest, operation.component_key)
+        live = await instances.live_members(tx, instance.instance_id)
+        request_rules.check_machines(role, live, await read.active(tx, instance.instance_id), wanted)
+    for allocation_id in wanted:
+        await instance_members.bind(tx, instance, allocation_id)
+
+
+def _to_give_up(operation: Operation, concerned: Mapping[str, Member], named: Sequence[str]) -> list[Member]:
+    failed = [target.member_id for target in operation.targets if target.outcome == "failed"]
+    wanted = list(dict.fromkeys(names.member_ids(list(concerned.values()), named))) or failed
+    unknown = [member_id for member_id in wanted if member_id not in concerned]
+    if unknown:
+        raise errors.NotFound(f"{operation.operation_id} is not about member {unknown[0]}.")
+    present = [concerned[member_id] for member_id in wanted]
+    return [member for member in present if member.status not in lifecycles.GONE_MEMBER]
+
+
+def _note(call: Call, operation: Operation, name: ExitName, reason: str) -> Operation:
+    taken = ExitTaken(name=name, taken_by=call.caller.actor_id, reason=reason, taken_at=call.now)
+    return replace(operation, exits_taken=[*operation.exits_taken, taken])
+
+
+async def _emit(tx: db.Tx, call: Call, operation: Operation, name: ExitName, reason: str) -> Operation:
+    payload = ExitWasTaken(
+        operation_id=operation.operation_id, kind=operation.kind, exit=name, status=operation.status, reason=reason
+    )
+    await events.emit(tx, call.origin, "apps.operation.exit", operation, payload)
+    return operation

@@ -1,0 +1,37 @@
+"""The one place that loads an operation and refuses a caller who does not hold it with its newest epoch."""
+
+from gpuaas_contract.operations import OperationHead
+from gpuaas_contract.protocol import request as request_rules
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.operations import read
+from gpuaas_platform.operations.rules import HeldOperation
+
+
+async def check(reader: db.Reader, call: Call, operation_id: str, epoch: int) -> OperationHead:
+    """Return the operation that the caller holds; refuse everybody else."""
+    operation = await read.head(reader, call, operation_id)
+    request_rules.check_holder(operation, epoch, call.caller.actor_id)
+    return operation
+
+
+async def held(reader: db.Reader, call: Call, operation_id: str, epoch: int) -> HeldOperation:
+    """Return the operation that the caller holds, with what secrets and credentials are checked against.
+
+    The purposes are those of the version that is being brought up: an upgrade may need new ones."""
+    operation = await check(reader, call, operation_id, epoch)
+    instance = await instances.get(reader, operation.instance_id)
+    manifest = await catalog.manifest_of(reader, instance.app_slug, operation.to_version or instance.app_version)
+    return HeldOperation(
+        operation_id=operation.operation_id,
+        instance_id=operation.instance_id,
+        org_id=operation.org_id,
+        project_id=operation.project_id,
+        app_slug=operation.app_slug,
+        correlation_id=operation.correlation_id,
+        purposes=tuple(manifest.secret_purposes),
+        inputs=(instance.inputs, operation.inputs),
+    )

@@ -1,0 +1,71 @@
+"""What a controller reports between operations: how its instances and members are."""
+
+from collections.abc import Sequence
+
+import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.protocol import observation as observation_rules
+from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol import status as status_rules
+from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime, RuntimeReported
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.instances import members
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.operations import controllers, limits, state, store
+
+_CONDITIONS_MAX = 64
+"""Types of conditions that controllers may report for an instance; each is kept until the instance is gone."""
+
+
+async def report(tx: db.Tx, call: Call, body: ReportRuntime) -> RuntimeReported:
+    """Record observations. Refused: a member that an operation works on, and an observation of an older state."""
+    instance = await instances.named(tx, call)
+    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    if body.observed_revision > instance.revision:
+        raise errors.ValidationFailed(
+            f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
+        )
+    busy = await store.busy_members(tx, instance.instance_id, {observed.member_id for observed in body.members})
+    results = [await _observe(tx, call, instance, observed, busy) for observed in body.members]
+    conditions = observation_rules.conditions(body, call.now)
+    _check_count(instance, conditions)
+    derived = await state.derive_instance(tx, call.origin, instance, None, conditions)
+    await controllers.note(tx, call, instance.app_slug, body.holder)
+    return RuntimeReported(
+        instance=derived,
+        members=[result for result in results if isinstance(result, Member)],
+        refused=[result for result in results if isinstance(result, RefusedObservation)],
+    )
+
+
+def _check_count(instance: Instance, reported: Sequence[Condition]) -> None:
+    types = {condition.type for condition in (*instance.conditions, *reported)} - {status_rules.LAST_OPERATION}
+    if len(types) > _CONDITIONS_MAX:
+        raise errors.ValidationFailed(
+            f"An instance has at most {_CONDITIONS_MAX} conditions.", details={"field": "conditions"}
+        )
+
+
+async def _observe(
+    tx: db.Tx, call: Call, instance: Instance, observed: ObservedMember, busy: set[str]
+) -> Member | RefusedObservation:
+    limits.check_size(observed.adapter_detail)
+    member = await instances.find_member(tx, instance.instance_id, observed.member_id)
+    if member is None:
+        return observation_rules.unknown_member(observed)
+    refused = observation_rules.refusal(member, observed, busy=observed.member_id in busy)
+    if refused is not None:
+        return refused
+    changed = msgspec.structs.replace(
+        member,
+        status=observed.status,
+        status_reason=limits.clipped(observed.status_reason),
+        adapter_detail=member.adapter_detail if observed.adapter_detail is None else observed.adapter_detail,
+        observed_version=member.observed_version if observed.observed_version is None else observed.observed_version,
+    )
+    if changed == member:
+        return member
+    return await members.save(tx, call.origin, instance.app_slug, member, changed)

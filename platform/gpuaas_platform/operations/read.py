@@ -1,0 +1,76 @@
+"""Read operations: put heads, targets and steps together as far as each reader needs them."""
+
+from collections.abc import Sequence
+
+from gpuaas_contract import errors
+from gpuaas_contract.operations import Operation, OperationHead, Step
+from gpuaas_contract.wire import Page
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.kit import db, paging, tables
+from gpuaas_platform.operations import store
+
+_OPERATIONS, _STEPS = "operations", "operation_steps"
+
+
+async def head(reader: db.Reader, call: Call, operation_id: str) -> OperationHead:
+    """Return an operation of the call's project, without targets and steps."""
+    operation = await store.get(reader, operation_id)
+    if operation is None or operation.project_id != call.params["project_id"]:
+        raise errors.NotFound(f"There is no operation {operation_id} in this project.")
+    return operation
+
+
+async def heads_by_id(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, OperationHead]:
+    """Return those of the operations that exist, in one statement."""
+    return {operation.operation_id: operation for operation in await store.named(reader, operation_ids)}
+
+
+async def shown(reader: db.Reader, operation: OperationHead) -> Operation:
+    """Return the operation with its targets and the steps that changed last."""
+    targets = await store.targets(reader, [operation.operation_id])
+    steps = await store.latest_steps(reader, operation.operation_id)
+    return store.whole(operation, targets[operation.operation_id], steps)
+
+
+async def whole(reader: db.Reader, operation: OperationHead) -> Operation:
+    """Return the operation with all targets and steps."""
+    targets = await store.targets(reader, [operation.operation_id])
+    return store.whole(operation, targets[operation.operation_id], await store.steps(reader, operation.operation_id))
+
+
+async def with_targets(reader: db.Reader, heads: Sequence[OperationHead]) -> list[Operation]:
+    """Return the operations with their targets, in one statement, without steps."""
+    targets = await store.targets(reader, [operation.operation_id for operation in heads])
+    return [store.whole(operation, targets[operation.operation_id], ()) for operation in heads]
+
+
+async def active(reader: db.Reader, instance_id: str) -> list[Operation]:
+    """Return the open operations of an instance with their targets."""
+    return await with_targets(reader, await store.active(reader, instance_id))
+
+
+async def page(reader: db.Reader, call: Call) -> Page[Operation]:
+    where, values = "project_id = $1", [call.params["project_id"]]
+    if call.query.instance_id:
+        where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
+    after, limit = paging.bounds(_OPERATIONS, call.query)
+    heads = paging.page(
+        _OPERATIONS, await store.page(reader, where, values, after, limit), limit, lambda head: head.operation_id
+    )
+    items = await with_targets(reader, heads.items)
+    return Page(items=items, next_page_token=heads.next_page_token)
+
+
+async def steps_page(reader: db.Reader, call: Call) -> Page[Step]:
+    operation = await head(reader, call, call.params["operation_id"])
+    after, limit = paging.bounds(_STEPS, call.query)
+    rows = await store.steps_after(reader, operation.operation_id, _position(after), call.query.changed_since, limit)
+    found = paging.page(_STEPS, rows, limit, lambda row: str(row[0]))
+    return Page(items=[step for _, step in found.items], next_page_token=found.next_page_token)
+
+
+def _position(after: str) -> int:
+    if after and not after.isdecimal():
+        raise tables.PageTokenInvalid(after)
+    return int(after or 0)

@@ -1,0 +1,369 @@
+"""SQL of operations: one row for the head of each, one per target and one per step.
+
+Status, revision and lease are columns only. The document holds what the request, the first claim and the end wrote: its
+size does not depend on the number of members or steps."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from gpuaas_contract.operations import (
+    INSTANCE_KINDS,
+    STEPS_SHOWN_MAX,
+    Operation,
+    OperationHead,
+    OperationKind,
+    Progress,
+    Step,
+    Target,
+)
+
+from gpuaas_platform.kit import clock, db
+
+Item = TypeVar("Item")
+Row = tuple[Any, ...]
+
+OPERATION_COLUMNS = (
+    "operation_id",
+    "project_id",
+    "instance_id",
+    "app_slug",
+    "kind",
+    "correlation_id",
+    "operator_id",
+    "deadline_at",
+    "status",
+    "revision",
+    "epoch",
+    "attempts",
+    "steps_total",
+    "holder",
+    "claim_id",
+    "lease_actor_id",
+    "lease_expires_at",
+    "document",
+)
+TARGET_COLUMNS = ("operation_id", "position", "member_id", "outcome", "allocation_id", "document")
+STEP_COLUMNS = ("operation_id", "position", "name", "member_id", "state", "changed_revision", "document")
+
+_COLUMNS_ONLY = ("status", "revision", "epoch", "attempts", "steps_total", "lease")
+_ROWS_OF_THEIR_OWN = ("targets", "steps", "progress", "exits")
+_ROWS_PER_STATEMENT = 50
+_OPEN = "status IN ('accepted', 'running', 'cancelling')"
+"""Written out in every query that wants it, so that both engines use the partial indexes."""
+_HEAD = """SELECT status, revision, epoch, attempts, steps_total, holder, claim_id, lease_actor_id, lease_expires_at,
+           document FROM operations"""
+_SAVE = f"""UPDATE operations SET {", ".join(f"{name} = ${place}" for place, name in enumerate(OPERATION_COLUMNS, 1))}
+            WHERE operation_id = $1"""  # noqa: S608 - names are ours
+_TARGET = msgspec.json.Decoder(Target)
+_STEP = msgspec.json.Decoder(Step)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+async def get(reader: db.Reader, operation_id: str) -> OperationHead | None:
+    row = await reader.one(f"{_HEAD} WHERE operation_id = $1", operation_id)
+    return _head(row) if row is not None else None
+
+
+async def heads(reader: db.Reader, where: str, *values: Any) -> list[OperationHead]:
+    """`where` is everything after WHERE, ORDER BY and LIMIT included."""
+    return [_head(row) for row in await reader.all(f"{_HEAD} WHERE {where}", *values)]
+
+
+async def named(reader: db.Reader, operation_ids: Sequence[str]) -> list[OperationHead]:
+    if not operation_ids:
+        return []
+    return await heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
+
+
+async def page(reader: db.Reader, where: str, values: Sequence[Any], after: str, limit: int) -> list[OperationHead]:
+    """In order of id, which is the order of creation."""
+    place = len(values) + 1
+    order = f"{where} AND operation_id > ${place} ORDER BY operation_id LIMIT ${place + 1}"
+    return await heads(reader, order, *values, after, limit)
+
+
+async def insert(tx: db.Tx, operation: Operation) -> None:
+    await tx.run(_insert_sql("operations", OPERATION_COLUMNS, 1), *operation_row(operation))
+    rows = target_rows(operation)
+    for some in _chunks(rows):
+        await tx.run(
+            _insert_sql("operation_targets", TARGET_COLUMNS, len(some)), *(value for row in some for value in row)
+        )
+
+
+async def save(tx: db.Tx, head: OperationHead) -> None:
+    """Write the whole head; targets and steps have functions of their own."""
+    if await tx.run(_SAVE, *operation_row(head)) != 1:
+        raise LookupError(head.operation_id)
+
+
+async def renew(tx: db.Tx, operation_id: str, lease_expires_at: int) -> None:
+    await tx.run("UPDATE operations SET lease_expires_at = $2 WHERE operation_id = $1", operation_id, lease_expires_at)
+
+
+async def advance(tx: db.Tx, head: OperationHead) -> None:
+    """Write the revision and the number of steps of a head in which nothing else changed."""
+    sql = "UPDATE operations SET revision = $2, steps_total = $3 WHERE operation_id = $1"
+    await tx.run(sql, head.operation_id, head.revision, head.steps_total)
+
+
+async def targets(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, list[Target]]:
+    """Return the targets of many operations in one statement, each operation's in order."""
+    result: dict[str, list[Target]] = {operation_id: [] for operation_id in operation_ids}
+    if operation_ids:
+        sql = f"""SELECT operation_id, document FROM operation_targets
+                  WHERE operation_id IN ({db.marks(len(operation_ids))}) ORDER BY operation_id, position"""  # noqa: S608
+        for row in await reader.all(sql, *operation_ids):
+            result[row[0]].append(_TARGET.decode(row[1]))
+    return result
+
+
+async def target(reader: db.Reader, operation_id: str, member_id: str) -> Target | None:
+    sql = "SELECT document FROM operation_targets WHERE operation_id = $1 AND member_id = $2"
+    row = await reader.one(sql, operation_id, member_id)
+    return _TARGET.decode(row[0]) if row is not None else None
+
+
+async def save_target(tx: db.Tx, operation_id: str, changed: Target) -> None:
+    await tx.run(
+        """UPDATE operation_targets SET outcome = $3, allocation_id = $4, document = $5
+           WHERE operation_id = $1 AND member_id = $2""",
+        operation_id,
+        changed.member_id,
+        changed.outcome,
+        changed.allocation_id,
+        _ENCODE(changed).decode(),
+    )
+
+
+async def failed_targets(reader: db.Reader, operation_id: str) -> int:
+    sql = "SELECT COUNT(*) FROM operation_targets WHERE operation_id = $1 AND outcome = 'failed'"
+    row = await reader.one(sql, operation_id)
+    return int(row[0]) if row is not None else 0
+
+
+async def steps(reader: db.Reader, operation_id: str) -> list[Step]:
+    sql = "SELECT document FROM operation_steps WHERE operation_id = $1 ORDER BY position"
+    return [_STEP.decode(row[0]) for row in await reader.all(sql, operation_id)]
+
+
+async def latest_steps(reader: db.Reader, operation_id: str) -> list[Step]:
+    """Return the steps that changed last, as many as a read shows, in the order in which they began."""
+    sql = """SELECT position, document FROM operation_steps WHERE operation_id = $1
+             ORDER BY changed_revision DESC LIMIT $2"""
+    rows = await reader.all(sql, operation_id, STEPS_SHOWN_MAX)
+    return [_STEP.decode(row[1]) for row in sorted(rows, key=lambda row: int(row[0]))]
+
+
+async def steps_after(
+    reader: db.Reader, operation_id: str, position: int, changed_since: int, limit: int
+) -> list[tuple[int, Step]]:
+    """Return a page of steps with the position of each."""
+    sql = """SELECT position, document FROM operation_steps
+             WHERE operation_id = $1 AND position > $2 AND changed_revision > $3 ORDER BY position LIMIT $4"""
+    rows = await reader.all(sql, operation_id, position, changed_since, limit)
+    return [(int(row[0]), _STEP.decode(row[1])) for row in rows]
+
+
+async def step(reader: db.Reader, operation_id: str, name: str, member_id: str) -> Step | None:
+    sql = "SELECT document FROM operation_steps WHERE operation_id = $1 AND name = $2 AND member_id = $3"
+    row = await reader.one(sql, operation_id, name, member_id)
+    return _STEP.decode(row[0]) if row is not None else None
+
+
+async def add_step(tx: db.Tx, head: OperationHead, added: Step) -> None:
+    """Insert the step that is the last one of the head as it is to be saved."""
+    sql = _insert_sql("operation_steps", STEP_COLUMNS, 1)
+    await tx.run(sql, *step_row(head.operation_id, head.steps_total, added, head.revision))
+
+
+async def save_step(tx: db.Tx, head: OperationHead, changed: Step) -> None:
+    await tx.run(
+        """UPDATE operation_steps SET state = $4, changed_revision = $5, document = $6
+           WHERE operation_id = $1 AND name = $2 AND member_id = $3""",
+        head.operation_id,
+        changed.name,
+        changed.member_id,
+        changed.state,
+        head.revision,
+        _ENCODE(changed).decode(),
+    )
+
+
+async def members_with_steps(reader: db.Reader, operation_id: str) -> set[str]:
+    sql = "SELECT DISTINCT member_id FROM operation_steps WHERE operation_id = $1"
+    return {row[0] for row in await reader.all(sql, operation_id)}
+
+
+async def active(reader: db.Reader, instance_id: str) -> list[OperationHead]:
+    return await heads(reader, f"instance_id = $1 AND {_OPEN} ORDER BY operation_id", instance_id)
+
+
+async def active_kind(reader: db.Reader, instance_id: str) -> OperationKind | None:
+    """Return the kind of the operation on the whole instance. A deploy counts once a controller has claimed it."""
+    sql = f"SELECT kind, status FROM operations WHERE instance_id = $1 AND {_OPEN} ORDER BY operation_id"  # noqa: S608
+    for row in await reader.all(sql, instance_id):
+        kind: OperationKind = row[0]
+        if kind in INSTANCE_KINDS and (kind, row[1]) != ("deploy", "accepted"):
+            return kind
+    return None
+
+
+async def busy_members(reader: db.Reader, instance_id: str, member_ids: Collection[str]) -> set[str]:
+    """Return those of the members that an open operation works on."""
+    if not member_ids:
+        return set()
+    sql = f"""SELECT target.member_id FROM operations JOIN operation_targets target
+              ON target.operation_id = operations.operation_id
+              WHERE operations.instance_id = $1 AND operations.{_OPEN}
+              AND target.member_id IN ({db.marks(len(member_ids), 2)})"""  # noqa: S608 - the parts are ours
+    return {row[0] for row in await reader.all(sql, instance_id, *member_ids)}
+
+
+async def moved_to(reader: db.Reader, instance_id: str, allocation_ids: Collection[str]) -> set[str]:
+    """Return those of the allocations that a member of the instance is about to move to."""
+    if not allocation_ids:
+        return set()
+    sql = f"""SELECT target.allocation_id FROM operation_targets target JOIN operations
+              ON operations.operation_id = target.operation_id
+              WHERE target.outcome = 'pending' AND target.allocation_id <> ''
+              AND target.allocation_id IN ({db.marks(len(allocation_ids), 2)})
+              AND operations.instance_id = $1 AND operations.{_OPEN}"""  # noqa: S608 - the parts are ours
+    return {row[0] for row in await reader.all(sql, instance_id, *allocation_ids)}
+
+
+async def claimable(
+    reader: db.Reader, project_id: str, app_slug: str, operator_id: str, now: int
+) -> OperationHead | None:
+    """Return the oldest new operation, or the one whose lease ran out first, whichever is older.
+
+    Operations under a lease cost nothing. Each candidate comes first in an index, so that PostgreSQL keeps one plan."""
+    waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"
+    candidates = await heads(
+        reader,
+        f"""operation_id IN (
+           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
+            ORDER BY operation_id LIMIT 1),
+           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at BETWEEN 1 AND $3
+            ORDER BY lease_expires_at LIMIT 1))
+           ORDER BY operation_id LIMIT 1""",  # noqa: S608 - the parts are ours
+        project_id,
+        app_slug,
+        now,
+        operator_id,
+    )
+    return candidates[0] if candidates else None
+
+
+async def held_under(
+    reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int
+) -> OperationHead | None:
+    """Return the operation that an earlier claim of this account got, when its answer was lost."""
+    candidates = await heads(
+        reader,
+        """claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3
+           AND lease_actor_id IN ('', $4)""",
+        claim_id,
+        project_id,
+        now,
+        actor_id,
+    )
+    return candidates[0] if candidates else None
+
+
+async def overdue(reader: db.Reader, now: int) -> list[str]:
+    """Return the ids of open operations past their deadline, 100 at most."""
+    sql = f"SELECT operation_id FROM operations WHERE {_OPEN} AND deadline_at <= $1 ORDER BY deadline_at LIMIT 100"  # noqa: S608
+    return [row[0] for row in await reader.all(sql, now)]
+
+
+def whole(head: OperationHead, targets: Sequence[Target], steps: Sequence[Step]) -> Operation:
+    """Put an operation together from its rows."""
+    fields = {name: getattr(head, name) for name in OperationHead.__struct_fields__}
+    return Operation(**fields, targets=list(targets), steps=list(steps), progress=progress(targets))
+
+
+def progress(targets: Sequence[Target]) -> Progress:
+    return Progress(done=sum(target.outcome != "pending" for target in targets), total=len(targets))
+
+
+def operation_row(head: OperationHead) -> Row:
+    """In the order of `OPERATION_COLUMNS`."""
+    lease = head.lease
+    document = msgspec.to_builtins(head)
+    for name in (*_COLUMNS_ONLY, *_ROWS_OF_THEIR_OWN):
+        document.pop(name, None)
+    return (
+        head.operation_id,
+        head.project_id,
+        head.instance_id,
+        head.app_slug,
+        head.kind,
+        head.correlation_id,
+        head.operator_service_account_id,
+        clock.micros(head.deadline_at),
+        head.status,
+        head.revision,
+        head.epoch,
+        head.attempts,
+        head.steps_total,
+        lease.holder if lease else "",
+        lease.claim_id if lease else "",
+        lease.actor_id if lease else "",
+        clock.micros(lease.expires_at) if lease else 0,
+        _ENCODE(document).decode(),
+    )
+
+
+def target_rows(operation: Operation) -> list[Row]:
+    """In the order of `TARGET_COLUMNS`."""
+    return [
+        (
+            operation.operation_id,
+            position,
+            target.member_id,
+            target.outcome,
+            target.allocation_id,
+            _ENCODE(target).decode(),
+        )
+        for position, target in enumerate(operation.targets, 1)
+    ]
+
+
+def step_row(operation_id: str, position: int, step: Step, changed_revision: int) -> Row:
+    """In the order of `STEP_COLUMNS`."""
+    document = _ENCODE(step).decode()
+    return (operation_id, position, step.name, step.member_id, step.state, changed_revision, document)
+
+
+def _head(row: db.Row) -> OperationHead:
+    values: dict[str, Any] = msgspec.json.decode(row["document"])
+    for name in ("status", "revision", "epoch", "attempts", "steps_total"):
+        values[name] = row[name]
+    values["lease"] = _lease(row)
+    return msgspec.convert(values, OperationHead)
+
+
+def _lease(row: db.Row) -> dict[str, Any] | None:
+    if not row["lease_expires_at"]:
+        return None
+    return {
+        "holder": row["holder"],
+        "claim_id": row["claim_id"],
+        "epoch": row["epoch"],
+        "expires_at": clock.moment(row["lease_expires_at"]),
+        "actor_id": row["lease_actor_id"],
+        "cancel_requested": row["status"] == "cancelling",
+    }
+
+
+def _insert_sql(table: str, columns: Sequence[str], rows: int) -> str:
+    width = len(columns)
+    values = ", ".join(f"({db.marks(width, 1 + number * width)})" for number in range(rows))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {values}"  # noqa: S608 - names are ours
+
+
+def _chunks(rows: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for first in range(0, len(rows), _ROWS_PER_STATEMENT):
+        yield rows[first : first + _ROWS_PER_STATEMENT]

@@ -1,0 +1,52 @@
+"""Delete a project that owns nothing. Above all domains, because each of them can own something in a project."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from gpuaas_contract import errors
+from gpuaas_contract.identity import Project
+
+from gpuaas_platform.access.credentials import service as credentials
+from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.artifacts import service as artifacts
+from gpuaas_platform.artifacts import trust
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
+from gpuaas_platform.identity import orgs
+from gpuaas_platform.identity.accounts import service as service_accounts
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db
+from gpuaas_platform.policy import service as policy
+
+_SHOWN_MAX, _NAMED_MAX = 20, 3
+OWNERS: dict[str, Callable[[db.Reader, str], Awaitable[list[str]]]] = {
+    "app instances": instances.owned_by,
+    "allocations": allocations.owned_by,
+    "service accounts": service_accounts.owned_by,
+    "credentials": credentials.owned_by,
+    "artifacts": artifacts.owned_by,
+    "trust keys": trust.owned_by,
+}
+"""What keeps a project from being deleted -> function that returns the ids of it."""
+
+
+async def delete(tx: db.Tx, call: Call) -> Project:
+    """Delete the project with its roles, entitlements and overlay. Events, audit and usage stay on record."""
+    project_id = call.in_project().project_id
+    owned = {kind: ids for kind, owned_by in OWNERS.items() if (ids := await owned_by(tx, project_id))}
+    if owned:
+        raise _not_empty(owned)
+    await catalog.forget_project(tx, project_id)
+    await policy.forget_project(tx, project_id)
+    return await orgs.delete_project(tx, call)
+
+
+def _not_empty(owned: Mapping[str, Sequence[str]]) -> errors.ProjectNotEmpty:
+    return errors.ProjectNotEmpty(
+        f"The project still owns {'; '.join(_counted(kind, ids) for kind, ids in owned.items())}.",
+        details={"owns": {kind.replace(" ", "_"): list(ids[:_SHOWN_MAX]) for kind, ids in owned.items()}},
+    )
+
+
+def _counted(kind: str, ids: Sequence[str]) -> str:
+    named = ", ".join([*ids[:_NAMED_MAX], *(["…"] if len(ids) > _NAMED_MAX else [])])
+    return f"{len(ids)} {kind if len(ids) > 1 else kind[:-1]} ({named})"

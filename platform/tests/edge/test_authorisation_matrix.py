@@ -1,0 +1,127 @@
+"""Who gets what from which route: one reviewed table, and no way to tell what is hidden from what is absent."""
+
+import dataclasses
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from authorisation_matrix import Cast, Cell, cast, cells, leaks, table, targets_of, without_a_control
+from gpuaas_contract import errors, instances, registry
+from gpuaas_contract.permissions import ROLES
+from gpuaas_platform import server
+from gpuaas_platform.call import Call, Routes
+from gpuaas_platform.edge import http
+from gpuaas_platform.identity import rules
+from gpuaas_platform.instances import store
+from gpuaas_platform.kit import db
+from platform_world import World
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "authorisation.txt"
+
+
+async def test_the_matrix_is_the_reviewed_one_and_leaks_nothing(world: World) -> None:
+    """All of it on SQLite; on PostgreSQL every seventh route, since the rules are the same and only the SQL differs."""
+    whole = not world.site.settings.database_url
+    endpoints = registry.ENDPOINTS if whole else registry.ENDPOINTS[::7]
+    found = await cast(world)
+    asked = await cells(world.http, found, endpoints)
+    assert list(leaks(found, asked)) == []
+    assert not without_a_control(asked) - _ONLY_BY_SECRET
+    assert not {cell.route for cell in asked if cell.status >= 500}
+    _compare(table(found, asked), whole=whole)
+
+
+_ONLY_BY_SECRET = {
+    "apps.hold.lift",
+    "artifacts.content.get",
+    "auth.service_account_token",
+    "auth.session.end",
+    "node.artifact.content",
+    "node.enrol",
+    "ssh_key.delete",
+}
+"""Whoever they let through brings a secret of their own, or names a session, hold, key or placement of theirs; others
+do."""
+
+
+def _compare(present: str, *, whole: bool) -> None:
+    if whole and os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(present)
+    lines = [line.split() for line in present.splitlines()]
+    routes = {line[0] for line in lines}
+    reviewed = [line.split() for line in GOLDEN.read_text().splitlines() if line.split()[0] in routes or whole]
+    before, after = ([" ".join(line) for line in part] for part in (reviewed, lines))
+    difference = "\n".join(difflib.unified_diff(before, after, "reviewed", "present", lineterm=""))
+    assert not difference, (
+        f"The authorisation matrix changed:\n{difference}\n"
+        "If it should: UPDATE_GOLDEN=1 pytest platform/tests/edge/test_authorisation_matrix.py, and review the diff."
+    )
+
+
+def test_every_route_is_in_the_reviewed_table() -> None:
+    rows = {tuple(line.split()[:2]) for line in GOLDEN.read_text().splitlines()[1:]}
+    assert rows == {(endpoint.name, target) for endpoint in registry.ENDPOINTS for target in targets_of(endpoint)}
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_planted_leaks_are_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await cast(world)
+    names = ("apps.instance.get", "apps.instance.list", "identity.project.list")
+    routes = [registry.BY_NAME[name] for name in names]
+    assert list(leaks(found, await cells(world.http, found, routes))) == []
+
+    planted = await _cells_with(world, found, _without_scope(instances.INSTANCE_GET), routes)
+    assert any("apps.instance.get on own/foreign" in leak for leak in leaks(found, planted))
+
+    planted = await _cells_with(world, found, _lists_everything(), routes)
+    assert any("apps.instance.list on own shows viewer proj_" in leak for leak in leaks(found, planted))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rules, "decide", _denied_instead_of_hidden)
+        told = await cells(world.http, found, routes)
+    assert any("tells viewer from absent: 403 404" in leak for leak in leaks(found, told))
+
+
+async def _cells_with(world: World, found: Cast, planted: Routes, routes: Any) -> list[Cell]:
+    """The same application with one handler that forgets where it is."""
+    domains = [_without(domain, planted) for domain in server.DOMAINS]
+    application = http.application(world.site, [*domains, planted])
+    transport = httpx.ASGITransport(app=application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        return await cells(client, found, routes)
+
+
+def _without(domain: Routes, planted: Routes) -> Routes:
+    reads = {name: handler for name, handler in domain.reads.items() if name not in planted.reads}
+    return dataclasses.replace(domain, reads=reads)
+
+
+def _without_scope(endpoint: Any) -> Routes:
+    routes = Routes()
+
+    @routes.read(endpoint)
+    async def get_any(call: Call, reader: db.Reader) -> instances.Instance:
+        found = await store.INSTANCES.get(reader, call.params["instance_id"])
+        if found is None:
+            raise errors.NotFound
+        return found
+
+    return routes
+
+
+def _lists_everything() -> Routes:
+    routes = Routes()
+
+    @routes.read(instances.INSTANCE_LIST)
+    async def list_all(call: Call, reader: db.Reader) -> Any:
+        return {"items": await store.INSTANCES.find(reader, "1 = 1")}
+
+    return routes
+
+
+def _denied_instead_of_hidden(bindings: Any, permission: str, scopes: Any) -> str:
+    reaching = [binding for binding in bindings if binding.scope in scopes]
+    return "allowed" if any(permission in ROLES[binding.role] for binding in reaching) else "denied"

@@ -1,0 +1,551 @@
+"""One behaviour, two platforms: what the SDK's platform in memory answers to a controller, the real one answers too.
+
+Every test runs on the one for app teams and on this one, over both engines."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Protocol
+
+import httpx
+import pytest
+from artifact_world import CONTENT, promoted, trusted
+from gpuaas_contract import (
+    actions,
+    artifacts,
+    errors,
+    identity,
+    instances,
+    lifecycles,
+    operations,
+    placements,
+    runtime,
+    secrets,
+)
+from gpuaas_contract import node as node_contract
+from gpuaas_sdk.testing import FakePlatform
+from platform_world import FakeClock, World
+from scripted_controller import Cluster, Controller, Held, evidence, take_exit
+
+DECLARED: dict[str, Any] = {
+    "permissions": {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["project_member"]}},
+    "actions": [
+        {"name": "flush", "title": "Flush", "permission": "shop.queue.flush", "input_schema": {"type": "object"}}
+    ],
+}
+
+
+class Side(Protocol):
+    """A running instance with two hands: its controller, and the people who ask for operations."""
+
+    controller: Controller
+
+    async def add(self, count: int, **more: Any) -> operations.Operation: ...
+    async def replace(self, member_id: str) -> operations.Operation: ...
+    async def operate(self, kind: str, *member_ids: str) -> operations.Operation: ...
+    async def change(self, verb: str) -> operations.Operation: ...
+    async def invoke(self, inputs: dict[str, Any]) -> operations.Operation: ...
+    def preview_drain(self, member_id: str) -> Awaitable[operations.Preview | None]: ...
+    async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
+    async def hold(self, member_id: str) -> None: ...
+    async def instance(self) -> instances.Instance: ...
+    async def member(self, member_id: str) -> instances.Member: ...
+    async def artifact(self) -> artifacts.Artifact: ...
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
+
+
+class Real:
+    def __init__(self, cluster: Cluster) -> None:
+        self.controller = cluster.controller
+        self._cluster = cluster
+
+    async def add(self, count: int, **more: Any) -> operations.Operation:
+        return await self._cluster.add(*await self._cluster.machines(count), **more)
+
+    async def replace(self, member_id: str) -> operations.Operation:
+        return await self.operate("replace", member_id, allocation_ids=await self._cluster.machines(1, "new"))
+
+    async def operate(self, kind: str, *member_ids: str, **more: Any) -> operations.Operation:
+        return await self._cluster.operate(kind, *member_ids, **more)
+
+    async def change(self, verb: str) -> operations.Operation:
+        return await self._cluster.change(verb)
+
+    async def invoke(self, inputs: dict[str, Any]) -> operations.Operation:
+        where = {"instance_id": self._cluster.instance_id, "action": "flush"}
+        return await self._cluster.world.call(actions.ACTION_INVOKE, {"inputs": inputs}, **where)
+
+    async def preview_drain(self, member_id: str) -> operations.Preview | None:
+        body = {"kind": "drain", "member_ids": [member_id]}
+        planned = await self._cluster.world.call(
+            instances.MEMBER_OPERATION_CREATE,
+            body,
+            query={"dry_run": "true"},
+            instance_id=self._cluster.instance_id,
+        )
+        return planned.preview
+
+    async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation:
+        return await take_exit(self._cluster.world, operation, way)
+
+    async def hold(self, member_id: str) -> None:
+        await self._cluster.hold(member_id, "no_removal")
+
+    async def instance(self) -> instances.Instance:
+        return await self._cluster.instance()
+
+    async def member(self, member_id: str) -> instances.Member:
+        return await self._cluster.member(member_id)
+
+    async def artifact(self) -> artifacts.Artifact:
+        return await promoted(self._cluster.world, await trusted(self._cluster.world))
+
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None:
+        world = self._cluster.world
+        node, where = (
+            world.nodes[placement.node_name],
+            f"{placement.allocation_id}/{placement.digest.replace(':', '/')}",
+        )
+        task = await world.next_task(node)
+        assert task is not None
+        result = {"status": "succeeded", "result": {"path": f"/var/lib/gpuaas/artifacts/{where}"}}
+        await world.call(node_contract.TASK_RESULT, result, token=node.token, task_id=task["task_id"])
+
+
+class Fake:
+    def __init__(self, platform: FakePlatform, controller: Controller) -> None:
+        self.controller = controller
+        self._platform = platform
+        self._instance = platform.add_instance({"head": ["head"], "hand": ["hand-0", "hand-1"]}, ready=True)
+
+    async def add(self, count: int, **more: Any) -> operations.Operation:
+        new = [self._platform.records.add_member(self._instance, "hand", f"spare-{at}") for at in range(count)]
+        return self._platform.request(self._instance, "add", new, component_key="hand", **more)
+
+    async def replace(self, member_id: str) -> operations.Operation:
+        member = self._platform.member(member_id)
+        return self._platform.request(self._instance, "replace", [member], component_key="hand", replacements=["new-0"])
+
+    async def operate(self, kind: Any, *member_ids: str) -> operations.Operation:
+        members = [self._platform.member(member_id) for member_id in member_ids]
+        return self._platform.request(self._instance, kind, members, component_key="hand")
+
+    async def change(self, verb: Any) -> operations.Operation:
+        return self._platform.request(self._instance, verb)
+
+    async def invoke(self, inputs: dict[str, Any]) -> operations.Operation:
+        return self._platform.invoke(self._instance, "flush", inputs)
+
+    async def preview_drain(self, member_id: str) -> operations.Preview | None:
+        members = [self._platform.member(member_id)]
+        asked = self._platform.ask_preview(self._instance, "drain", members, component_key="hand")
+        return (await self._platform.ended(asked.operation_id)).preview
+
+    async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation:
+        leave = {
+            "cancel": self._platform.cancel,
+            "retry": self._platform.retry,
+            "compensate": self._platform.compensate,
+        }
+        return leave[way](operation.operation_id)
+
+    async def hold(self, member_id: str) -> None:
+        self._platform.hold(self._platform.member(member_id))
+
+    async def instance(self) -> instances.Instance:
+        return self._platform.records.instances[self._instance.instance_id]
+
+    async def artifact(self) -> artifacts.Artifact:
+        return self._platform.add_artifact(self._instance, "tool", CONTENT)
+
+    async def arrive(self, placement: placements.ArtifactPlacement) -> None:
+        """Machines in memory have it as soon as they are asked."""
+
+
+@pytest.fixture
+async def sides(world: World, clock: FakeClock) -> AsyncIterator[tuple[Side, Side]]:
+    platform = FakePlatform("toy", secret_purposes=["role_join"], clock=clock)
+    transport = httpx.ASGITransport(app=platform.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://fake") as client:
+        copy = World(world.site, clock, client, project_id=platform.project_id)
+        key = identity.ServiceAccountLogin(key_id=platform.key_id, client_secret=platform.client_secret)
+        copy.token = (await copy.call(identity.SERVICE_ACCOUNT_TOKEN, key)).access_token
+        fake = Fake(platform, Controller(copy, copy.token))
+        yield fake, Real(await Cluster.running(world, **DECLARED))
+
+
+async def hands(side: Side) -> list[str]:
+    where = {"instance_id": (await side.instance()).instance_id}
+    found = await side.controller.world.call(instances.MEMBER_LIST, token=side.controller.token, **where)
+    live = [member for member in found.items if member.status not in lifecycles.GONE_MEMBER]
+    return [member.member_id for member in live if member.component_key == "hand"]
+
+
+def outcomes(operation: operations.Operation) -> list[str]:
+    return [target.outcome for target in operation.targets]
+
+
+def idle(held: Held) -> Any:
+    return evidence(held.world.clock())
+
+
+async def observe(side: Side, **said: Any) -> runtime.RuntimeReported:
+    instance = await side.instance()
+    body = {"holder": "controller", "observed_revision": instance.revision, **said}
+    where = {"instance_id": instance.instance_id}
+    return await side.controller.world.call(runtime.RUNTIME_REPORT, body, token=side.controller.token, **where)
+
+
+async def test_a_cancel_is_told_with_the_heartbeat_and_ends_when_all_is_undone(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        asked = await side.add(2)
+        held = await side.controller.take()
+        begun, waiting = held.member_ids
+        await held.report(begun, "provisioning")
+        assert not (await held.heartbeat()).cancel_requested
+        assert (await side.leave(asked, "cancel")).status == "cancelling"
+        assert (await held.heartbeat()).cancel_requested
+        with pytest.raises(errors.Conflict, match=f"{begun} is provisioning"):
+            await held.complete()
+        await held.report(begun, "removing", "removed")
+        await held.report(waiting, "removed")
+        ended = await held.complete()
+        assert (ended.status, outcomes(ended)) == ("cancelled", ["cancelled", "cancelled"]), side
+        assert (await side.instance()).status == "running"
+
+
+async def test_where_members_cannot_show_it_the_controller_says_whether_it_turned_back(
+    sides: tuple[Side, Side],
+) -> None:
+    for side in sides:
+        for undone, status in ((True, "cancelled"), (False, "succeeded")):
+            asked = await side.change("restart")
+            held = await side.controller.take()
+            await side.leave(asked, "cancel")
+            ended = await held.complete(undone=undone)
+            assert (ended.status, ended.exits_taken[0].too_late) == (status, not undone), side
+
+
+async def test_whoever_takes_a_cancelled_operation_over_is_told_at_once(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        asked = await side.add(1)
+        held = await side.controller.take(lease_s=5)
+        await side.leave(asked, "cancel")
+        held.world.clock.forward(6)
+        taken_over = await side.controller.take()
+        assert taken_over.operation.status == "cancelling", side
+        assert taken_over.operation.lease is not None
+        assert taken_over.operation.lease.cancel_requested
+        await taken_over.report(taken_over.member_ids[0], "removed")
+        assert (await taken_over.complete()).status == "cancelled"
+
+
+async def test_what_nobody_took_up_is_cancelled_at_once(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        cancelled = await side.leave(await side.add(1), "cancel")
+        assert (cancelled.status, outcomes(cancelled)) == ("cancelled", ["cancelled"]), side
+        assert await side.controller.finds_nothing()
+        assert len(await hands(side)) == 2
+
+
+async def test_a_failed_operation_is_undone_under_a_new_claim(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        member_id = held.member_ids[0]
+        await held.report(member_id, "provisioning")
+        failed = await held.fail()
+        assert (failed.status, outcomes(failed)) == ("failed", ["failed"]), side
+        assert (await side.instance()).status == "degraded"
+        reopened = await side.leave(failed, "compensate")
+        assert (reopened.status, reopened.compensating, outcomes(reopened)) == ("accepted", True, ["pending"])
+        undoing = await side.controller.take()
+        assert (undoing.operation.compensating, undoing.claim.epoch > held.claim.epoch) == (True, True)
+        with pytest.raises(errors.ExitUnavailable):
+            await side.leave(reopened, "cancel")
+        with pytest.raises(errors.Conflict, match=f"{member_id} is failed"):
+            await undoing.complete()
+        await undoing.report(member_id, "removing", "removed")
+        assert (await undoing.complete()).status == "cancelled"
+
+
+async def test_a_retry_keeps_the_steps_and_asks_for_what_is_left(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(2)
+        held = await side.controller.take()
+        done, broken = held.member_ids
+        await held.step("install", member_id=done)
+        await held.report(done, "provisioning", "joining", "ready")
+        await held.report(broken, "failed", status_reason="no GPU answers")
+        ended = await held.complete()
+        assert ended.error is not None
+        assert (ended.status, ended.error.code, ended.error.failure_class) == ("failed", "targets_failed", "repairable")
+        assert [target.error for target in ended.targets] == ["", "no GPU answers"]
+        await side.leave(ended, "retry")
+        again = await side.controller.take()
+        assert (again.operation.attempts, outcomes(again.operation)) == (2, ["succeeded", "pending"]), side
+        assert [step.name for step in again.operation.steps] == ["install"]
+        await again.report(broken, "provisioning", "joining", "ready")
+        assert (await again.complete()).status == "succeeded"
+
+
+async def test_the_stop_rule_skips_those_not_begun(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(4, stop_after_failures=2)
+        held = await side.controller.take()
+        done, first, second, waiting = held.member_ids
+        await held.report(done, "provisioning", "joining", "ready")
+        await held.report(first, "provisioning", "failed")
+        await held.report(second, "failed")
+        with pytest.raises(errors.Conflict, match="was skipped: 2 members failed before its turn"):
+            await held.report(waiting, "provisioning")
+        ended = await held.complete()
+        assert (ended.status, outcomes(ended)) == ("failed", ["succeeded", "failed", "failed", "skipped"]), side
+        assert (ended.progress.done, ended.progress.total) == (4, 4)
+        assert waiting not in await hands(side)
+
+
+@pytest.mark.parametrize(
+    ("seen", "refusal"),
+    [
+        (None, errors.EvidenceMissing),
+        ({"age_s": 121}, errors.EvidenceStale),
+        ({"age_s": -6}, errors.EvidenceStale),
+        ({"state": "busy"}, errors.EvidenceBusy),
+        ({"running_work": 1}, errors.EvidenceBusy),
+        ({"state": "unknown"}, errors.EvidenceUnknown),
+        ({"state": "unreachable"}, errors.EvidenceUnknown),
+    ],
+)
+async def test_a_member_that_ran_work_is_taken_away_on_fresh_evidence_only(
+    sides: tuple[Side, Side], seen: dict[str, Any] | None, refusal: type[errors.EvidenceRequired]
+) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.operate("remove", member_id)
+        held = await side.controller.take()
+        shown = {} if seen is None else {"evidence": evidence(held.world.clock(), **seen)}
+        with pytest.raises(refusal) as refused:
+            await held.report(member_id, "removing", **shown)
+        assert refused.value.code == refusal.code, side
+        await held.report(member_id, "removing", evidence=idle(held))
+        await held.report(member_id, "removed")
+        ended = await held.complete()
+        assert ended.status == "succeeded"
+        assert ended.targets[0].evidence is not None
+
+
+async def test_a_replaced_member_moves_to_its_new_allocation_and_keeps_its_id(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        asked = await side.replace(member_id)
+        held = await side.controller.take()
+        before = next(member for member in held.claim.members if member.member_id == member_id)
+        with pytest.raises(errors.Conflict, match="is ready"):
+            await held.complete()
+        await held.report(member_id, "removing", evidence=idle(held))
+        await held.report(member_id, "provisioning")
+        moved = await side.member(member_id)
+        assert (moved.allocation_id, moved.was_ready) == (asked.targets[0].allocation_id, False), side
+        await held.report(member_id, "joining", "ready")
+        ended = await held.complete()
+        assert (ended.status, ended.targets[0].previous_allocation_id) == ("succeeded", before.allocation_id)
+
+
+async def test_a_replace_that_is_undone_does_not_move_its_member_on(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.replace(member_id)
+        held = await side.controller.take()
+        await held.report(member_id, "removing", evidence=idle(held))
+        failed = await held.fail()
+        await side.leave(failed, "compensate")
+        undoing = await side.controller.take()
+        await undoing.report(member_id, "removing", evidence=idle(undoing))
+        with pytest.raises(errors.Conflict, match="not being undone"):
+            await undoing.report(member_id, "provisioning")
+
+
+async def test_an_action_ends_with_its_result(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.invoke({"queue": "night"})
+        held = await side.controller.take()
+        said = (held.operation.kind, held.operation.action, held.operation.inputs, held.operation.targets)
+        assert said == ("action", "flush", {"queue": "night"}, []), side
+        ended = await held.complete(result={"flushed": 7})
+        assert (ended.status, ended.result) == ("succeeded", {"flushed": 7})
+
+
+async def test_a_cancelled_action_that_brought_nothing_is_cancelled(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        asked = await side.invoke({})
+        held = await side.controller.take()
+        await side.leave(asked, "cancel")
+        assert (await held.complete()).status == "cancelled", side
+
+
+async def test_a_preview_is_asked_about_members_and_ends_with_what_was_seen(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        asking = asyncio.ensure_future(side.preview_drain(member_id))
+        held = await side.controller.take(wait_s=10)
+        said = (held.operation.kind, held.operation.preview_of, held.operation.inputs, held.operation.component_key)
+        assert said == ("preview", "drain", {"member_ids": [member_id]}, "hand"), side
+        with pytest.raises(errors.ValidationFailed):
+            await held.complete()
+        await held.complete(preview={"answered": True, "source": "script", "gpu_hours_at_stake": 2.5})
+        preview = await asking
+        assert preview is not None
+        assert (preview.answered, preview.gpu_hours_at_stake) == (True, 2.5)
+
+
+async def test_what_is_seen_between_operations_is_fenced_by_revisions(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        first, second = await hands(side)
+        await side.operate("drain", second)
+        held = await side.controller.take()
+        known = {member.member_id: member.revision for member in held.claim.members}
+        told = await observe(
+            side,
+            conditions=[{"type": "HeadAnswers", "status": "false", "reason": "Timeout"}],
+            members=[
+                {"member_id": first, "revision": known[first], "status": "degraded", "status_reason": "slow disk"},
+                {"member_id": second, "revision": known[second], "status": "degraded"},
+                {"member_id": "mem_unknown", "revision": 1, "status": "ready"},
+            ],
+        )
+        assert [member.status for member in told.members] == ["degraded"]
+        assert [refused.code for refused in told.refused] == ["operation_in_progress", "not_found"], side
+        assert (told.instance.status, "HeadAnswers" in [found.type for found in told.instance.conditions]) == (
+            "degraded",
+            True,
+        )
+        stale = {"member_id": first, "revision": known[first], "status": "ready"}
+        gone = {"member_id": first, "revision": told.members[0].revision, "status": "removed"}
+        again = await observe(side, members=[stale, gone])
+        assert [refused.code for refused in again.refused] == ["stale", "illegal_move"]
+        with pytest.raises(errors.ValidationFailed):
+            await observe(side, observed_revision=10_000)
+        with pytest.raises(errors.ValidationFailed):
+            await observe(side, conditions=[{"type": "LastOperationSucceeded", "status": "true"}])
+
+
+async def test_saying_the_same_again_changes_nothing(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        said = [{"type": "HeadAnswers", "status": "true", "reason": "Pong"}]
+        first = await observe(side, conditions=said)
+        assert (await observe(side, conditions=said)).instance == first.instance, side
+
+
+async def test_a_hold_placed_after_the_claim_still_keeps_the_member(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.operate("remove", member_id)
+        held = await side.controller.take()
+        await side.hold(member_id)
+        with pytest.raises(errors.MemberHeld):
+            await held.report(member_id, "removing", evidence=idle(held))
+
+
+async def test_a_claim_brings_the_holds_that_stand(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        held_back, other = await hands(side)
+        await side.hold(held_back)
+        await side.operate("drain", other)
+        claim = await side.controller.claim()
+        assert [(hold.member_id, hold.kind) for hold in claim.holds] == [(held_back, "no_removal")], side
+
+
+async def test_the_instance_follows_operations_on_the_whole_of_it(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        seen = []
+        for verb in ("stop", "start", "decommission"):
+            await side.change(verb)
+            seen.append((await side.instance()).status)
+            assert (await side.controller.carry_out()).status == "succeeded"
+            seen.append((await side.instance()).status)
+        assert seen == ["stopping", "stopped", "starting", "running", "deleting", "deleted"], side
+
+
+async def test_whoever_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        lost = await side.controller.take(lease_s=5)
+        lost.world.clock.forward(6)
+        held = await side.controller.take()
+        assert held.claim.epoch == lost.claim.epoch + 1
+        words: list[Awaitable[Any]] = [
+            lost.heartbeat(),
+            lost.step("install"),
+            lost.report(lost.member_ids[0], "failed"),
+            lost.publish(),
+            lost.issue(),
+            lost.complete(),
+            lost.fail(),
+        ]
+        for word in words:
+            with pytest.raises(errors.LeaseLost):
+                await word
+        assert (await held.heartbeat()).lease.epoch == held.claim.epoch, side
+
+
+async def test_a_delivery_of_a_secret_opens_once_and_the_value_stays_the_same(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        first, second = await held.issue(), await held.issue()
+        value = (await held.open(first.delivery_id)).value
+        with pytest.raises(errors.SecretAlreadyDelivered):
+            await held.open(first.delivery_id)
+        assert (await held.open(second.delivery_id)).value == value != "", side
+        with pytest.raises(errors.PurposeUndeclared):
+            await held.send(secrets.SECRET_ISSUE, {"purpose": "operator_access", "name": "admin"})
+
+
+async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        artifact = await side.artifact()
+        await side.add(1)
+        held = await side.controller.take()
+        member = next(found for found in held.claim.members if found.member_id == held.member_ids[0])
+        body = {"operation_id": held.operation_id, "epoch": held.claim.epoch, "allocation_id": member.allocation_id}
+        with pytest.raises(errors.LeaseLost):
+            await _place(held, artifact.artifact_id, {**body, "epoch": held.claim.epoch - 1})
+        with pytest.raises(errors.NotFound):
+            await _place(held, artifact.artifact_id, {**body, "allocation_id": "alloc_none"})
+        with pytest.raises(errors.NotFound):
+            await _place(held, "art_none", body)
+        queued = await _place(held, artifact.artifact_id, {**body, "mode": "0755"})
+        assert (queued.state, queued.node_name, queued.mode) == ("queued", member.node_name, "0755"), side
+        assert (queued.digest, queued.size_bytes) == (artifact.digest, artifact.size_bytes)
+        await side.arrive(queued)
+        where = {"artifact_id": artifact.artifact_id, "placement_id": queued.placement_id}
+        options: dict[str, Any] = {"token": held.token, "query": {"wait_s": 10}}
+        placed = await held.world.call(placements.PLACEMENT_GET, **options, **where)
+        there = f"/var/lib/gpuaas/artifacts/{member.allocation_id}/{artifact.digest.replace(':', '/')}"
+        assert (placed.state, placed.path, placed.error) == ("placed", there, None), side
+
+
+async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:
+    return await held.world.call(placements.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)
+
+
+async def test_a_claim_for_an_app_nobody_registered_is_refused_and_may_be_repeated(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        body = {"app_slug": "tooy", "holder": "test", "claim_id": "c1"}
+        with pytest.raises(errors.AppUnknown, match="No app is registered as tooy") as refused:
+            await side.controller.world.call(runtime.CLAIM, body, token=side.controller.token)
+        assert (refused.value.retryable, refused.value.details) == (True, {"field": "app_slug"}), side
+
+
+async def test_an_illegal_move_and_an_early_complete_are_told_apart(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        (member_id,) = held.member_ids
+        with pytest.raises(errors.IllegalMove) as refused:
+            await held.report(member_id, "ready")
+        assert (refused.value.details["from"], refused.value.details["to"]) == ("requested", "ready"), side
+        assert refused.value.details["allowed"] == sorted(lifecycles.MEMBER["requested"]), side
+        with pytest.raises(errors.OperationUnfinished) as early:
+            await held.complete()
+        assert early.value.details == {"members": {member_id: "requested"}, "wanted": ["ready"]}, side

@@ -1,0 +1,6 @@
+"""Call the platform's API. `Client` sends any endpoint of the contract; `gpuaas_sdk.auth` supplies credentials and
+`gpuaas_sdk.outcomes` lists the errors of calls without a usable answer."""
+
+from gpuaas_sdk.client.client import Client, Tagged
+
+__all__ = ["Client", "Tagged"]

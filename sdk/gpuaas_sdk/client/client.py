@@ -1,0 +1,305 @@
+"""Send calls until there is an answer. `request` builds a call; `retries` decides what the end of an attempt means."""
+
+import asyncio
+import ssl
+import time
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import ApiError, PreconditionFailed
+from gpuaas_contract.events import EVENT_LIST, Event, Events
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import OPERATION_GET, Operation
+from gpuaas_contract.wire import Item, NoBody, Page
+
+from gpuaas_sdk.auth import Auth
+from gpuaas_sdk.client import events, request, retries
+from gpuaas_sdk.client.request import Request
+from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown, Unreachable, UnreadableAnswer
+
+DEADLINE_S = 60.0
+"""A call fails this long after it started, plus the time for which the server may hold it."""
+ATTEMPT_S = 20.0
+"""Limit of one attempt, so that a lost connection is noticed well before the deadline."""
+WATCH_WAIT_S = 25.0
+WATCH_DEADLINE_S = 300.0
+"""Watching continues through a restart or an upgrade of the server that takes less than this."""
+
+
+class Tagged(NamedTuple, Generic[Answer]):
+    """An answer with its entity tag. Pass the tag as `if_match` to change the resource only if it is unchanged."""
+
+    answer: Answer
+    etag: str
+
+
+class Client:
+    """Calls of one server over one connection pool. Close it with `async with` or `aclose()`."""
+
+    def __init__(self, server: str, auth: Auth, *, ca_file: Path | None = None) -> None:
+        if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
+            raise ValueError(f"{server!r} is not a server address; it looks like https://cloud.example:8443")
+        self.server = server.rstrip("/")
+        self._auth = auth
+        verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+        self._http = httpx.AsyncClient(base_url=self.server, verify=verify, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def call(
+        self,
+        endpoint: Endpoint[RequestBody, Answer],
+        body: RequestBody | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        correlation: str = "",
+        if_match: str = "",
+        timeout_s: float = DEADLINE_S,
+        **path_params: str,
+    ) -> Answer:
+        """Call an endpoint and return its answer. Every attempt has the same idempotency key, so a change happens once.
+
+        `correlation` is the id under which the platform records the call; without it the platform makes one.
+        `if_match` is the tag that `read` returned: the change is refused if the resource has changed since.
+        Raises the `ApiError` subclass of the answer's code, or a `NoAnswer` if there was none within `timeout_s`."""
+        call = Request(
+            endpoint=endpoint,
+            path=request.path(endpoint, path_params),
+            query=request.query(endpoint, query or {}, dry_run=dry_run),
+            content=request.content(endpoint, body),
+            idempotency_key=(idempotency_key or uuid.uuid4().hex) if endpoint.mutates else "",
+            correlation_id=correlation,
+            if_match=if_match,
+            wait_s=float((query or {}).get("wait_s", getattr(body, "wait_s", 0.0))),
+        )
+        return (await self._until_answered(call, timeout_s)).answer
+
+    async def read(self, endpoint: Endpoint[NoBody, Answer], **path_params: str) -> Tagged[Answer]:
+        """Return one resource with its tag, for a change that must not overwrite another one."""
+        call = Request(endpoint=endpoint, path=request.path(endpoint, path_params), query={})
+        return await self._until_answered(call, DEADLINE_S)
+
+    async def pages(
+        self,
+        endpoint: Endpoint[NoBody, Page[Item]],
+        *,
+        query: Mapping[str, Any] | None = None,
+        **path_params: str,
+    ) -> AsyncIterator[Item]:
+        """Yield every item of a list, page by page."""
+        path: dict[str, Any] = dict(path_params)
+        token: str | None = ""
+        while token is not None:
+            page_query = {**(query or {}), "page_token": token} if token else query
+            page = await self.call(endpoint, query=page_query, **path)
+            for item in page.items:
+                yield item
+            token = page.next_page_token or None
+
+    async def watch_operation(self, project_id: str, operation_id: str) -> AsyncIterator[Operation]:
+        """Yield the operation now and after every change, until it has ended."""
+        revision = -1
+        while True:
+            operation = await self.call(
+                OPERATION_GET,
+                query={"wait_s": WATCH_WAIT_S, "revision": revision} if revision >= 0 else None,
+                timeout_s=WATCH_DEADLINE_S,
+                project_id=project_id,
+                operation_id=operation_id,
+            )
+            if operation.revision != revision:
+                revision = operation.revision
+                yield operation
+            if operation.status in ENDED_OPERATION:
+                return
+
+    def events(
+        self, project_id: str, *, after: int = 0, app_instance_id: str = "", correlation_id: str = ""
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a project after a cursor, each once and in order, without an end.
+
+        0 starts with the oldest event that is kept. Raises `CursorExpired` if events after the cursor were deleted;
+        `details["oldest"]` is the first cursor that is still valid."""
+        filters = {"app_instance_id": app_instance_id, "correlation_id": correlation_id}
+        return self.follow(EVENT_LIST, filters, after=after, project_id=project_id)
+
+    def follow(
+        self, record: Endpoint[NoBody, Events], filters: Mapping[str, str], *, after: int = 0, **path_params: Any
+    ) -> AsyncIterator[Event]:
+        """Yield events as `events` does, from any list: `ORG_EVENT_LIST` or `PLATFORM_EVENT_LIST`."""
+
+        async def ask(cursor: int) -> Events:
+            query = {"after": cursor, "wait_s": WATCH_WAIT_S, **filters}
+            return await self.call(record, query=query, timeout_s=WATCH_DEADLINE_S, **path_params)
+
+        return events.follow(ask, after)
+
+    async def upload(
+        self, endpoint: Endpoint[bytes, Answer], content: AsyncIterable[bytes], **path_params: str
+    ) -> Answer:
+        """Send a file while it is read, in one attempt. The platform stores all or nothing, so a retry is safe."""
+        header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
+        headers = {"Authorization": header, "Content-Type": "application/octet-stream"}
+        timeout = httpx.Timeout(ATTEMPT_S, read=DEADLINE_S)
+        try:
+            response = await self._http.request(
+                endpoint.method, request.path(endpoint, path_params), content=content, headers=headers, timeout=timeout
+            )
+        except httpx.TransportError as error:
+            raise self._connection_broke(endpoint, error) from error
+        if not response.is_success:
+            raise retries.error_of(response)
+        return self._read(endpoint, response).answer
+
+    async def download(
+        self, endpoint: Endpoint[NoBody, str], *, query: Mapping[str, Any] | None = None, **path_params: str
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file in one attempt. After an error the caller starts again from the first byte."""
+        header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
+        path, parameters = request.path(endpoint, path_params), request.query(endpoint, query or {})
+        headers = {"Authorization": header} if header else {}
+        try:
+            async with self._http.stream(
+                "GET", path, params=parameters, headers=headers, timeout=ATTEMPT_S
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise retries.error_of(response)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx.TransportError as error:
+            raise self._connection_broke(endpoint, error) from error
+
+    def _connection_broke(self, endpoint: Endpoint[Any, Any], error: httpx.TransportError) -> Unreachable:
+        why = str(error) or type(error).__name__
+        return Unreachable(
+            f"The connection to {self.server} broke during {endpoint.name}: {why}",
+            fix="Start again from the first byte; nothing was changed.",
+        )
+
+    async def _until_answered(self, call: Request[RequestBody, Answer], timeout_s: float) -> Tagged[Answer]:
+        deadline = time.monotonic() + timeout_s + call.wait_s
+        may_have_reached, token_renewed, attempt = False, False, 0
+        while True:
+            try:
+                header = await self._authorization(call.endpoint, deadline)
+            except NoAnswer as error:
+                if not may_have_reached:
+                    raise
+                last = retries.Retry(error.message, may_have_reached=True)
+                raise self._gave_up(call, last, timeout_s, may_have_reached=True) from error
+            end = await self._attempt(call, header, deadline)
+            if isinstance(end, ApiError):
+                if may_have_reached and isinstance(end, PreconditionFailed):
+                    raise self._may_be_own_change(call) from end
+                if token_renewed or not (retries.is_stale_token(end) and self._auth.invalidate(header)):
+                    raise end
+                token_renewed = True
+                continue
+            if not isinstance(end, retries.Retry):
+                return self._read(call.endpoint, end)
+            may_have_reached |= end.may_have_reached
+            pause_s = max(end.after_s or 0.0, retries.back_off_s(attempt))
+            if time.monotonic() + pause_s >= deadline:
+                raise self._gave_up(call, end, timeout_s, may_have_reached=may_have_reached)
+            await asyncio.sleep(pause_s)
+            attempt += 1
+
+    async def _authorization(self, endpoint: Endpoint[Any, Any], deadline: float) -> str:
+        if endpoint.audience == "public":
+            return ""
+        try:
+            async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
+                return await self._auth.header(self)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{self.server} issued no token in time for {endpoint.name}",
+                fix="Check that the server runs and that its address is right.",
+            ) from error
+
+    async def _attempt(
+        self, call: Request[RequestBody, Answer], header: str, deadline: float
+    ) -> httpx.Response | retries.Retry | ApiError:
+        left_s, sending = max(0.1, deadline - time.monotonic()), _Sending()
+        try:
+            async with asyncio.timeout(min(left_s, ATTEMPT_S + call.wait_s)):
+                response = await self._http.request(
+                    call.endpoint.method,
+                    call.path,
+                    params=call.query,
+                    content=call.content,
+                    headers=call.headers(header),
+                    timeout=httpx.Timeout(None, connect=5.0),
+                    extensions={"trace": sending},
+                )
+        except (httpx.TransportError, TimeoutError) as error:
+            if retries.is_untrusted_certificate(error):
+                raise Unreachable(
+                    f"The certificate of {self.server} is not trusted: {error}",
+                    fix="Pass the certificate authority of the platform with --ca-file FILE.",
+                ) from error
+            return retries.of_exception(error, was_sent=sending.has_begun)
+        return retries.of_response(response) or response
+
+    def _read(self, endpoint: Endpoint[RequestBody, Answer], response: httpx.Response) -> Tagged[Answer]:
+        try:
+            answer = msgspec.json.decode(response.content, type=endpoint.response)
+            return Tagged(answer, response.headers.get("ETag", ""))
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(
+                f"The answer of {self.server} to {endpoint.name} does not match the contract: {error}",
+                fix="Check that the address is a GPUaaS server and that this SDK is not older than the server.",
+            ) from error
+
+    def _may_be_own_change(self, call: Request[RequestBody, Answer]) -> OutcomeUnknown:
+        """Return the error of a guarded change whose first answer was lost: the resource may hold its own change."""
+        return OutcomeUnknown(
+            f"{call.endpoint.name}: the resource changed after it was read, by another caller or by this call.",
+            idempotency_key=call.idempotency_key,
+            fix="Read the resource again and compare: it contains either your change or another one.",
+        )
+
+    def _gave_up(
+        self,
+        call: Request[RequestBody, Answer],
+        last: retries.Retry,
+        timeout_s: float,
+        *,
+        may_have_reached: bool,
+    ) -> OutcomeUnknown | Unreachable:
+        message = f"No answer from {self.server} to {call.endpoint.name} within {timeout_s:g} s: {last.why}"
+        if call.endpoint.mutates and may_have_reached:
+            key = call.idempotency_key
+            return OutcomeUnknown(
+                message, idempotency_key=key, fix=f"Repeat the call with the same idempotency key: {key}"
+            )
+        return Unreachable(message, fix="Check that the server runs and that its address is right.")
+
+
+class _Sending:
+    """Whether any byte of a request may have left. A timeout does not show that, because it can occur at any stage."""
+
+    has_begun = False
+
+    async def __call__(self, stage: str, _: Mapping[str, Any]) -> None:
+        """Receive each stage of a request from httpx."""
+        self.has_begun |= stage.endswith(".send_request_headers.started")

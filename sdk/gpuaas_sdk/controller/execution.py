@@ -1,0 +1,118 @@
+"""Run the handler of one claimed operation under its lease, and report how it ended. `runner` starts it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from gpuaas_contract.errors import LeaseLost
+from gpuaas_contract.runtime import COMPLETE, FAIL, CompleteOperation, FailOperation
+
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.handlers import Handlers, Result
+from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.controller.operation import Operation
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.outcomes import NoAnswer
+
+log = structlog.get_logger()
+
+
+class Execution:
+    """One claimed operation: its handler, and its lease while the handler works."""
+
+    def __init__(self, handlers: Handlers, operation: Operation, lease: Lease) -> None:
+        self._handlers = handlers
+        self._operation = operation
+        self._lease = lease
+        self._reporting_end = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until the end is reported or the lease is lost. Return only after the handler has cleaned up."""
+        handling = asyncio.create_task(self._handle())
+        renewing = asyncio.create_task(self._lease.keep())
+        try:
+            await asyncio.wait({handling, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._reporting_end.is_set():
+                # The final report may end the lease before its own answer arrives, so its result decides.
+                await asyncio.wait({handling})
+        finally:
+            await cancel(handling, renewing)
+            await self._operation.close()
+        if not self._reporting_end.is_set():
+            log.warning("operation.abandoned", reason="stopped without a final report; the next claim continues")
+
+    async def _handle(self) -> None:
+        try:
+            failure = await self._perform()
+            if failure is not None:
+                self._reporting_end.set()
+                log.error("operation.failed", code=failure.code, error=failure.message, fix=failure.fix)
+                await self._lease.report(FAIL, failure)
+        except LeaseLost as error:
+            log.warning("lease.lost", error=error.message)
+        except NoAnswer as error:
+            log.warning("operation.report_failed", error=error.message, reason="the lease will expire")
+
+    async def _perform(self) -> FailOperation | None:
+        """Run the handler and complete the operation. Return the failure if either fails."""
+        try:
+            result = await self._do_or_undo()
+            self._reporting_end.set()
+            completion = CompleteOperation(
+                epoch=self._lease.epoch,
+                result=result.result,
+                preview=result.preview,
+                undone=self._operation.backs_out,
+            )
+            ended = await self._lease.report(COMPLETE, completion)
+            log.info("operation.completed", kind=self._operation.kind, status=ended.status)
+        except (LeaseLost, NoAnswer):
+            raise
+        except Permanent as error:
+            return rules.failure_of(error, self._lease.epoch)
+        except Exception as error:
+            log.exception("operation.handler_crashed")
+            return rules.failure_of(error, self._lease.epoch)
+        return None
+
+    async def _do_or_undo(self) -> Result:
+        """Run the handler until it returns or a person cancels; undo after a cancel and to compensate."""
+        operation = self._operation
+        if not operation.backs_out:
+            work = operation.until_deadline(lambda: self._handlers.perform(operation))
+            result = await _unless(self._lease.cancel_requested, work)
+            if result is not None:
+                return result
+            log.info("operation.undo_started", kind=operation.kind)
+            await operation.turn_back()
+        return await operation.until_deadline(lambda: self._handlers.undo(operation))
+
+
+async def cancel(*tasks: asyncio.Task[object]) -> None:
+    """Cancel the tasks and wait until they have ended. An error of a task is logged."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            log.error("controller.task_crashed", exc_info=result)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Return the result of the work; None if `stop` was set first and the work has stopped."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        working.cancel()
+        end = (await asyncio.gather(working, return_exceptions=True))[0]
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if isinstance(end, LeaseLost | NoAnswer):
+        raise end
+    if isinstance(end, Exception):
+        log.warning("operation.stop_failed", error=str(end) or type(end).__name__)
+    return end if isinstance(end, Result) else None

@@ -1,0 +1,97 @@
+"""Artifacts of the app for one operation: find them, deliver them by token, place them on machines. `Operation` calls
+these."""
+
+import msgspec
+from gpuaas_contract import artifacts
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.catalog import PROJECT_APP_GET
+from gpuaas_contract.deliveries import DELIVERY_CREATE, CreateDelivery, Delivery
+from gpuaas_contract.errors import BY_CODE, ApiError, LeaseLost
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.node import TaskError
+from gpuaas_contract.placements import PLACEMENT_CREATE, PLACEMENT_GET, ArtifactPlacement, FileMode, PlaceArtifact
+
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.failures import NeedsOperator, Permanent, Temporary
+
+_WAIT_S = 30
+
+
+async def find(lease: Lease, instance: Instance, name: str, version: str) -> Artifact:
+    """Return the artifact that the manifest names. `version` is set if it is not the instance's version."""
+    try:
+        return await _with_digest(lease, name, await _digest(lease, instance, name, version))
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise rules.refused(f"No artifact {name}", error) from error
+
+
+async def deliver(lease: Lease, artifact: Artifact) -> Delivery:
+    """Return an address and a short-lived token to fetch the artifact with."""
+    record = lease.record
+    request = CreateDelivery(purpose=record.kind, operation_id=record.operation_id)
+    try:
+        delivery = await lease.call(DELIVERY_CREATE, request, artifact_id=artifact.artifact_id)
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise rules.refused(f"No delivery of artifact {artifact.name}", error) from error
+    return msgspec.structs.replace(delivery, url=f"{lease.server}{delivery.url}")
+
+
+async def place(lease: Lease, artifact: Artifact, allocation_id: str, mode: FileMode) -> ArtifactPlacement:
+    """Have the machine fetch the artifact, and wait for the end. The platform fails a machine that stays silent."""
+    operation_id = lease.record.operation_id
+    request = PlaceArtifact(allocation_id=allocation_id, operation_id=operation_id, epoch=lease.epoch, mode=mode)
+    try:
+        placement = await lease.call(PLACEMENT_CREATE, request, artifact_id=artifact.artifact_id)
+        while placement.state == "queued":
+            placement = await lease.call(
+                PLACEMENT_GET,
+                query={"wait_s": _WAIT_S},
+                artifact_id=artifact.artifact_id,
+                placement_id=placement.placement_id,
+            )
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise rules.refused(f"Artifact {artifact.name} cannot be placed", error) from error
+    if placement.error is not None:
+        raise _failure(placement, placement.error)
+    return placement
+
+
+async def _digest(lease: Lease, instance: Instance, name: str, version: str) -> str:
+    digests = instance.artifacts
+    if version:
+        app_version = await lease.call(PROJECT_APP_GET, app_slug=instance.app_slug, version=version)
+        digests = {key: reference.digest for key, reference in app_version.manifest.artifacts.items()}
+    if name not in digests:
+        known = ", ".join(sorted(digests)) or "none"
+        raise Permanent(
+            f"{instance.app_slug} {version or instance.app_version} has no artifact {name}; it has {known}."
+        )
+    return digests[name]
+
+
+async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:
+    """Return the project's artifact; without one, the artifact that the platform shares."""
+    for shared in (False, True):
+        async for artifact in lease.pages(artifacts.LIST, query={"name": name, "shared": shared}):
+            if artifact.digest == digest:
+                return artifact
+    raise Permanent(
+        f"There is no artifact {name} with {digest} in this project.", fix="Publish, verify and promote it first."
+    )
+
+
+def _failure(placement: ArtifactPlacement, error: TaskError) -> Temporary | Permanent:
+    text = f"Artifact {placement.name} is not on {placement.node_name}: {error.code}: {error.message}"
+    if error.code == "no_answer":
+        return Temporary(text)
+    if error.code == "disk_full":
+        return NeedsOperator(text, fix=f"Free disk space on {placement.node_name}, then retry the operation.")
+    known = BY_CODE.get(error.code)
+    return Permanent(text, fix=known.default_fix if known else "")

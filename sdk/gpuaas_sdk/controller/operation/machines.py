@@ -1,0 +1,86 @@
+"""The machines of one operation: a key pair in memory, short-lived certificates, one shared connection per allocation.
+
+`operation` hands the machines out. Every command is recorded, and certificates are renewed between commands."""
+
+import asyncio
+import datetime
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+
+import asyncssh
+import structlog
+from gpuaas_contract.access import MachineAccess
+
+from gpuaas_sdk.machine import Machine, MachineTarget
+from gpuaas_sdk.machine.record import AddLine, RecordingTransport
+from gpuaas_sdk.machine.renewal import Connection, RenewingTransport
+
+log = structlog.get_logger()
+
+CERTIFICATE_TTL_S = 600
+RENEW_SHARE = 0.8
+"""A certificate older than this share of its life is replaced before the next command."""
+
+CLOSE_S = 5.0
+"""Limit for closing a connection: an unreachable machine must not delay the end of an operation."""
+
+Connect = Callable[[MachineTarget], AbstractAsyncContextManager[Machine]]
+Grant = Callable[[str, str], Awaitable[MachineAccess]]
+"""Takes an allocation id and a public key, returns a certificate for them."""
+
+
+class Machines:
+    """Open the machines of one operation on demand and close them together."""
+
+    def __init__(
+        self, grant: Grant, connect: Connect, add_line: AddLine, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._grant = grant
+        self._connect = connect
+        self._add_line = add_line
+        self._clock = clock
+        self._key = asyncssh.generate_private_key("ssh-ed25519")
+        self._by_allocation: dict[str, RenewingTransport] = {}
+
+    async def machine(self, allocation_id: str, address: str) -> Machine:
+        """Return the machine of an allocation. Two members on one machine share its connection."""
+        if allocation_id not in self._by_allocation:
+            self._by_allocation[allocation_id] = RenewingTransport(lambda: self._open(allocation_id, address), address)
+        transport = self._by_allocation[allocation_id]
+        await transport.ensure_open()
+        return Machine(transport)
+
+    async def close(self) -> None:
+        """Close every connection. A connection that does not close is logged and left."""
+        transports, self._by_allocation = self._by_allocation, {}
+        for result in await asyncio.gather(*map(_close, transports.values()), return_exceptions=True):
+            if isinstance(result, Exception):
+                log.warning("machine.close_failed", error=str(result) or type(result).__name__)
+
+    async def _open(self, allocation_id: str, address: str) -> Connection:
+        access = await self._grant(allocation_id, self._key.export_public_key().decode().strip())
+        life_s = (access.expires_at - datetime.datetime.now(datetime.UTC)).total_seconds()
+        # Limited to the requested lifetime, so a wrong clock on either side cannot keep an expired certificate in use.
+        renew_at = self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
+        connection = AsyncExitStack()
+        machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))
+        recording = RecordingTransport(machine.transport, self._add_line)
+        return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
+
+
+async def _close(transport: RenewingTransport) -> None:
+    async with asyncio.timeout(CLOSE_S):
+        await transport.close()
+
+
+def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> MachineTarget:
+    return MachineTarget(
+        host=access.host,
+        port=access.port,
+        user=access.user,
+        host_public_key=access.host_public_key,
+        private_key=key.export_private_key("openssh").decode(),
+        certificate=access.certificate,
+        address=address,
+    )

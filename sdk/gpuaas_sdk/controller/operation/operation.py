@@ -1,0 +1,292 @@
+"""What a handler works with during one operation: steps, reports, machines, secrets, artifacts. `runner` creates it;
+every report carries the epoch of the claim."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVarTuple
+
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.catalog import SecretPurpose
+from gpuaas_contract.credentials import Credential
+from gpuaas_contract.deliveries import Delivery
+from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import MEMBER_GET, AccessBundle, Instance, Member
+from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
+from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
+from gpuaas_contract.placements import FileMode
+from gpuaas_contract.runtime import (
+    ACCESS_PUBLISH,
+    MEMBER_REPORT,
+    PublishAccess,
+    ReportMember,
+)
+
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.controller.operation import artifacts, secrets
+from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
+from gpuaas_sdk.controller.operation.steps import Result, Steps
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine.record import recorded
+
+Arguments = TypeVarTuple("Arguments")
+
+SECRET_TTL_S = 3600
+
+
+class Operation:
+    """One claimed operation of the app, passed to its handler."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        instance: Instance,
+        members: Iterable[Member],
+        holds: Iterable[Hold] = (),
+        *,
+        connect: Connect,
+    ) -> None:
+        record = lease.record
+        self.id = record.operation_id
+        self.kind = record.kind
+        self.component_key = record.component_key
+        self.correlation_id = record.correlation_id
+        self.reason = record.reason
+        self.force = record.force
+        self.attempt = record.attempts
+        """1 at the first claim; every further claim adds one, after a crash as well as after a retry."""
+        self.stop_after_failures = record.stop_after_failures
+        self.from_version = record.from_version
+        self.to_version = record.to_version
+        """Set for `upgrade`, `rollback` and their previews."""
+        self.action = record.action
+        self.inputs = record.inputs
+        """For `action` the inputs of the caller; for `upgrade` the instance's inputs after it."""
+        self.preview_of = record.preview_of
+        self.deadline_at = record.deadline_at
+        self.instance = instance
+        self.holds = tuple(holds)
+        """Holds on members of the instance at the time of the claim."""
+        self.backs_out = rules.backs_out(record)
+        """True while unfinished work is undone, after a cancel or to compensate."""
+        self._lease = lease
+        self._members = {member.member_id: member for member in members}
+        self._targets = {target.member_id: target for target in record.targets}
+        self._steps = Steps(lease)
+        self._machines = Machines(self._grant, connect, self._steps.add_line)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Every live member of the instance, as last reported."""
+        return tuple(member for member in self._members.values() if member.status not in GONE_MEMBER)
+
+    @property
+    def targets(self) -> tuple[Member, ...]:
+        """The members that this operation, or the previewed one, concerns, without those removed before a crash."""
+        if self.kind in INSTANCE_KINDS:
+            return self.members
+        if self.kind == "preview":
+            return self._known(self.inputs.get("member_ids", ()))
+        return self._known(self._targets)
+
+    @property
+    def to_do(self) -> tuple[Member, ...]:
+        """Targets with work left: not done, not skipped by the stop rule, and not failed since the last retry. While
+        the operation is undone, failed targets count as well."""
+        left = {"pending", "failed"} if self.backs_out else {"pending"}
+        outcomes = {member_id: target.outcome for member_id, target in self._targets.items()}
+        return tuple(member for member in self.targets if outcomes.get(member.member_id, "pending") in left)
+
+    def skips(self, member: Member) -> bool:
+        """Return whether the stop rule skipped the member because too many others failed."""
+        target = self._targets.get(member.member_id)
+        return target is not None and target.outcome == "skipped"
+
+    def replacement(self, member: Member) -> str:
+        """Return the allocation that a replaced member moves to. Reporting `provisioning` moves it there."""
+        target = self._targets.get(member.member_id)
+        if target is None or not target.allocation_id:
+            raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
+        return target.allocation_id
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Arguments], Awaitable[None]],
+        *args: *Arguments,
+        member: Member | None = None,
+    ) -> None:
+        """Run `await function(*args)` unless this step already succeeded in this operation.
+
+        The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
+        have names of their own."""
+        await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
+
+    async def say(self, message: str) -> None:
+        """Report what the running step waits for, for people who watch. The same message again sends nothing."""
+        await self._steps.say(message)
+
+    async def each(
+        self, members: Iterable[Member], function: Callable[[Member], Awaitable[None]], *, at_once: int = 0
+    ) -> None:
+        """Run `await function(member)` for all members, `at_once` at a time. A failed member does not stop the others.
+
+        Without `at_once` all run at the same time; under a stop rule, at most as many as may fail. Members that the
+        stop rule skips before their turn are not started. Raises `MembersFailed` if any member failed."""
+        chosen = tuple(members)
+        turns = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
+        ends = await asyncio.gather(
+            *(self._in_turn(turns, member, function) for member in chosen), return_exceptions=True
+        )
+        unexpected = [end for end in ends if isinstance(end, BaseException) and not isinstance(end, Permanent)]
+        for error in sorted(unexpected, key=lambda error: not isinstance(error, LeaseLost)):
+            raise error
+        failures = tuple((member, end) for member, end in zip(chosen, ends, strict=True) if isinstance(end, Permanent))
+        if failures:
+            raise rules.MembersFailed(failures, len(chosen))
+
+    async def report(
+        self,
+        member: Member,
+        *,
+        status: MemberStatus | None = None,
+        reason: str = "",
+        detail: dict[str, Any] | None = None,
+        version: str | None = None,
+        evidence: Evidence | None = None,
+    ) -> Member:
+        """Report the state of a member and return the member; arguments left out keep their value.
+
+        The first step of removing a member that was ready needs fresh evidence that the member is idle."""
+        known = self._members.get(member.member_id, member)
+        report = ReportMember(
+            epoch=self._lease.epoch,
+            status=status or known.status,
+            status_reason=rules.clipped(reason),
+            adapter_detail=detail,
+            observed_version=version,
+            evidence=evidence,
+        )
+        self._lease.note(await self._lease.report(MEMBER_REPORT, report, member_id=member.member_id))
+        reported = await self._moved(known) if rules.moves(self.kind, known, report) else rules.reported(known, report)
+        self._members[member.member_id] = reported
+        if target := self._targets.get(member.member_id):
+            self._targets[member.member_id] = rules.with_outcome(self._lease.record, target, reported)
+        return reported
+
+    async def publish_access(self, bundle: AccessBundle) -> None:
+        """Publish how people reach the app. Replaces what was published before."""
+        await self._lease.report(
+            ACCESS_PUBLISH,
+            PublishAccess(
+                epoch=self._lease.epoch,
+                endpoints=bundle.endpoints,
+                paths=bundle.paths,
+                commands=bundle.commands,
+                notes=bundle.notes,
+            ),
+        )
+
+    async def machine(self, member: Member) -> Machine:
+        """Return the member's host, as root. It is valid until the operation ends."""
+        return await self._machines.machine(member.allocation_id, member.address)
+
+    async def secret(
+        self, purpose: SecretPurpose, name: str, value: str | None = None, *, ttl_s: int = SECRET_TTL_S
+    ) -> str:
+        """Return a secret that the platform keeps for the instance: `value`, or a random one.
+
+        Until it expires, every operation that asks for the same purpose and name gets the same value."""
+        return await secrets.secret(self._lease, purpose, name, value or "", ttl_s)
+
+    async def credential(self, credential_id: str) -> tuple[Credential, str]:
+        """Return a customer's credential and its private key, for hosts that accept no other key.
+
+        People name the credential in an input of the app. The key stays in memory; every operation fetches it."""
+        return await secrets.credential(self._lease, credential_id)
+
+    async def artifact(self, name: str) -> Delivery:
+        """Return a short-lived token for an artifact of the manifest, in the version the operation leads to.
+
+        On the machine that needs it: GET `url` with `token` as bearer, then compare the content's digest."""
+        return await artifacts.deliver(self._lease, await self._artifact(name))
+
+    async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
+        """Place an artifact of the manifest on the member's machine and return its path there.
+
+        The artifact has the version the operation leads to and the published digest. Root owns the file; it is
+        removed when the allocation is released."""
+        with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
+            artifact = await self._artifact(name)
+            await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
+            placement = await artifacts.place(self._lease, artifact, member.allocation_id, mode)
+            entry.end(0, placement.path.encode())
+            return placement.path
+
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
+        return await self._steps.until_deadline(attempt)
+
+    async def turn_back(self) -> None:
+        """Change from doing to undoing. The kit calls this after a cancel, when the handler has stopped."""
+        self.backs_out = True
+        await self._steps.turn_back()
+
+    async def close(self) -> None:
+        """Close all machines."""
+        await self._machines.close()
+
+    async def _artifact(self, name: str) -> Artifact:
+        version = "" if self.backs_out else self.to_version
+        return await artifacts.find(self._lease, self.instance, name, version)
+
+    def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
+        return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
+
+    async def _moved(self, member: Member) -> Member:
+        """Read a member that was moved to another machine: only the platform has its new address."""
+        return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
+
+    async def _in_turn(
+        self, turns: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
+    ) -> Permanent | None:
+        async with turns:
+            if self.skips(member):
+                return None
+            try:
+                await self.until_deadline(lambda: function(member))
+            except Conflict:
+                await self._read_skipped()
+                if not self.skips(member):
+                    raise
+            except Permanent as error:
+                await self._report_failed(member, error)
+                return error
+            return None
+
+    async def _report_failed(self, member: Member, error: Permanent) -> None:
+        known = self._members.get(member.member_id, member)
+        if known.status not in GONE_MEMBER:
+            detail = None if known.adapter_detail else {"error": rules.clipped(str(error))}
+            await self.report(member, status="failed", reason=str(error), detail=detail)
+        if self.stop_after_failures:
+            await self._read_skipped()
+
+    async def _read_skipped(self) -> None:
+        """Learn which members the stop rule skipped; receipts do not contain that."""
+        record = await self._lease.report(OPERATION_GET)
+        self._targets |= {target.member_id: target for target in record.targets if target.outcome == "skipped"}
+
+    async def _grant(self, allocation_id: str, public_key: str) -> MachineAccess:
+        request = RequestMachineAccess(
+            public_key=public_key, operation_id=self.id, epoch=self._lease.epoch, ttl_s=CERTIFICATE_TTL_S
+        )
+        try:
+            return await self._lease.call(MACHINE_ACCESS, request, allocation_id=allocation_id)
+        except LeaseLost:
+            raise
+        except ApiError as error:
+            raise rules.refused(f"No access to the machine of allocation {allocation_id}", error) from error

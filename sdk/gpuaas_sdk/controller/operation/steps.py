@@ -1,0 +1,132 @@
+"""Steps of one operation: each succeeds once, is reported to the platform, and is retried after temporary errors.
+
+The platform stores which steps succeeded, so a crash of the controller loses nothing."""
+
+import asyncio
+import datetime
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+import structlog
+from gpuaas_contract.errors import LeaseLost
+from gpuaas_contract.lifecycles import StepState
+from gpuaas_contract.runtime import STEP_REPORT, ReportStep
+
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.machine.transcript import TranscriptDigest, TranscriptLine
+from gpuaas_sdk.outcomes import NoAnswer
+
+log = structlog.get_logger()
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class _RunningStep:
+    name: str
+    member_id: str
+    message: str = ""
+    digest: TranscriptDigest = field(default_factory=TranscriptDigest)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.member_id
+
+
+# A context variable, because the steps of several members run at the same time.
+_CURRENT_STEP: ContextVar[_RunningStep | None] = ContextVar("gpuaas_current_step", default=None)
+
+
+class Steps:
+    """The steps of one operation and the transcript of each."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._finished = rules.finished_steps(lease.record)
+        self._running: set[tuple[str, str]] = set()
+        self._open: dict[tuple[str, str], _RunningStep] = {}
+
+    async def run(self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Run the step unless it already succeeded."""
+        step = _RunningStep(name, member_id)
+        if step.key in self._finished:
+            return
+        if step.key in self._running:
+            raise RuntimeError(f"step {name!r} is already running; pass member=… to run it once per member")
+        self._running.add(step.key)
+        previous = _CURRENT_STEP.set(step)
+        try:
+            await self._perform(step, attempt)
+        finally:
+            _CURRENT_STEP.reset(previous)
+            self._running.discard(step.key)
+        self._finished.add(step.key)
+
+    async def say(self, message: str) -> None:
+        """Report what the running step waits for. The same message again sends nothing."""
+        step = _CURRENT_STEP.get()
+        if step is None:
+            log.info("operation.message", message=message)
+        elif message != step.message:
+            await self._report(step, "running", message)
+
+    def add_line(self, line: TranscriptLine) -> None:
+        """Log a command on a machine and add it to the digest of the running step."""
+        step = _CURRENT_STEP.get()
+        log.info("machine.command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
+        if step is not None:
+            step.digest.add(line)
+
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
+        while True:
+            try:
+                return await attempt()
+            except Temporary as error:
+                pause_s = rules.pause_s(error.after_s)
+                retry_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
+                if retry_at >= self._lease.record.deadline_at:
+                    raise Permanent(f"The operation reached its deadline; the last error was: {error}") from error
+                await self.say(str(error))
+                await asyncio.sleep(pause_s)
+
+    async def turn_back(self) -> None:
+        """Change from doing to undoing: report interrupted steps as failed, and let every step run again."""
+        for step in list(self._open.values()):
+            await self._report(step, "failed", "stopped because the operation was cancelled")
+        self._finished.clear()
+
+    async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
+        await self._report(step, "running", "")
+        try:
+            await self.until_deadline(attempt)
+        except (LeaseLost, NoAnswer):
+            raise
+        except Exception as error:
+            await self._report(step, "failed", str(error) or type(error).__name__)
+            raise
+        await self._report(step, "succeeded", "")
+
+    async def _report(self, step: _RunningStep, state: StepState, message: str) -> None:
+        step.message = message
+        self._open[step.key] = step
+        log.info("step.reported", step=step.name, member_id=step.member_id, state=state, message=message)
+        receipt = await self._lease.report(
+            STEP_REPORT,
+            ReportStep(
+                epoch=self._lease.epoch,
+                name=step.name,
+                state=state,
+                member_id=step.member_id,
+                message=rules.clipped(message),
+                transcript=None if state == "running" else step.digest.transcript(),
+            ),
+        )
+        self._lease.note(receipt)
+        if state != "running":
+            del self._open[step.key]

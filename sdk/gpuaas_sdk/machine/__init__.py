@@ -1,0 +1,21 @@
+"""Work on a host as root: `Machine` runs commands and reads and writes files over a transport.
+
+App handlers get a machine from `Operation.machine`. `connect` opens one over SSH without an operation."""
+
+from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineUnreachable
+from gpuaas_sdk.machine.machine import Machine, Ran
+from gpuaas_sdk.machine.ssh import MachineTarget, connect
+from gpuaas_sdk.machine.transport import Command, Completed, Transport
+
+__all__ = [
+    "Command",
+    "CommandFailed",
+    "CommandTimedOut",
+    "Completed",
+    "Machine",
+    "MachineTarget",
+    "MachineUnreachable",
+    "Ran",
+    "Transport",
+    "connect",
+]

@@ -1,0 +1,45 @@
+"""What working on a machine can raise. The base classes decide whether the controller kit retries."""
+
+import shlex
+
+from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.machine.transport import Command, Completed
+
+OUTPUT_CHARS_MAX = 2000
+COMMAND_CHARS_MAX = 200
+
+
+class MachineUnreachable(Temporary):
+    """The host did not answer or the connection broke. The command may or may not have taken effect."""
+
+    def __init__(self, machine: str, address: str, reason: str) -> None:
+        super().__init__(f"machine {machine} ({address}) cannot be reached: {reason}")
+        self.machine = machine
+        self.address = address
+        self.reason = reason
+
+
+class CommandTimedOut(Temporary):
+    """The command was stopped on the machine because it exceeded its time limit."""
+
+    def __init__(self, machine: str, command: Command) -> None:
+        super().__init__(f"on {machine}: `{shown(command)}` did not end within {command.timeout_s:g} s")
+        self.machine = machine
+        self.command = command
+
+
+class CommandFailed(Permanent):
+    """The command ended with a non-zero exit status. The message ends with the last part of its output."""
+
+    def __init__(self, machine: str, command: Command, completed: Completed) -> None:
+        output = (completed.stderr.strip() or completed.stdout.strip()).decode(errors="replace")
+        end = f"ended with status {completed.exit_status}: {output[-OUTPUT_CHARS_MAX:] or 'no output'}"
+        super().__init__(f"on {machine}: `{shown(command)}` {end}")
+        self.machine = machine
+        self.command = command
+        self.exit_status = completed.exit_status
+
+
+def shown(command: Command) -> str:
+    """Return the command as one line for messages, cut to a readable length."""
+    return shlex.join(command.summary)[:COMMAND_CHARS_MAX]

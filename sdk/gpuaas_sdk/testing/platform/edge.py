@@ -1,0 +1,142 @@
+"""The HTTP side of the platform in memory: authentication, request bodies, problem documents."""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import (
+    ApiError,
+    CredentialsInvalid,
+    IdempotencyKeyMissing,
+    InvalidRequest,
+    NotFound,
+    Problem,
+    SecretAlreadyDelivered,
+    TokenInvalid,
+    TokenMissing,
+)
+from gpuaas_contract.identity import ME, SERVICE_ACCOUNT_TOKEN, Me, ServiceAccountLogin, Token
+from gpuaas_contract.wire import NoBody
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+
+class Changes:
+    """Wakes every waiter when something has changed."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Wake all that wait now."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the next change, or until the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+
+class Edge:
+    """Admits one service account to one project and keeps a list of its calls."""
+
+    def __init__(self, project_id: str, key_id: str, client_secret: str) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.answers_to_lose: Counter[str] = Counter()
+        self.tokens: set[str] = set()
+        self._project_id = project_id
+        self._key_id = key_id
+        self._client_secret = client_secret
+        self._keys: set[str] = set()
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the edge itself: sign in, and who am I."""
+        return [self.route(SERVICE_ACCOUNT_TOKEN, self._sign_in), self.route(ME, self._me)]
+
+    def route(
+        self, endpoint: Endpoint[RequestBody, Answer], reply: Callable[[RequestBody, Request], Awaitable[Answer]]
+    ) -> Route:
+        """Serve an endpoint of the contract with `reply`."""
+
+        async def serve(request: Request) -> Response:
+            try:
+                self._check_caller(endpoint, request)
+                body = _body(endpoint, await request.body())
+                self.calls.append((endpoint.name, body))
+                answer = await reply(body, request)
+            except ApiError as error:
+                return problem(error, request)
+            if self.answers_to_lose[endpoint.name]:
+                self.answers_to_lose[endpoint.name] -= 1
+                return Response("the test lost the answer", 502)
+            return Response(msgspec.json.encode(answer), endpoint.status, media_type="application/json")
+
+        return Route(endpoint.path, serve, methods=[endpoint.method])
+
+    def _check_caller(self, endpoint: Endpoint[Any, Any], request: Request) -> None:
+        if endpoint.mutates and endpoint.repeat == "key":
+            self._check_key(endpoint, request.headers.get("X-Idempotency-Key", ""))
+        if endpoint.audience == "public":
+            return
+        token = bearer(request)
+        if not token:
+            raise TokenMissing()
+        if token not in self.tokens:
+            raise TokenInvalid()
+        if request.path_params.get("project_id", self._project_id) != self._project_id:
+            raise NotFound()
+
+    def _check_key(self, endpoint: Endpoint[Any, Any], key: str) -> None:
+        """A repeated request runs again here; only answers with a secret are never sent twice."""
+        if not key:
+            raise IdempotencyKeyMissing()
+        if endpoint.secret_answer and key in self._keys:
+            raise SecretAlreadyDelivered()
+        self._keys.add(key)
+
+    async def _sign_in(self, body: ServiceAccountLogin, request: Request) -> Token:
+        if (body.key_id, body.client_secret) != (self._key_id, self._client_secret):
+            raise CredentialsInvalid()
+        token = secrets.token_hex(16)
+        self.tokens.add(token)
+        return Token(access_token=token, expires_in_s=3600)
+
+    async def _me(self, body: NoBody, request: Request) -> Me:
+        return Me(actor_type="service_account", actor_id=self._key_id, name="test", bindings=[])
+
+
+def bearer(request: Request) -> str:
+    """Return the bearer token of the request; empty without one."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ")
+
+
+def problem(error: ApiError, request: Request) -> Response:
+    """Return the error as a problem document."""
+    document = Problem(
+        type=f"urn:gpuaas:problem:{error.code}",
+        title=error.title,
+        status=error.status,
+        detail=error.message,
+        code=error.code,
+        message=error.message,
+        correlation_id=request.headers.get("X-Correlation-ID", ""),
+        details=error.details,
+        retryable=error.retryable,
+        fix=error.fix,
+    )
+    return Response(msgspec.json.encode(document), error.status, media_type="application/problem+json")
+
+
+def _body(endpoint: Endpoint[RequestBody, Any], content: bytes) -> RequestBody:
+    try:
+        return msgspec.json.decode(content or b"{}", type=endpoint.request)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(str(error)) from error

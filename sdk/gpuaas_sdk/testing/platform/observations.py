@@ -1,0 +1,82 @@
+"""What controllers report between operations, in the platform in memory: presence, conditions, members."""
+
+from gpuaas_contract.errors import AppUnknown, ValidationFailed
+from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.protocol import observation
+from gpuaas_contract.runtime import (
+    Controller,
+    ObservedMember,
+    RefusedObservation,
+    ReportRuntime,
+    RuntimeReported,
+)
+
+from gpuaas_sdk.testing.platform.records import Records
+
+
+class Observations:
+    """Controllers that were seen, and what they observe of their instances."""
+
+    def __init__(self, records: Records, app_slug: str, actor_id: str) -> None:
+        self.controllers: dict[str, Controller] = {}
+        """By holder."""
+        self._records = records
+        self._app_slug = app_slug
+        self._actor_id = actor_id
+
+    def check_app(self, app_slug: str) -> None:
+        """Refuse an app that is not registered: this platform has one."""
+        if app_slug != self._app_slug:
+            raise AppUnknown(f"No app is registered as {app_slug}.", details={"field": "app_slug"})
+
+    def seen(self, holder: str, version: str = "") -> None:
+        """Store that this controller is alive now."""
+        known = self.controllers.get(holder)
+        self.controllers[holder] = Controller(
+            controller_id=f"{self._records.project_id}/{self._app_slug}/{holder}",
+            project_id=self._records.project_id,
+            app_slug=self._app_slug,
+            holder=holder,
+            actor_id=self._actor_id,
+            version=version or (known.version if known else ""),
+            last_seen_at=self._records.clock(),
+        )
+
+    def report(self, instance_id: str, report: ReportRuntime) -> RuntimeReported:
+        """Store the observations that count and return which do not."""
+        instance = self._records.instance(instance_id)
+        if report.observed_revision > instance.revision:
+            raise ValidationFailed(
+                f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
+            )
+        results = [self._observe(instance, observed) for observed in report.members]
+        settled = self._records.settle(instance, observation.conditions(report, self._records.clock()))
+        self.seen(report.holder)
+        return RuntimeReported(
+            instance=settled,
+            members=[member for member in results if isinstance(member, Member)],
+            refused=[refused for refused in results if isinstance(refused, RefusedObservation)],
+        )
+
+    def _observe(self, instance: Instance, observed: ObservedMember) -> Member | RefusedObservation:
+        member = self._records.members.get(observed.member_id)
+        if member is None or member.instance_id != instance.instance_id:
+            return observation.unknown_member(observed)
+        refused = observation.refusal(member, observed, busy=self._is_busy(instance, observed.member_id))
+        return refused or self._changed(member, observed)
+
+    def _is_busy(self, instance: Instance, member_id: str) -> bool:
+        operations = self._records.open_operations(instance.instance_id)
+        return any(target.member_id == member_id for operation in operations for target in operation.targets)
+
+    def _changed(self, member: Member, observed: ObservedMember) -> Member:
+        fields = {
+            "status": observed.status,
+            "status_reason": observed.status_reason,
+            "adapter_detail": observed.adapter_detail,
+            "observed_version": observed.observed_version,
+        }
+        changes = {
+            name: value for name, value in fields.items() if value is not None and getattr(member, name) != value
+        }
+        return self._records.change_member(member, **changes) if changes else member

@@ -1,0 +1,254 @@
+"""A platform in memory that serves the runtime API over HTTP, with the real rules of claims, leases and lifecycles.
+
+A test requests operations, runs an app's `Runner` against the address, and reads what was stored."""
+
+import asyncio
+import datetime
+import secrets as random_secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.catalog import Manifest, SecretPurpose
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.holds import Hold, HoldKind
+from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.node import TaskError
+from gpuaas_contract.operations import DEADLINES_S, ExitName, Operation, OperationKind
+from gpuaas_contract.placements import ArtifactPlacement
+from starlette.applications import Starlette
+
+from gpuaas_sdk.auth import ServiceAccount
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.artifacts import Artifacts
+from gpuaas_sdk.testing.platform.edge import Changes, Edge
+from gpuaas_sdk.testing.platform.observations import Observations
+from gpuaas_sdk.testing.platform.records import Clock, Records
+from gpuaas_sdk.testing.platform.routes import Routes
+from gpuaas_sdk.testing.platform.runtime import Runtime
+from gpuaas_sdk.testing.platform.secrets import Secrets
+from gpuaas_sdk.testing.server import serving
+
+
+class FakePlatform:
+    """One project with one service account, inside the test's event loop."""
+
+    def __init__(
+        self,
+        app_slug: str,
+        *,
+        secret_purposes: Sequence[SecretPurpose] = (),
+        clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
+        """`secret_purposes` are those that the app's manifest declares."""
+        self.app_slug = app_slug
+        self.project_id = "prj_test"
+        self.key_id = "key_test"
+        self.client_secret = random_secrets.token_hex(8)
+        self.records = Records(self.project_id, clock)
+        self.runtime = Runtime(self.records)
+        self.observations = Observations(self.records, app_slug, self.key_id)
+        self.secrets = Secrets(self.records, self.runtime, secret_purposes)
+        self.artifacts = Artifacts(self.records, self.runtime)
+        self._edge = Edge(self.project_id, self.key_id, self.client_secret)
+        self._changes = Changes()
+        routes = Routes(
+            edge=self._edge,
+            changes=self._changes,
+            records=self.records,
+            runtime=self.runtime,
+            observations=self.observations,
+            secrets=self.secrets,
+            artifacts=self.artifacts,
+        )
+        self.app = Starlette(routes=routes.all())
+
+    @property
+    def calls(self) -> list[tuple[str, Any]]:
+        """Every authenticated call: the endpoint's name and the request body."""
+        return self._edge.calls
+
+    def add_instance(
+        self,
+        members: Mapping[str, Sequence[str]],
+        *,
+        name: str = "demo",
+        topology: str = "",
+        inputs: dict[str, Any] | None = None,
+        ready: bool = False,
+    ) -> Instance:
+        """Add an instance. `members` names the nodes of each role; `ready` makes it one that is already deployed."""
+        instance = self.records.add_instance(self.app_slug, name, topology, inputs or {})
+        for component_key, node_names in members.items():
+            for node_name in node_names:
+                self.records.add_member(instance, component_key, node_name)
+        return self.records.make_ready(instance) if ready else instance
+
+    def request(
+        self,
+        instance: Instance,
+        kind: OperationKind,
+        targets: Sequence[Member] | None = None,
+        *,
+        component_key: str = "",
+        reason: str = "",
+        force: bool = False,
+        deadline_s: float | None = None,
+        stop_after_failures: int = 0,
+        replacements: Sequence[str] = (),
+        to_version: str = "",
+    ) -> Operation:
+        """Request an operation; without `targets` it concerns every live member.
+
+        `replacements` names the node that each target of a `replace` moves to. Add the version of an upgrade with
+        `add_version` first."""
+        if to_version and to_version not in self.records.manifests:
+            raise ValueError(f"The app has no version {to_version}; add it with add_version(manifest).")
+        chosen = tuple(self.members(instance) if targets is None else targets)
+        moves = dict(zip((member.member_id for member in chosen), replacements, strict=False))
+        return self._accept(
+            instance,
+            kind,
+            rows.Asked(
+                targets=chosen,
+                component_key=component_key,
+                reason=reason,
+                force=force,
+                deadline_s=DEADLINES_S[kind] if deadline_s is None else deadline_s,
+                stop_after_failures=stop_after_failures,
+                replacements=moves,
+                to_version=to_version,
+            ),
+        )
+
+    def invoke(self, instance: Instance, action: str, inputs: dict[str, Any] | None = None) -> Operation:
+        """Request an action of the app."""
+        asked = rows.Asked(targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {})
+        return self._accept(instance, "action", asked)
+
+    def ask_preview(
+        self,
+        instance: Instance,
+        kind: OperationKind,
+        targets: Sequence[Member] | None = None,
+        *,
+        component_key: str = "",
+    ) -> Operation:
+        """Request a preview of an operation, as a dry run does."""
+        chosen = self.members(instance) if targets is None else targets
+        asked = rows.Asked(
+            targets=(),
+            deadline_s=DEADLINES_S["preview"],
+            component_key=component_key,
+            inputs={"member_ids": [member.member_id for member in chosen]},
+            preview_of=kind,
+        )
+        return self._accept(instance, "preview", asked)
+
+    def cancel(self, operation_id: str, reason: str = "not wanted") -> Operation:
+        """Cancel an operation, as a person does."""
+        cancelled = self.runtime.cancel(operation_id, reason)
+        self._changes.wake()
+        return cancelled
+
+    def retry(self, operation_id: str, reason: str = "repaired") -> Operation:
+        """Retry a failed operation."""
+        return self._reopen(operation_id, "retry", reason)
+
+    def compensate(self, operation_id: str, reason: str = "not wanted") -> Operation:
+        """Have a failed operation undone."""
+        return self._reopen(operation_id, "compensate", reason)
+
+    def hold(
+        self, member: Member, kind: HoldKind = "no_removal", *, reason: str = "because", ttl_s: float = 3600
+    ) -> Hold:
+        """Place a hold on the member."""
+        return self.records.add_hold(member, kind, reason, ttl_s)
+
+    def add_artifact(self, instance: Instance, name: str, content: bytes) -> Artifact:
+        """Add an artifact that the manifest of the instance's version names."""
+        artifact = self.artifacts.put(name, content)
+        present = self.records.instances[instance.instance_id]
+        digests = {**present.artifacts, name: artifact.digest}
+        self.records.instances[instance.instance_id] = msgspec.structs.replace(present, artifacts=digests)
+        return artifact
+
+    def fail_placement(self, code: str, message: str = "set by the test") -> None:
+        """Let the next placement of an artifact fail with this error of its agent or of the platform."""
+        self.artifacts.failures.append(TaskError(code=code, message=message))
+
+    def add_version(self, manifest: Manifest) -> None:
+        """Add a version of the app to which instances can be upgraded."""
+        self.artifacts.add_version(manifest)
+
+    @property
+    def placements(self) -> list[ArtifactPlacement]:
+        """Every placement of an artifact on a machine, oldest first."""
+        return list(self.artifacts.placements.values())
+
+    def operation(self, operation_id: str) -> Operation:
+        """Return the operation as it is now."""
+        return self.records.operation(operation_id)
+
+    def members(self, instance: Instance) -> list[Member]:
+        """Return the live members of the instance."""
+        return self.records.live_members(instance.instance_id)
+
+    def member(self, member_id: str) -> Member:
+        """Return the member as it is now."""
+        return self.records.members[member_id]
+
+    def access_bundle(self, instance: Instance) -> AccessBundle:
+        """Return how people reach the instance; empty before the app published it."""
+        return self.records.access_bundles.get(instance.instance_id, AccessBundle())
+
+    def expire_lease(self, operation_id: str) -> None:
+        """Expire the lease now, as if its holder had been silent for the whole lease."""
+        self.runtime.expire_lease(operation_id)
+        self._changes.wake()
+
+    def lose_answers(self, endpoint: Endpoint[Any, Any], count: int = 1) -> None:
+        """Lose the answers to the next calls of this endpoint; the calls still take effect."""
+        self._edge.answers_to_lose[endpoint.name] += count
+
+    def revoke_tokens(self) -> None:
+        """Refuse every token issued so far; the key stays valid."""
+        self._edge.tokens.clear()
+
+    async def until(
+        self, operation_id: str, condition: Callable[[Operation], bool], *, timeout_s: float = 60
+    ) -> Operation:
+        """Wait until the condition holds for the operation, and return the operation."""
+        async with asyncio.timeout(timeout_s):
+            while not condition(operation := self.operation(operation_id)):
+                await self._changes.wait()
+        return operation
+
+    async def ended(self, operation_id: str, *, timeout_s: float = 60) -> Operation:
+        """Wait until the operation has ended, and return it."""
+        return await self.until(operation_id, lambda now: now.status in ENDED_OPERATION, timeout_s=timeout_s)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Client]:
+        """Serve the platform on loopback and yield a client that is signed in as the service account."""
+        async with serving(self.app) as server, self.client(server) as client:
+            yield client
+
+    def client(self, server: str) -> Client:
+        """Return a client of this platform at another address."""
+        return Client(server, ServiceAccount(self.key_id, self.client_secret))
+
+    def _accept(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
+        operation = self.records.add_operation(instance, kind, asked)
+        self._changes.wake()
+        return operation
+
+    def _reopen(self, operation_id: str, name: ExitName, reason: str) -> Operation:
+        deadline_s = DEADLINES_S[self.operation(operation_id).kind]
+        reopened = self.runtime.reopen(operation_id, name, reason, deadline_s)
+        self._changes.wake()
+        return reopened

@@ -1,0 +1,191 @@
+"""The endpoints of the contract that the platform in memory serves, and what answers each of them."""
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from gpuaas_contract import deliveries, placements
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
+from gpuaas_contract.artifacts import LIST as ARTIFACT_LIST
+from gpuaas_contract.artifacts import Artifact
+from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
+from gpuaas_contract.lifecycles import GONE_MEMBER
+from gpuaas_contract.operations import OPERATION_GET, Operation, OperationQuery, Receipt
+from gpuaas_contract.runtime import (
+    ACCESS_PUBLISH,
+    CLAIM,
+    COMPLETE,
+    CONTROLLER_LIST,
+    FAIL,
+    HEARTBEAT,
+    MEMBER_REPORT,
+    RUNTIME_REPORT,
+    STEP_REPORT,
+    Claim,
+    ClaimOperation,
+    Controller,
+    ReportMember,
+)
+from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE
+from gpuaas_contract.wire import NoBody, Page
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpuaas_sdk.testing.platform import edge, rows
+from gpuaas_sdk.testing.platform.artifacts import Artifacts
+from gpuaas_sdk.testing.platform.edge import Changes, Edge
+from gpuaas_sdk.testing.platform.observations import Observations
+from gpuaas_sdk.testing.platform.records import Records
+from gpuaas_sdk.testing.platform.runtime import Runtime
+from gpuaas_sdk.testing.platform.secrets import Secrets
+
+EXPIRY_CHECK_S = 0.05
+"""Interval at which a waiting claim checks for expired leases."""
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The parts of the platform in memory that answer requests."""
+
+    edge: Edge
+    changes: Changes
+    records: Records
+    runtime: Runtime
+    observations: Observations
+    secrets: Secrets
+    artifacts: Artifacts
+
+    def all(self) -> list[Route]:
+        """Return every route."""
+        route, runtime = self.edge.route, self.runtime
+        return [
+            *self.edge.routes(),
+            route(CLAIM, self._claim),
+            route(MACHINE_ACCESS, self._machine_access),
+            self._change(HEARTBEAT, runtime.heartbeat),
+            self._change(STEP_REPORT, runtime.report_step),
+            self._change(ACCESS_PUBLISH, runtime.publish_access),
+            self._change(COMPLETE, runtime.complete),
+            self._change(FAIL, runtime.fail),
+            self._change(SECRET_ISSUE, self.secrets.issue),
+            self._change(DELIVERY_OPEN, self.secrets.open, about="delivery_id"),
+            self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
+            self._change(deliveries.DELIVERY_CREATE, self.artifacts.deliver, about="artifact_id"),
+            self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
+            route(MEMBER_REPORT, self._member_report),
+            route(OPERATION_GET, self._operation_get),
+            route(INSTANCE_LIST, self._instance_list),
+            route(INSTANCE_GET, self._instance_get),
+            route(MEMBER_LIST, self._member_list),
+            route(MEMBER_GET, self._member_get),
+            route(CONTROLLER_LIST, self._controller_list),
+            route(PROJECT_APP_GET, self._version_get),
+            route(ARTIFACT_LIST, self._artifact_list),
+            route(placements.PLACEMENT_GET, self._placement_get),
+            Route(deliveries.CONTENT_PATH, self._artifact_content),
+        ]
+
+    def _change(
+        self, endpoint: Endpoint[Any, Any], use: Callable[[str, Any], Any], about: str = "operation_id"
+    ) -> Route:
+        """Return a route that changes one operation, or what `about` names, and wakes every waiter."""
+
+        async def reply(body: Any, request: Request) -> Any:
+            answer = use(request.path_params[about], body)
+            self.changes.wake()
+            return answer
+
+        return self.edge.route(endpoint, reply)
+
+    async def _claim(self, body: ClaimOperation, request: Request) -> Claim:
+        self.observations.check_app(body.app_slug)
+        self.observations.seen(body.holder, body.controller_version)
+        until = asyncio.get_running_loop().time() + body.wait_s
+        # A caller that died while it waited must not get an operation.
+        while not await request.is_disconnected():
+            claim = self.runtime.claim(body)
+            left_s = until - asyncio.get_running_loop().time()
+            if claim.operation is not None or left_s <= 0:
+                self.changes.wake()
+                return claim
+            await self.changes.wait(min(left_s, EXPIRY_CHECK_S))
+        return Claim()
+
+    async def _member_report(self, body: ReportMember, request: Request) -> Receipt:
+        path = request.path_params
+        receipt = self.runtime.report_member(path["operation_id"], path["member_id"], body)
+        self.changes.wake()
+        return receipt
+
+    async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
+        allocation_id = request.path_params["allocation_id"]
+        operation = self.runtime.held(body.operation_id, body.epoch)
+        self.records.check_machine(operation, allocation_id)
+        return MachineAccess(
+            grant_id="grant_test",
+            certificate="",
+            serial="1",
+            principal=allocation_id,
+            host=rows.place(allocation_id)["address"],
+            port=22,
+            user="root",
+            host_public_key="",
+            expires_at=self.records.clock() + datetime.timedelta(seconds=body.ttl_s),
+        )
+
+    async def _operation_get(self, body: NoBody, request: Request) -> Operation:
+        operation_id = request.path_params["operation_id"]
+        query = msgspec.convert(dict(request.query_params), OperationQuery, strict=False)
+        until = asyncio.get_running_loop().time() + query.wait_s
+        while self.records.operation(operation_id).revision == query.revision:
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                break
+            await self.changes.wait(left_s)
+        return self.records.operation(operation_id)
+
+    async def _instance_list(self, body: NoBody, request: Request) -> Page[Instance]:
+        instances = self.records.instances.values()
+        return Page(items=[instance for instance in instances if _wanted(request, instance.status)])
+
+    async def _instance_get(self, body: NoBody, request: Request) -> Instance:
+        return self.records.instance(request.path_params["instance_id"])
+
+    async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
+        instance_id = self.records.instance(request.path_params["instance_id"]).instance_id
+        members = [member for member in self.records.members.values() if member.instance_id == instance_id]
+        return Page(items=[member for member in members if _wanted(request, member.status)])
+
+    async def _member_get(self, body: NoBody, request: Request) -> Member:
+        return self.records.member(request.path_params["instance_id"], request.path_params["member_id"])
+
+    async def _controller_list(self, body: NoBody, request: Request) -> Page[Controller]:
+        return Page(items=list(self.observations.controllers.values()))
+
+    async def _version_get(self, body: NoBody, request: Request) -> AppVersion:
+        return self.artifacts.version(request.path_params["version"])
+
+    async def _artifact_list(self, body: NoBody, request: Request) -> Page[Artifact]:
+        shared = request.query_params.get("shared") == "true"
+        return Page(items=[] if shared else self.artifacts.named(request.query_params.get("name", "")))
+
+    async def _placement_get(self, body: NoBody, request: Request) -> placements.ArtifactPlacement:
+        return self.artifacts.placement(request.path_params["placement_id"])
+
+    async def _artifact_content(self, request: Request) -> Response:
+        try:
+            return Response(self.artifacts.content(request.path_params["delivery_id"], edge.bearer(request)))
+        except ApiError as error:
+            return edge.problem(error, request)
+
+
+def _wanted(request: Request, status: str) -> bool:
+    """Return whether a list shows this status: with `live`, it leaves out what is gone."""
+    return request.query_params.get("live") != "true" or status not in GONE_MEMBER | {"deleted"}

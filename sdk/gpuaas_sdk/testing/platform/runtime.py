@@ -1,0 +1,275 @@
+"""The runtime API of the platform in memory: claims, leases, reports, ends, exits. The rules are the platform's own,
+from `gpuaas_contract.protocol`."""
+
+import datetime
+from typing import Any
+
+from gpuaas_contract.errors import ValidationFailed
+from gpuaas_contract.instances import AccessBundle, Member
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import (
+    ASKING_KINDS,
+    INSTANCE_KINDS,
+    ExitName,
+    ExitTaken,
+    Lease,
+    Operation,
+    Receipt,
+    Target,
+)
+from gpuaas_contract.protocol import end, exits, report, request, status, steps
+from gpuaas_contract.runtime import (
+    Claim,
+    ClaimOperation,
+    CompleteOperation,
+    FailOperation,
+    Heartbeat,
+    PublishAccess,
+    ReportMember,
+    ReportStep,
+)
+from msgspec.structs import replace
+
+from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.records import Records
+
+
+class Runtime:
+    """What a controller, or a person through an exit, does with an operation."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def claim(self, claim: ClaimOperation) -> Claim:
+        """Return the operation this claim id holds already, else lease out the oldest free one."""
+        self._end_expired()
+        operations = list(self._records.operations.values())
+        held = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
+        free = [operation for operation in operations if self._is_free(operation, claim.app_slug)]
+        if not held and not free:
+            return Claim()
+        operation = held[0] if held else self._lease_out(free[0], claim)
+        return Claim(
+            operation=operation,
+            instance=self._records.instances[operation.instance_id],
+            members=self._records.live_members(operation.instance_id),
+            holds=self._records.active_holds(operation.instance_id),
+            epoch=operation.epoch,
+        )
+
+    def heartbeat(self, operation_id: str, heartbeat: Heartbeat) -> Receipt:
+        """Extend the lease. Nothing that watchers see changes, so the revision stays."""
+        operation = self.held(operation_id, heartbeat.epoch)
+        assert operation.lease is not None
+        renewed = replace(operation, lease=replace(operation.lease, expires_at=self._after(heartbeat.lease_s)))
+        self._records.operations[operation_id] = renewed
+        return _receipt(renewed)
+
+    def expire_lease(self, operation_id: str) -> None:
+        """Expire the lease now, as if the holder had been silent for its whole length."""
+        operation = self._records.operation(operation_id)
+        if operation.lease is not None:
+            expired = replace(operation.lease, expires_at=self._records.clock())
+            self._records.change_operation(operation, lease=expired)
+
+    def report_step(self, operation_id: str, body: ReportStep) -> Receipt:
+        """Store the step. A step that succeeded never changes again."""
+        operation = self.held(operation_id, body.epoch)
+        by_key = {(step.name, step.member_id): step for step in operation.steps}
+        present = by_key.get((body.name, body.member_id))
+        if present is None or present.state != "succeeded":
+            by_key[body.name, body.member_id] = steps.reported(present, body, self._records.clock())
+            operation = self._records.change_operation(operation, steps=list(by_key.values()))
+        return _receipt(operation)
+
+    def report_member(self, operation_id: str, member_id: str, body: ReportMember) -> Receipt:
+        """Store the member's status and what it means for the operation."""
+        operation = self.held(operation_id, body.epoch)
+        member = self._records.member(operation.instance_id, member_id)
+        report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
+        if report.meets_holds(operation, member, body.status):
+            request.check_holds(operation.kind, [member_id], self._records.active_holds(member.instance_id))
+        target = next(target for target in operation.targets if target.member_id == member_id)
+        if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
+            target, member = _moved(target, member)
+        changed = self._records.change_member(member, **_reported_fields(body))
+        self._store_outcome(operation, target, changed, body)
+        self._records.settle(self._records.instances[operation.instance_id])
+        return _receipt(self._records.operation(operation_id))
+
+    def publish_access(self, operation_id: str, body: PublishAccess) -> AccessBundle:
+        """Replace how people reach the instance."""
+        operation = self.held(operation_id, body.epoch)
+        bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
+        self._records.access_bundles[operation.instance_id] = bundle
+        return bundle
+
+    def complete(self, operation_id: str, body: CompleteOperation) -> Operation:
+        """End the operation as its members show it. Repeating the call returns the same end."""
+        operation = self._records.operation(operation_id)
+        if operation.status in ENDED_OPERATION and operation.epoch == body.epoch:
+            return operation
+        operation = self.held(operation_id, body.epoch)
+        if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
+            raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
+        answered = replace(operation, result=body.result, preview=body.preview)
+        ending = end.ending(answered, self._records.members, undone=body.undone)
+        return self._end(end.with_late_cancel(answered, ending.status), ending)
+
+    def fail(self, operation_id: str, body: FailOperation) -> Operation:
+        """Fail the operation. Repeating the call returns the same end."""
+        operation = self._records.operation(operation_id)
+        if operation.status == "failed" and operation.epoch == body.epoch:
+            return operation
+        operation = self.held(operation_id, body.epoch)
+        error = end.failure(body.code, body.message, body.failure_class, body.fix)
+        return self._end(operation, end.Ending("failed", operation.targets, error))
+
+    def cancel(self, operation_id: str, reason: str) -> Operation:
+        """End an operation that was never claimed; ask the controller of any other one to undo it."""
+        operation = self._take_exit(operation_id, "cancel", reason)
+        if operation.attempts == 0:
+            return self._end(_fenced(operation), end.Ending("cancelled", operation.targets))
+        lease = replace(operation.lease, cancel_requested=True) if operation.lease else None
+        return self._records.change_operation(operation, status="cancelling", lease=lease)
+
+    def reopen(self, operation_id: str, name: ExitName, reason: str, deadline_s: float) -> Operation:
+        """Accept a failed operation again, to retry it or to undo it."""
+        operation = self._take_exit(operation_id, name, reason)
+        deadline_at = self._after(deadline_s)
+        again = exits.reopened(operation, self._records.members, deadline_at, compensating=name == "compensate")
+        accepted = self._records.change_operation(again)
+        self._records.settle(self._records.instances[operation.instance_id])
+        return accepted
+
+    def held(self, operation_id: str, epoch: int) -> Operation:
+        """Return the operation if the caller with this epoch still holds it, else raise `LeaseLost`."""
+        self._end_expired()
+        operation = self._records.operation(operation_id)
+        request.check_holder(operation, epoch, actor_id="")
+        return operation
+
+    def _after(self, seconds: float) -> datetime.datetime:
+        return self._records.clock() + datetime.timedelta(seconds=seconds)
+
+    def _claim_id(self, operation: Operation) -> str:
+        if operation.lease is None or operation.lease.expires_at <= self._records.clock():
+            return ""
+        return operation.lease.claim_id
+
+    def _is_free(self, operation: Operation, app_slug: str) -> bool:
+        ended = operation.status in ENDED_OPERATION
+        return operation.app_slug == app_slug and not ended and not self._claim_id(operation)
+
+    def _lease_out(self, operation: Operation, claim: ClaimOperation) -> Operation:
+        epoch = operation.epoch + 1
+        lease = Lease(
+            holder=claim.holder,
+            claim_id=claim.claim_id,
+            epoch=epoch,
+            expires_at=self._after(claim.lease_s),
+            cancel_requested=operation.status == "cancelling",
+        )
+        leased = self._records.change_operation(
+            operation,
+            status="running" if operation.status == "accepted" else operation.status,
+            epoch=epoch,
+            lease=lease,
+            attempts=operation.attempts + 1,
+            started_at=operation.started_at or self._records.clock(),
+        )
+        self._records.settle(self._records.instances[operation.instance_id])
+        return leased
+
+    def _store_outcome(self, operation: Operation, target: Target, member: Member, body: ReportMember) -> None:
+        outcome, error = report.outcome(operation, target, member)
+        changed = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
+        targets = [changed if other.member_id == member.member_id else other for other in operation.targets]
+        operation = replace(operation, targets=targets)
+        skipped = report.to_skip(operation, self._records.members) if outcome == "failed" else set()
+        why = f"{operation.stop_after_failures} members failed before its turn"
+        for member_id in sorted(skipped) if operation.kind == "add" else ():
+            self._records.change_member(self._records.members[member_id], status="removed", status_reason=why)
+        targets = [
+            replace(other, outcome="skipped", error=why) if other.member_id in skipped else other for other in targets
+        ]
+        self._records.change_operation(operation, targets=targets)
+
+    def _take_exit(self, operation_id: str, name: ExitName, reason: str) -> Operation:
+        operation = self._records.operation(operation_id)
+        exits.check(operation, self._concerned(operation), name)
+        taken = ExitTaken(name=name, taken_by="test", reason=reason, taken_at=self._records.clock())
+        return self._records.change_operation(operation, exits_taken=[*operation.exits_taken, taken])
+
+    def _concerned(self, operation: Operation) -> dict[str, Member]:
+        """Return its targets; for an operation on the whole instance also the members that came later."""
+        members = [self._records.members[target.member_id] for target in operation.targets]
+        if operation.kind in INSTANCE_KINDS:
+            members += self._records.live_members(operation.instance_id)
+        return {member.member_id: member for member in members}
+
+    def _end_expired(self) -> None:
+        for operation in list(self._records.operations.values()):
+            if operation.status not in ENDED_OPERATION and operation.deadline_at <= self._records.clock():
+                message = "The operation did not end before its deadline."
+                error = end.failure("deadline_passed", message, "expired")
+                self._end(_fenced(operation), end.Ending("failed", operation.targets, error))
+
+    def _end(self, operation: Operation, ending: end.Ending) -> Operation:
+        ended = self._records.change_operation(
+            operation,
+            status=ending.status,
+            error=ending.error,
+            lease=None,
+            ended_at=self._records.clock(),
+            targets=end.closed_targets(ending),
+        )
+        if ended.kind not in ASKING_KINDS:
+            self._leave_members(ended)
+            self._leave_instance(ended)
+        return ended
+
+    def _leave_members(self, ended: Operation) -> None:
+        for target in ended.targets:
+            member = self._records.members[target.member_id]
+            if left := end.left_behind(ended, target, member):
+                self._records.change_member(member, status=left[0], status_reason=left[1])
+
+    def _leave_instance(self, ended: Operation) -> None:
+        instance = self._records.instances[ended.instance_id]
+        left = replace(instance, last_operation_id=ended.operation_id)
+        if ended.kind not in INSTANCE_KINDS:
+            self._records.settle(left)
+            return
+        left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status))
+        if ended.status == "succeeded" and ended.to_version:
+            left = status.moved_to(left, ended, self._records.manifests[ended.to_version])
+        condition = status.last_operation(ended, instance.revision, self._records.clock())
+        self._records.settle(left, [condition])
+
+
+def _receipt(operation: Operation) -> Receipt:
+    assert operation.lease is not None
+    return Receipt(
+        operation_id=operation.operation_id,
+        revision=operation.revision,
+        cancel_requested=operation.lease.cancel_requested,
+        lease=operation.lease,
+    )
+
+
+def _fenced(operation: Operation) -> Operation:
+    """Raise the epoch, so that reports of the present holder are refused."""
+    return replace(operation, epoch=operation.epoch + 1)
+
+
+def _moved(target: Target, member: Member) -> tuple[Target, Member]:
+    """Move a replaced member to its new machine; it keeps its id."""
+    moved = replace(member, was_ready=False, **rows.place(target.allocation_id))
+    return replace(target, previous_allocation_id=target.previous_allocation_id or member.allocation_id), moved
+
+
+def _reported_fields(body: ReportMember) -> dict[str, Any]:
+    optional = {"adapter_detail": body.adapter_detail, "observed_version": body.observed_version}
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {"status": body.status, "status_reason": body.status_reason, **given}

@@ -1,0 +1,184 @@
+"""Machines a handler gets: shared connections, renewed certificates, refused grants."""
+
+import asyncio
+import datetime
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.runtime import STEP_REPORT
+from gpuaas_sdk.controller import App, Member, Operation
+from gpuaas_sdk.controller.operation.machines import Machines
+from gpuaas_sdk.machine import Command, Completed
+from gpuaas_sdk.testing import FakeMachines, FakePlatform
+
+Working = Callable[..., AbstractAsyncContextManager[None]]
+
+
+async def grant(allocation_id: str, public_key: str) -> MachineAccess:
+    return MachineAccess(
+        grant_id="g",
+        certificate="c",
+        serial="1",
+        principal=allocation_id,
+        host=allocation_id,
+        port=22,
+        user="root",
+        host_public_key="h",
+        expires_at=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=600),
+    )
+
+
+async def test_two_members_on_one_machine_share_its_connection(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        async def touch(member: Member) -> None:
+            machine = await op.machine(member)
+            assert (machine.hostname, machine.address) == ("n1", "n1")
+            await machine.put(f"/etc/{member.component_key}", "x")
+
+        await op.each(op.targets, touch)
+
+    instance = platform.add_instance({"head": ["n1"], "worker": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded"
+    assert set(machines.host("n1").files) == {"/etc/head", "/etc/worker"}
+    assert (len(machines.connected), machines.open_connections) == (1, 0)
+    grants = [body for name, body in platform.calls if name == MACHINE_ACCESS.name]
+    assert [(body.operation_id, body.epoch) for body in grants] == [(ended.operation_id, 1)]
+    assert grants[0].public_key.startswith("ssh-ed25519 ")
+    assert "PRIVATE KEY" in machines.connected[0].private_key
+
+
+async def test_an_old_certificate_is_renewed_and_a_running_command_keeps_its_connection() -> None:
+    now, fake, started, go_on = 0.0, FakeMachines(), asyncio.Event(), asyncio.Event()
+    owner = Machines(grant, fake.connect, lambda line: None, clock=lambda: now)
+    machine = await owner.machine("a", "a")
+    execute = fake.host("a").execute
+
+    async def slow_get(command: Command) -> Completed:
+        if command.summary[0] == "get":
+            started.set()
+            await go_on.wait()
+        return await execute(command)
+
+    fake.host("a").execute = slow_get  # type: ignore[method-assign]
+    reading = asyncio.create_task(machine.get("/etc/x"))
+    await started.wait()
+    now = 481.0
+    await machine.run("true")
+    assert (len(fake.connected), fake.open_connections) == (2, 2)
+    go_on.set()
+    await reading
+    assert fake.open_connections == 1
+    await owner.close()
+    assert fake.open_connections == 0
+
+
+async def test_a_machine_that_went_away_is_reached_again_by_the_next_try(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working
+) -> None:
+    async def restart(op: Operation, member: Member) -> None:
+        machine = await op.machine(member)
+        host = machines.host(member.address)
+        host.reachable = bool(host.files)
+        host.files["/tried"] = b""
+        try:
+            await machine.run("systemctl", "restart", "x")
+        finally:
+            host.reachable = True
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        await op.step("restart", restart, op, op.targets[0])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded"
+    assert len(machines.connected) == 2
+
+
+async def test_a_refused_grant_fails_the_operation_with_the_reason(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        head = op.targets[0]
+        elsewhere = type(head)(**{**{n: getattr(head, n) for n in head.__struct_fields__}, "allocation_id": "alloc_x"})
+        await op.machine(elsewhere)
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.error is not None
+    assert (ended.error.code, ended.error.failure_class) == ("app_failed", "repairable")
+    assert "alloc_x" in ended.error.message
+
+
+def placing(app: App, platform: FakePlatform) -> Instance:
+    """An app whose deploy puts its tool on the head's machine and reports the path."""
+
+    async def install(op: Operation) -> None:
+        path = await op.place("tool", op.targets[0], mode="0755")
+        await op.say(path)
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        await op.step("install", install, op, member=op.targets[0])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    platform.add_artifact(instance, "tool", b"bits")
+    return instance
+
+
+async def test_an_artifact_is_placed_on_a_members_machine_and_the_step_has_it_on_record(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    instance = placing(app, platform)
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded", ended.error
+    (placement,) = platform.placements
+    assert (placement.state, placement.node_name, placement.mode) == ("placed", "n1", "0755")
+    assert placement.path.endswith(f"/alloc_n1/sha256/{hashlib.sha256(b'bits').hexdigest()}")
+    (step,) = ended.steps
+    assert step.transcript is not None
+    assert step.transcript.commands == 1
+    messages = [body.message for name, body in platform.calls if name == STEP_REPORT.name]
+    assert messages == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
+
+
+async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: FakePlatform, working: Working) -> None:
+    instance = placing(app, platform)
+    platform.fail_placement("no_answer")
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded", ended.error
+    assert [placement.state for placement in platform.placements] == ["failed", "placed"]
+
+
+@pytest.mark.parametrize(
+    ("code", "failure_class", "fix"),
+    [
+        ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another one."),
+        ("disk_full", "needs_operator", "Free disk space on n1, then retry the operation."),
+        ("allocation_released", "repairable", ""),
+    ],
+)
+async def test_why_a_machine_did_not_get_an_artifact_fails_the_operation(
+    app: App, platform: FakePlatform, working: Working, code: str, failure_class: str, fix: str
+) -> None:
+    instance = placing(app, platform)
+    platform.fail_placement(code, "so it is")
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.error is not None
+    assert (ended.error.failure_class, ended.error.fix) == (failure_class, fix)
+    assert ended.error.message == f"Artifact tool is not on n1: {code}: so it is"

@@ -1,0 +1,71 @@
+"""Actions and previews: what their handlers return reaches the platform."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from gpuaas_sdk.controller import App, Operation, Preview, Work
+from gpuaas_sdk.testing import FakePlatform
+
+Working = Callable[..., AbstractAsyncContextManager[None]]
+
+
+async def test_an_action_ends_with_what_its_handler_returned(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.action("rotate")
+    async def rotate(op: Operation) -> dict[str, Any]:
+        return {"key": op.inputs["key"], "rotated": True}
+
+    operation = platform.invoke(platform.add_instance({}, ready=True), "rotate", {"key": "k7"})
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert (ended.status, ended.result) == ("succeeded", {"key": "k7", "rotated": True})
+
+
+async def test_an_action_without_a_handler_is_not_supported(platform: FakePlatform, working: Working) -> None:
+    operation = platform.invoke(platform.add_instance({}, ready=True), "rotate")
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert ended.error is not None
+    assert (ended.error.code, ended.error.message) == ("not_supported", "demo has no handler for action rotate")
+
+
+async def test_a_preview_lists_the_work_of_the_requested_members(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.preview("drain", role="worker")
+    async def preview(op: Operation) -> Preview:
+        assert op.preview_of == "drain"
+        work = [Work(work_id="41", member_ids=[member.member_id]) for member in op.targets]
+        return Preview(answered=True, source="the scheduler", running_work=work, gpu_hours_at_stake=2.5)
+
+    instance = platform.add_instance({"worker": ["n1", "n2"]}, ready=True)
+    asked = platform.members(instance)[1:]
+    operation = platform.ask_preview(instance, "drain", asked, component_key="worker")
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert ended.preview is not None
+    assert [work.member_ids for work in ended.preview.running_work] == [[asked[0].member_id]]
+
+
+async def test_an_app_without_a_preview_handler_answers_that_it_has_none(
+    platform: FakePlatform, working: Working
+) -> None:
+    operation = platform.ask_preview(platform.add_instance({}, ready=True), "stop")
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert ended.preview is not None
+    assert (ended.preview.answered, ended.preview.notes) == (False, ["demo has no preview of stop."])
+
+
+async def test_a_controller_is_listed_with_its_version_after_its_first_claim(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        return None
+
+    async with working("one"):
+        await platform.ended(platform.request(platform.add_instance({}), "deploy").operation_id)
+    assert {holder: known.version for holder, known in platform.observations.controllers.items()} == {"one": "1.0.0"}

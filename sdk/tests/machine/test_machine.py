@@ -1,0 +1,299 @@
+"""`Machine` over SSH against a real SSH server on loopback that runs real commands."""
+
+import asyncio
+import contextlib
+import grp
+import os
+import pwd
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import (
+    CommandFailed,
+    CommandTimedOut,
+    Machine,
+    MachineTarget,
+    MachineUnreachable,
+    Ran,
+    connect,
+    shell,
+)
+from gpuaas_sdk.machine.ssh import SshTransport
+
+OWNER = f"{pwd.getpwuid(os.getuid()).pw_name}:{grp.getgrgid(os.getgid()).gr_name}"
+
+
+class Server:
+    """An SSH server that trusts one certificate authority and one plain key."""
+
+    def __init__(self) -> None:
+        self.host_key = asyncssh.generate_private_key("ssh-ed25519")
+        self.authority = asyncssh.generate_private_key("ssh-ed25519")
+        self.user_key = asyncssh.generate_private_key("ssh-ed25519")
+        self.port = 0
+        self.connections = 0
+        self.acceptor: asyncssh.SSHAcceptor | None = None
+        self.commands: list[asyncio.Task[None]] = []
+        self.began = asyncio.Event()
+
+    async def start(self) -> None:
+        trusted = f"cert-authority {_public(self.authority)}\n{_public(self.user_key)}\n"
+        self.acceptor = await asyncssh.listen(
+            "127.0.0.1",
+            self.port,
+            server_host_keys=[self.host_key],
+            authorized_client_keys=asyncssh.import_authorized_keys(trusted),
+            process_factory=self._run,
+            encoding=None,
+            acceptor=self._count,
+        )
+        self.port = self.acceptor.get_port()
+
+    async def stop(self) -> None:
+        if self.acceptor is not None:
+            self.acceptor.close()
+            await self.acceptor.wait_closed()
+
+    async def ended(self) -> None:
+        """Once every command, also of a connection that is gone, came to its end."""
+        await asyncio.gather(*self.commands)
+
+    def target(self, key: asyncssh.SSHKey | None = None, certificate: str | None = None) -> MachineTarget:
+        return MachineTarget(
+            host="127.0.0.1",
+            port=self.port,
+            user="root",
+            host_public_key=_public(self.host_key),
+            private_key=(key or self.user_key).export_private_key("openssh").decode(),
+            certificate=certificate,
+        )
+
+    def _run(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
+        self.commands.append(asyncio.create_task(_run_here(process)))
+        self.began.set()
+
+    def _count(self, connection: asyncssh.SSHServerConnection) -> None:
+        self.connections += 1
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    running = Server()
+    await running.start()
+    yield running
+    await running.stop()
+    await running.ended()
+
+
+@pytest.fixture
+async def machine(server: Server) -> AsyncIterator[Machine]:
+    async with connect(server.target()) as connected:
+        yield connected
+
+
+async def test_arguments_arrive_as_they_were_given(machine: Machine) -> None:
+    ran = await machine.run("printf", "%s|", "a b", "$(id)", "it's", "*")
+    assert ran == Ran(0, "a b|$(id)|it's|*|", "")
+
+
+async def test_a_failed_command_raises_with_its_last_output(machine: Machine) -> None:
+    with pytest.raises(CommandFailed, match="status 3: no such cluster") as caught:
+        await machine.run("sh", "-c", "echo no such cluster >&2; exit 3")
+    assert caught.value.exit_status == 3
+
+
+async def test_an_error_carries_a_bounded_part_of_the_output(machine: Machine) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        await machine.run("sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x >&2; exit 1")
+    assert len(str(caught.value)) < 2500
+
+
+async def test_without_check_the_exit_status_is_an_answer(machine: Machine) -> None:
+    assert (await machine.run("false", check=False)).exit_status == 1
+
+
+async def test_a_command_past_its_time_is_stopped_on_the_machine(machine: Machine, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    with pytest.raises(CommandTimedOut):
+        await machine.run("sh", "-c", f"sleep 30; touch {shlex.quote(str(trace))}", timeout_s=0.2)
+    assert not trace.exists()
+
+
+async def test_a_script_stops_at_the_first_failure(machine: Machine) -> None:
+    with pytest.raises(CommandFailed):
+        await machine.script("false | cat\necho unreachable")
+
+
+async def test_a_command_in_a_script_cannot_read_the_rest_of_it(machine: Machine) -> None:
+    ran = await machine.script('cat\necho "$1"', "still here")
+    assert ran.stdout == "still here\n"
+
+
+async def test_put_writes_once_and_returns_whether_it_changed(machine: Machine, tmp_path: Path) -> None:
+    path = str(tmp_path / "slurm.conf")
+    assert await machine.put(path, "one\n", mode=0o640, owner=OWNER)
+    assert not await machine.put(path, "one\n", mode=0o640, owner=OWNER)
+    assert await machine.put(path, b"one\n", mode=0o600, owner=OWNER)
+    assert oct(os.stat(path).st_mode)[-3:] == "600"
+    assert os.listdir(tmp_path) == ["slurm.conf"]
+
+
+async def test_put_and_get_carry_any_bytes(machine: Machine, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 5000
+    path = str(tmp_path / "key")
+    await machine.put(path, content, owner=OWNER)
+    assert await machine.get(path) == content
+
+
+async def test_a_caller_that_dies_while_it_sends_leaves_the_file_as_it_was(
+    server: Server, machine: Machine, tmp_path: Path
+) -> None:
+    path = tmp_path / "receipt.json"
+    path.write_text("whole\n")
+    server.began.clear()
+    putting = asyncio.ensure_future(machine.put(str(path), "new\n", owner=OWNER))
+    await server.began.wait()
+    break_connection(machine)
+    with pytest.raises(MachineUnreachable):
+        await putting
+    await server.ended()
+    assert (os.listdir(tmp_path), path.read_text()) == (["receipt.json"], "whole\n")
+
+
+async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert await machine.get(str(tmp_path / "empty")) == b""
+    assert await machine.get(str(tmp_path / "missing")) is None
+
+
+async def test_a_log_is_followed_from_its_last_lines_through_a_rotation(machine: Machine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("old\nlast\n")
+    seen = []
+    async with contextlib.aclosing(machine.follow(str(log), lines=1)) as following:
+        async for line in following:
+            seen.append(line)
+            if line == "last":
+                _append(log, "new")
+            elif line == "new":
+                log.rename(tmp_path / "daemon.log.1")
+                _append(log, "rotated")
+            else:
+                break
+    assert seen == ["last", "new", "rotated"]
+
+
+async def test_a_log_that_does_not_exist_yet_is_waited_for(machine: Machine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    async with contextlib.aclosing(machine.follow(str(log), lines=1)) as following:
+        first = asyncio.ensure_future(anext(following))
+        await machine.script('until pgrep -f -- "$1" >/dev/null; do sleep 0.05; done', f"^tail .*{log}")
+        _append(log, "here")
+        assert await first == "here"
+
+
+async def test_who_stops_following_leaves_nothing_running(server: Server, machine: Machine, tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("one\n")
+    async for line in machine.follow(str(log), lines=1):
+        assert line == "one"
+        break
+    await server.ended()
+
+
+async def test_a_connection_that_breaks_ends_following_on_both_sides(
+    server: Server, machine: Machine, tmp_path: Path
+) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("one\n")
+    following = machine.follow(str(log), lines=1)
+    assert await anext(following) == "one"
+    break_connection(machine)
+    with pytest.raises(MachineUnreachable, match=str(log)):
+        await anext(following)
+    await server.ended()
+    assert (await machine.run("echo", "back")).stdout == "back\n"
+
+
+async def test_many_commands_share_one_connection(server: Server, machine: Machine) -> None:
+    await asyncio.gather(*(machine.run("true") for _ in range(5)))
+    assert server.connections == 1
+
+
+async def test_a_lost_connection_is_opened_again(server: Server, machine: Machine) -> None:
+    break_connection(machine)
+    with contextlib.suppress(MachineUnreachable):
+        await machine.run("true")
+    assert (await machine.run("echo", "back")).stdout == "back\n"
+
+
+async def test_a_host_with_another_key_is_refused(server: Server) -> None:
+    server_key = server.host_key
+    server.host_key = asyncssh.generate_private_key("ssh-ed25519")
+    target = server.target()
+    server.host_key = server_key
+    with pytest.raises(Permanent, match="another host key"):
+        async with connect(target):
+            pass
+
+
+async def test_a_certificate_opens_the_machine(server: Server) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    signed = server.authority.generate_user_certificate(key, "op_1", principals=["root"])
+    async with connect(server.target(key, signed.export_certificate().decode())) as machine:
+        assert (await machine.run("echo", "in")).stdout == "in\n"
+
+
+async def test_an_untrusted_key_is_refused(server: Server) -> None:
+    with pytest.raises(MachineUnreachable, match="Permission denied"):
+        async with connect(server.target(asyncssh.generate_private_key("ssh-ed25519"))):
+            pass
+
+
+async def test_a_host_without_a_server_is_unreachable(server: Server) -> None:
+    await server.stop()
+    with pytest.raises(MachineUnreachable, match=r"127\.0\.0\.1"):
+        async with connect(server.target()):
+            pass
+
+
+def test_other_users_than_root_go_through_sudo() -> None:
+    assert shell.as_root(("id",), "gpuaas", None, 60) == ["sudo", "-n", "--", "timeout", "--kill-after=5", "60", "id"]
+    assert shell.as_root(("id",), "root", None, 60)[0] == "timeout"
+
+
+def break_connection(machine: Machine) -> None:
+    assert isinstance(machine.transport, SshTransport)
+    machine.transport.abort()
+
+
+def _append(log: Path, line: str) -> None:
+    with log.open("a") as file:
+        file.write(f"{line}\n")
+
+
+def _public(key: asyncssh.SSHKey) -> str:
+    return key.export_public_key().decode().strip()
+
+
+async def _run_here(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_shell(process.command or "", stdin=pipe, stdout=pipe, stderr=pipe)
+    giving = asyncio.create_task(_pump(process.stdin, child.stdin, close=True))
+    await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
+    process.exit(await child.wait())
+    await giving
+
+
+async def _pump(reader: Any, writer: Any, *, close: bool = False) -> None:
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    if close:
+        writer.close()
