@@ -124,6 +124,7 @@ Prepare = Callable[[Site], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+    await refuse_newer_database(settings)
     wakes = hub.Hub()
     database = await _open_database(settings, wakes)
     authority = tls.load_authority(_keys_folder(settings), now())
@@ -147,6 +148,16 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
     finally:
         await tails.close()
         await database.close()
+
+
+async def refuse_newer_database(settings: Settings) -> None:
+    """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
+    try:
+        await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
+    except migrate.NewerDatabase as error:
+        raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+        raise _unreachable(settings, error) from error
 
 
 async def serve(
@@ -308,23 +319,29 @@ async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return await _connect(settings, wakes)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
-        where = postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
-        why = " ".join(str(error).split()) or type(error).__name__
-        fix = (
-            "Check --database: postgresql://USER@HOST:PORT/NAME"
-            if settings.database_url
-            else "Check --data: a folder that you may write, with a database of this platform or none"
-        )
-        raise CannotStart(f"cannot open the store {where}: {why}", fix) from error
+        raise _unreachable(settings, error) from error
+
+
+def _unreachable(settings: Settings, error: Exception) -> CannotStart:
+    why = " ".join(str(error).split()) or type(error).__name__
+    fix = (
+        "Check --database: postgresql://USER@HOST:PORT/NAME"
+        if settings.database_url
+        else "Check --data: a folder that you may write, with a database of this platform or none"
+    )
+    return CannotStart(f"cannot open the store {_store_name(settings)}: {why}", fix)
+
+
+def _store_name(settings: Settings) -> str:
+    return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
 
 
 async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
     if settings.database_url:
         await migrate.migrate_postgres(settings.database_url)
         return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
-    path = settings.data_dir / "gpuaas.sqlite"
-    migrate.migrate_sqlite(path)
-    return sqlite.SqliteDatabase(path, wakes.notify)
+    migrate.migrate_sqlite(settings.sqlite_path)
+    return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gpuaas_cli import flags, main, reference
+from gpuaas_cli import flags, main
+from gpuaas_cli.runner import reach
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/docs/**/*.md")])
@@ -35,12 +36,17 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [link for link in links if _leads_nowhere(page, link)] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_no_page_has_a_leftover_of_a_merge(page: Path) -> None:
+    assert re.findall(r"^(?:<<<<<<<|>>>>>>>) .*$", page.read_text(), re.MULTILINE) == []
+
+
 @pytest.fixture(scope="module")
 def options_of() -> dict[str, set[str]]:
     """Every command that can be typed."""
     return {
         words: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        for _, words, command in reference.leaves()
+        for _, words, command in reach.leaves()
     }
 
 

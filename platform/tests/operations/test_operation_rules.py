@@ -274,7 +274,7 @@ def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     add = operation("add", "a", "b", Target(member_id="c", outcome="skipped"))
     found = end_rules.ending(add, named(member("a"), member("b", "failed"), member("c", "removed")))
     assert found.error is not None
-    assert found.error.message == "1 of 3 done, 1 failed, 1 not begun because of the stop rule."
+    assert found.error.message == "1 of 3 done, 1 failed, 1 not started because of the stop rule."
     assert [target.outcome for target in found.targets] == ["succeeded", "failed", "skipped"]
 
 
