@@ -268,7 +268,7 @@ PATHS: dict[str, tuple[str, int, str]] = {
     "dots": ("%2E%2E", 404, "There is no"),
     "quotes": ("';--", 404, "There is no"),
     "another alphabet": ("%C3%A9", 404, "There is no"),
-    "nothing": ("", 404, "There is no"),
+    "nothing": ("", 404, "Not found"),
 }
 
 
