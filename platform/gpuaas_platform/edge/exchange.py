@@ -41,6 +41,7 @@ class Exchange:
     """Headers are parsed once, here; the body when it is first needed."""
 
     __slots__ = (
+        "_admit",
         "_link",
         "_scope",
         "admitted_s",
@@ -60,8 +61,15 @@ class Exchange:
         "trace",
     )
 
-    def __init__(self, scope: Message, receive: Receive, now: datetime.datetime) -> None:
+    def __init__(
+        self,
+        scope: Message,
+        receive: Receive,
+        now: datetime.datetime,
+        admit: "Callable[[Exchange], Awaitable[None]]",
+    ) -> None:
         self.now = now
+        self._admit = admit
         self.started_s = time.perf_counter()
         self._scope, self.receive = scope, receive
         self._link = listener.take_link(scope)
@@ -80,6 +88,10 @@ class Exchange:
     def header(self, name: bytes) -> str:
         value = self.headers.get(name)
         return value.decode("latin-1") if value else ""
+
+    async def admit_again(self) -> None:
+        """Check again that the caller may make this request; raise if not."""
+        await self._admit(self)
 
     def log_fields(self) -> dict[str, str]:
         """Log fields of the request in progress."""

@@ -80,7 +80,7 @@ class Application:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        stream = await self._exchange(Exchange(scope, receive, self._site.clock()), send)
+        stream = await self._exchange(Exchange(scope, receive, self._site.clock(), self._admit_again), send)
         if stream is None:
             return
         guard, source = stream
@@ -175,14 +175,14 @@ class Application:
             exchange.peer,
             project,
             exchange.is_gone,
-            functools.partial(self._admit_again, exchange),
+            exchange.admit_again,
             exchange.header,
             dry_run=dry_run,
         )
         response = await route.run(call, asked)
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited, and the caller may have lost the right to see the answer since.
-            await self._admit_again(exchange)
+            await exchange.admit_again()
         return response
 
     async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> run.Asked:
@@ -203,12 +203,12 @@ class Application:
             source.close()
             raise
 
-        check = functools.partial(self._admit_again, exchange)
         logs.CONTEXT.set(functools.partial(dict, correlation_id=exchange.correlation_id))
-        return self._guards.join((exchange.header(b"authorization"), exchange.path), check, source), source
+        return self._guards.join(
+            (exchange.header(b"authorization"), exchange.path), exchange.admit_again, source
+        ), source
 
     async def _admit_again(self, exchange: Exchange) -> None:
-        """Check again that the caller may make this request; raise if not."""
         match = self._routes.match(exchange.method, exchange.path)
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
         exchange.admitted_s = time.perf_counter()

@@ -51,11 +51,15 @@ def scopes_of(org_id: str = "", project_id: str = "") -> Scopes:
     return tuple(scope for scope in ("platform", org_id, project_id) if scope)
 
 
+async def all_roles(reader: db.Reader, caller: Caller, now: datetime.datetime) -> tuple[Binding, ...]:
+    """Every role of the caller of a request; the request carries only those that reach its target."""
+    return await store.bindings(reader, caller.actor_id, now) if caller.actor_type == "user" else caller.bindings
+
+
 async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.datetime) -> Caller:
-    """The caller of a request with every role; a request carries only those that reach its target."""
     if caller.actor_type != "user":
         return caller
-    bindings = await store.bindings(reader, caller.actor_id, now)
+    bindings = await all_roles(reader, caller, now)
     return Caller("user", caller.actor_id, caller.name, bindings, caller.session_id, caller.session_expires_at)
 
 

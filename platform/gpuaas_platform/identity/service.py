@@ -22,12 +22,12 @@ _NAME_KEPT_MAX = 100
 
 
 async def me(reader: db.Reader, call: Call) -> Me:
-    caller = await authority.with_all_roles(reader, call.caller, call.now)
+    caller = call.caller
     return Me(
         actor_type=caller.actor_type,
         actor_id=caller.actor_id,
         name=caller.name,
-        bindings=list(caller.bindings),
+        bindings=list(await authority.all_roles(reader, caller, call.now)),
         session_id=caller.session_id,
         session_expires_at=caller.session_expires_at,
     )
