@@ -20,7 +20,7 @@ from typing import Any
 
 from bench import records, reports
 from bench.api import cpu_s
-from bench.platform_parts import INSTANCE_TABLE, MEMBER_TABLE, OPERATION_TABLE, page_token
+from bench.platform_parts import INSTANCE_ROWS, MEMBER_ROWS, OPERATION_ROWS, page_token
 from bench.records import MEMBERS_EACH, OPERATIONS_EACH
 from bench.sides import DatabaseUrl, Side, stores
 from bench.watchers import resident_kb
@@ -66,9 +66,9 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
         side.make_project()
     started_s = time.perf_counter()
     of_project = (side.org_id, side.project_id)
-    side.insert(INSTANCE_TABLE, records.instances(*of_project, size))
-    side.insert(MEMBER_TABLE, records.members(*of_project, size))
-    side.insert(OPERATION_TABLE, records.operations(*of_project, size))
+    side.insert(INSTANCE_ROWS, lambda: records.instances(*of_project, size))
+    side.insert(MEMBER_ROWS, lambda: records.members(*of_project, size))
+    side.insert(OPERATION_ROWS, lambda: records.operations(*of_project, size))
     print(f"wrote {size:,} instances in {time.perf_counter() - started_s:.0f} s", file=sys.stderr, flush=True)
     server = side.serve()
     with server:
@@ -79,8 +79,10 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
 def _add_waiting(side: Side) -> None:
     """Add as many waiting operations as will be claimed, newer than all others."""
     first = side.size * OPERATIONS_EACH
-    waiting = records.waiting_operations(side.org_id, side.project_id, first, REQUESTS, SMALL)
-    side.insert(OPERATION_TABLE, waiting)
+    side.insert(
+        OPERATION_ROWS,
+        lambda: records.waiting_operations(side.org_id, side.project_id, first, REQUESTS, SMALL),
+    )
 
 
 def _compare(ask: Ask, small: Side, large: Side) -> list[tuple[float, float]]:

@@ -128,6 +128,7 @@ def _operation(org_id: str, project_id: str) -> Operation:
         status="accepted",
         targets=[],
         steps=[step],
+        steps_total=1,
         reason="",
         force=False,
         requested_by="user_1",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import records
-from bench.platform_parts import INSTANCE_TABLE, MEMBER_TABLE
+from bench.platform_parts import INSTANCE_ROWS, MEMBER_ROWS
 from bench.sides import Side
 
 FEW, MANY = 3, 1_024
@@ -57,8 +57,9 @@ class HeldOperation:
         self.member_ids = [records.member_id(first + index) for index in range(size)]
         self._steps, self._members = itertools.cycle(self.member_ids), itertools.cycle(self.member_ids)
         of_project = (side.org_id, side.project_id)
-        side.insert(INSTANCE_TABLE, [records.instance(*of_project, number, _APP)])
-        side.insert(MEMBER_TABLE, [records.member(*of_project, first + index, number) for index in range(size)])
+        side.insert(INSTANCE_ROWS, lambda: [records.instance(*of_project, number, _APP)])
+        numbers = range(first, first + size)
+        side.insert(MEMBER_ROWS, lambda: [records.member(*of_project, each, number) for each in numbers])
         self._request(number)
         claim = {"app_slug": _APP, "holder": "bench", "claim_id": uuid.uuid4().hex, "lease_s": 60}
         claimed = side.send("POST", "/operations/claim", claim)

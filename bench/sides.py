@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import asyncpg
 import httpx
 
 from bench import api
-from bench.platform_parts import Table, postgres_server
+from bench.platform_parts import Rows, postgres_server
 
 DatabaseUrl = Callable[[str], str]
 """Name of a database in, its URL out; an empty URL means SQLite."""
@@ -48,13 +48,14 @@ class Side:
         login = {"key_id": key["key_id"], "client_secret": key["client_secret"]}
         self.token = self.post("/auth/service-account/token", **login)["access_token"]
 
-    def insert(self, table: Table[Any], documents: Iterable[Any]) -> None:
-        """Write the documents straight into the table: the benchmarks measure reading them, not making them."""
-        rows = map(table.values, documents)
-        if self._database_url:
-            asyncio.run(_copy(self._database_url, table, rows))
-        else:
-            _insert(self._data / "gpuaas.sqlite", table, rows)
+    def insert(self, tables: Sequence[Rows], documents: Callable[[], Iterable[Any]]) -> None:
+        """Write the documents straight into their tables: the benchmarks measure reading them, not making them."""
+        for table in tables:
+            rows = (row for document in documents() for row in table.of(document))
+            if self._database_url:
+                asyncio.run(_copy(self._database_url, table, rows))
+            else:
+                _insert(self._data / "gpuaas.sqlite", table, rows)
 
     def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Call the project's API as its controller."""
@@ -95,19 +96,19 @@ def _content(answer: httpx.Response) -> Any:
     return answer.json()
 
 
-def _insert(path: Path, table: Table[Any], rows: Iterable[list[Any]]) -> None:
-    marks = ", ".join("?" * len(table.names))
+def _insert(path: Path, table: Rows, rows: Iterable[Sequence[Any]]) -> None:
+    marks = ", ".join("?" * len(table.columns))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous=OFF")
     connection.execute("PRAGMA cache_size=-1000000")  # kB: the indexes are filled in no order
     with connection:
-        connection.executemany(f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({marks})", rows)
+        connection.executemany(f"INSERT INTO {table.table} ({', '.join(table.columns)}) VALUES ({marks})", rows)
     connection.close()
 
 
-async def _copy(url: str, table: Table[Any], rows: Iterable[list[Any]]) -> None:
+async def _copy(url: str, table: Rows, rows: Iterable[Sequence[Any]]) -> None:
     """Copy the rows and gather the statistics that autovacuum would gather later."""
     connection = await asyncpg.connect(url)
-    await connection.copy_records_to_table(table.name, columns=table.names, records=rows)
-    await connection.execute(f"VACUUM ANALYZE {table.name}")
+    await connection.copy_records_to_table(table.table, columns=list(table.columns), records=rows)
+    await connection.execute(f"VACUUM ANALYZE {table.table}")
     await connection.close()
