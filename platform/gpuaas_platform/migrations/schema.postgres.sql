@@ -55,6 +55,7 @@ CREATE TABLE allocations (
 CREATE INDEX allocations_by_node ON allocations (node_id, allocation_id);
 CREATE INDEX allocations_by_project ON allocations (project_id, allocation_id);
 CREATE INDEX allocations_free ON allocations (project_id, allocation_id) WHERE ((status = 'active') AND (is_used = 0));
+CREATE INDEX allocations_held ON allocations (project_id) WHERE (status <> 'released');
 CREATE UNIQUE INDEX allocations_one_per_node ON allocations (node_id) WHERE (status <> 'released');
 CREATE INDEX allocations_requested ON allocations (allocation_id) WHERE (status = 'requested');
 CREATE INDEX allocations_to_provision ON allocations (provision_retry_at) WHERE (provision_retry_at > 0);
@@ -176,7 +177,7 @@ CREATE TABLE bindings (
 CREATE INDEX bindings_by_scope ON bindings (scope, binding_id);
 CREATE INDEX bindings_by_user ON bindings (user_id, scope);
 
--- A controller of an app, as it last reported. Written by: instances.
+-- A controller of an app, as it last reported. Written by: operations.
 CREATE TABLE controllers (
     controller_id TEXT NOT NULL,
     project_id    TEXT NOT NULL,
@@ -406,6 +407,7 @@ CREATE TABLE node_tasks (
 CREATE INDEX node_tasks_by_expiry ON node_tasks (state, expires_at);
 CREATE INDEX node_tasks_by_node ON node_tasks (node_id, state, task_id);
 CREATE INDEX node_tasks_history ON node_tasks (node_id, task_id);
+CREATE INDEX node_tasks_queued ON node_tasks (node_id, expires_at, subject_id) WHERE (state = 'queued');
 
 -- A machine that enrolled. Written by: nodes.
 CREATE TABLE nodes (
@@ -424,7 +426,7 @@ CREATE TABLE nodes (
     PRIMARY KEY (node_id)
 );
 CREATE UNIQUE INDEX nodes_by_name ON nodes (name) WHERE (admin_state <> 'retired');
-CREATE INDEX nodes_by_silence ON nodes (status, last_seen_at);
+CREATE INDEX nodes_by_silence ON nodes (last_seen_at) WHERE ((status = 'ready') AND (admin_state <> 'retired'));
 CREATE INDEX nodes_free ON nodes (region, sku, gpus, cpus, memory_mb, name) WHERE ((admin_state = 'active') AND (status = 'ready') AND (allocation_id = ''));
 
 -- A sign-in through an identity provider that is in progress. Written by: identity.
@@ -437,7 +439,34 @@ CREATE TABLE oidc_sign_ins (
 );
 CREATE INDEX oidc_sign_ins_by_expiry ON oidc_sign_ins (expires_at);
 
--- A change of an instance that a controller carries out. Written by: instances.
+-- A step that a controller reported for an operation. Written by: operations.
+CREATE TABLE operation_steps (
+    operation_id     TEXT NOT NULL,
+    position         INTEGER NOT NULL,
+    name             TEXT NOT NULL,
+    member_id        TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    changed_revision BIGINT NOT NULL,
+    document         TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (operation_id, "position")
+);
+CREATE INDEX operation_steps_by_change ON operation_steps (operation_id, changed_revision);
+CREATE UNIQUE INDEX operation_steps_by_name ON operation_steps (operation_id, name, member_id);
+
+-- A member that an operation changes, and its outcome. Written by: operations.
+CREATE TABLE operation_targets (
+    operation_id  TEXT NOT NULL,
+    position      INTEGER NOT NULL,
+    member_id     TEXT NOT NULL,
+    outcome       TEXT NOT NULL,
+    allocation_id TEXT NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (operation_id, member_id)
+);
+CREATE INDEX operation_targets_in_order ON operation_targets (operation_id, "position");
+CREATE INDEX operation_targets_moving ON operation_targets (allocation_id) WHERE ((outcome = 'pending') AND (allocation_id <> ''));
+
+-- A change of an instance that a controller carries out. Written by: operations.
 CREATE TABLE operations (
     operation_id     TEXT NOT NULL,
     project_id       TEXT NOT NULL,
@@ -450,6 +479,13 @@ CREATE TABLE operations (
     claim_id         TEXT NOT NULL DEFAULT '',
     operator_id      TEXT NOT NULL DEFAULT '',
     correlation_id   TEXT NOT NULL DEFAULT '',
+    kind             TEXT NOT NULL DEFAULT '',
+    revision         BIGINT NOT NULL DEFAULT 0,
+    epoch            BIGINT NOT NULL DEFAULT 0,
+    attempts         BIGINT NOT NULL DEFAULT 0,
+    steps_total      BIGINT NOT NULL DEFAULT 0,
+    holder           TEXT NOT NULL DEFAULT '',
+    lease_actor_id   TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (operation_id)
 );
 CREATE INDEX operations_active ON operations (instance_id, operation_id) WHERE (status = ANY (ARRAY['accepted', 'running', 'cancelling']));

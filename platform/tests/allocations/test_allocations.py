@@ -193,7 +193,7 @@ async def test_allocations_of_the_first_release_are_found_by_their_use(settings:
         rows.append(f"INSERT INTO allocations VALUES ('{held}', 'p', 'node_{number}', 'active', '{document}')")
     await first_schema(settings.data_dir / "gpuaas.sqlite", settings.database_url, *rows)
     async with server.open_site(settings) as site:
-        where, values = store.allocation_filter("p", capacity.AllocationQuery(free=True))
+        where, values = store.list_filter("p", capacity.AllocationQuery(free=True))
         (free,) = await store.ALLOCATIONS.find(site.database.reader, where, *values)
     assert (free.allocation_id, free.release_attempts, free.scheduler_type) == ("alloc_0", 0, "")
 

@@ -63,7 +63,7 @@ def test_two_migrations_with_the_same_number_are_refused(monkeypatch: pytest.Mon
     (tmp_path / "migrations").mkdir()
     for name in ("0001_first.sql", "0001_second.sql"):
         (tmp_path / "migrations" / name).write_text("SELECT 1;")
-    monkeypatch.setattr(migrate.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr("gpuaas_platform.kit.migrate.resources.files", lambda _: tmp_path)
     with pytest.raises(ValueError, match="two migrations have the number 1"):
         list(migrate.files("sqlite"))
 
