@@ -20,7 +20,7 @@ from typing import Any
 
 from bench import records, reports
 from bench.api import cpu_s
-from bench.platform_parts import INSTANCE_TABLE, MEMBER_TABLE, OPERATION_TABLE, page_token
+from bench.platform_parts import INSTANCE_TABLE, MEMBER_TABLE, OPERATION_TABLES, page_token
 from bench.records import MEMBERS_EACH, OPERATIONS_EACH
 from bench.sides import DatabaseUrl, Side, stores
 from bench.watchers import resident_kb
@@ -30,6 +30,7 @@ SMALL, LARGE = 100, 10_000
 REQUESTS = 200
 IDLE_CONTROLLERS, IDLE_S = 500, 10
 PAGE = 50
+IDLE_APP = f"{records.APP}-idle"
 _PORTS = {SMALL: 7175, LARGE: 7176}
 
 Ask = Callable[[Side], object]
@@ -64,11 +65,14 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
     side = Side(size, data, database_url, _PORTS[size])
     with side.serve():
         side.make_project()
+        for app_slug in (records.APP, IDLE_APP):
+            side.register_app(app_slug)
     started_s = time.perf_counter()
     of_project = (side.org_id, side.project_id)
     side.insert(INSTANCE_TABLE, records.instances(*of_project, size))
     side.insert(MEMBER_TABLE, records.members(*of_project, size))
-    side.insert(OPERATION_TABLE, records.operations(*of_project, size))
+    for table in OPERATION_TABLES:
+        side.insert(table, records.operations(*of_project, size))
     print(f"wrote {size:,} instances in {time.perf_counter() - started_s:.0f} s", file=sys.stderr, flush=True)
     server = side.serve()
     with server:
@@ -79,8 +83,8 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
 def _add_waiting(side: Side) -> None:
     """Add as many waiting operations as will be claimed, newer than all others."""
     first = side.size * OPERATIONS_EACH
-    waiting = records.waiting_operations(side.org_id, side.project_id, first, REQUESTS, SMALL)
-    side.insert(OPERATION_TABLE, waiting)
+    for table in OPERATION_TABLES:
+        side.insert(table, records.waiting_operations(side.org_id, side.project_id, first, REQUESTS, SMALL))
 
 
 def _compare(ask: Ask, small: Side, large: Side) -> list[tuple[float, float]]:
@@ -175,7 +179,7 @@ async def _idle(side: Side) -> None:
 
 async def _wait_for_work(side: Side, holder: str) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", side.port)
-    body = f'{{"app_slug": "{records.APP}-idle", "holder": "{holder}", "claim_id": "{holder}", "wait_s": 30}}'
+    body = f'{{"app_slug": "{IDLE_APP}", "holder": "{holder}", "claim_id": "{holder}", "wait_s": 30}}'
     writer.write(
         f"POST /api/v1/projects/{side.project_id}/operations/claim HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {side.token}\r\nContent-Type: application/json\r\n"

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterator
+from typing import Any
 
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.operations import Lease, Operation, Progress, Step, Target
@@ -13,6 +14,23 @@ MEMBERS_EACH, OPERATIONS_EACH = 10, 100
 """Members and operations of one instance."""
 _NOW = datetime.datetime.now(datetime.UTC)
 _LATER = _NOW + datetime.timedelta(days=1)
+
+
+def manifest(app_slug: str, members_max: int) -> dict[str, Any]:
+    return {
+        "slug": app_slug,
+        "display_name": "Bench",
+        "version": "1.0.0",
+        "runtime_backend": "bench",
+        "operating_modes": ["tenant_dedicated"],
+        "control_plane_scopes": ["project"],
+        "roles": [{"component_key": ROLE, "max": members_max, "operations": ["drain"]}],
+        "topologies": {"star": {ROLE: "hand_allocations"}},
+        "deploy_form": {
+            "type": "object",
+            "properties": {"hand_allocations": {"type": "array", "items": {"type": "string"}}},
+        },
+    }
 
 
 def instance_id(number: int) -> str:
@@ -128,6 +146,7 @@ def _operation(org_id: str, project_id: str) -> Operation:
         status="accepted",
         targets=[],
         steps=[step],
+        steps_total=1,
         reason="",
         force=False,
         requested_by="user_1",

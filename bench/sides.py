@@ -2,20 +2,21 @@
 
 import asyncio
 import contextlib
+import itertools
 import shutil
 import sqlite3
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx
 
-from bench import api
-from bench.platform_parts import Table, postgres_server
+from bench import api, records
+from bench.platform_parts import TableRows, postgres_server
 
 DatabaseUrl = Callable[[str], str]
 """Name of a database in, its URL out; an empty URL means SQLite."""
@@ -48,9 +49,13 @@ class Side:
         login = {"key_id": key["key_id"], "client_secret": key["client_secret"]}
         self.token = self.post("/auth/service-account/token", **login)["access_token"]
 
-    def insert(self, table: Table[Any], documents: Iterable[Any]) -> None:
+    def register_app(self, app_slug: str, members_max: int = 1) -> None:
+        """Controllers claim only operations of apps that are registered."""
+        self.administer("POST", "/admin/app-versions", records.manifest(app_slug, members_max))
+
+    def insert(self, table: TableRows, documents: Iterable[Any]) -> None:
         """Write the documents straight into the table: the benchmarks measure reading them, not making them."""
-        rows = map(table.values, documents)
+        rows = itertools.chain.from_iterable(map(table.rows_of, documents))
         if self._database_url:
             asyncio.run(_copy(self._database_url, table, rows))
         else:
@@ -95,19 +100,19 @@ def _content(answer: httpx.Response) -> Any:
     return answer.json()
 
 
-def _insert(path: Path, table: Table[Any], rows: Iterable[list[Any]]) -> None:
-    marks = ", ".join("?" * len(table.names))
+def _insert(path: Path, table: TableRows, rows: Iterable[Sequence[Any]]) -> None:
+    marks = ", ".join("?" * len(table.columns))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous=OFF")
     connection.execute("PRAGMA cache_size=-1000000")  # kB: the indexes are filled in no order
     with connection:
-        connection.executemany(f"INSERT INTO {table.name} ({', '.join(table.names)}) VALUES ({marks})", rows)
+        connection.executemany(f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({marks})", rows)
     connection.close()
 
 
-async def _copy(url: str, table: Table[Any], rows: Iterable[list[Any]]) -> None:
+async def _copy(url: str, table: TableRows, rows: Iterable[Sequence[Any]]) -> None:
     """Copy the rows and gather the statistics that autovacuum would gather later."""
     connection = await asyncpg.connect(url)
-    await connection.copy_records_to_table(table.name, columns=table.names, records=rows)
+    await connection.copy_records_to_table(table.name, columns=list(table.columns), records=rows)
     await connection.execute(f"VACUUM ANALYZE {table.name}")
     await connection.close()
