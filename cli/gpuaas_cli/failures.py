@@ -1,5 +1,4 @@
-"""How a command ends when it does not end well: an exit code, one line of what happened, one line of what to do next.
-`main` catches, this module words it."""
+"""How a command fails: an exit code, one line of what happened, one line of what to do next. `runner.run` prints it."""
 
 import json
 
@@ -17,7 +16,7 @@ DETACHED = 130
 
 
 class Failure(Exception):
-    """A command cannot go on. Raised by the CLI itself; refusals of the server come as `ApiError`."""
+    """A command cannot continue. Raised by the CLI itself; refusals of the server come as `ApiError`."""
 
     def __init__(
         self, message: str, *, fix: str = "", code: str = "failed", exit_code: int = FAILED, correlation_id: str = ""

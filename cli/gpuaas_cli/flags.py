@@ -38,10 +38,15 @@ class Flags:
         """The answer goes to stdout for a program, so all talk goes to stderr."""
         return self.output in ("json", "yaml", "name")
 
+    @property
+    def structured_whole(self) -> bool:
+        """Programs get the records as the API has them."""
+        return self.output in ("json", "yaml")
+
 
 def take(argv: Sequence[str]) -> tuple[Flags, list[str]]:
     """The flags, and what is left. Nothing after `--` is ours."""
-    found: dict[str, str | bool] = {}
+    given: dict[str, str | bool] = {}
     left: list[str] = []
     waiting = list(argv)
     while waiting:
@@ -51,14 +56,14 @@ def take(argv: Sequence[str]) -> tuple[Flags, list[str]]:
             break
         flag, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if flag == "--no-input":
-            found["no_input"] = True
+            given["no_input"] = True
         elif flag in _TAKES_VALUE:
             if not has_value and not waiting:
                 raise FlagError(f"{flag} needs a value")
-            found[_TAKES_VALUE[flag]] = value if has_value else waiting.pop(0)
+            given[_TAKES_VALUE[flag]] = value if has_value else waiting.pop(0)
         else:
             left.append(word)
-    return dataclasses.replace(Flags(), **found), left  # type: ignore[arg-type]
+    return dataclasses.replace(Flags(), **given), left  # type: ignore[arg-type]
 
 
 def check(flags: Flags) -> None:

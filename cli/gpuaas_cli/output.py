@@ -1,10 +1,11 @@
 """Write answers to stdout in the form asked for. Tables are for people and awk; json and yaml are the API's."""
 
 import datetime
+import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,38 @@ from gpuaas_cli.flags import Flags
 ELIDED_TAIL = 6
 
 
+_AGES = frozenset({"AGE", "SEEN", "USED"})
+"""Titles of columns that show how long ago a moment is."""
+
+Value = str | Callable[[Any], str]
+"""An attribute of the row, dotted where it is in a part of it; or a function that words it."""
+
+
 @dataclass(frozen=True)
 class Column:
     title: str
-    value: Callable[[Any], str]
+    value: Value
     wide: bool = False
     """Shown by `-o wide` only."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """How things of one form are listed."""
+
+    name: Value
+    """What `-o name` prints, which other commands take."""
+    columns: tuple[Column, ...]
+
+
+def table(name: Value, columns: str, **words: Callable[[Any], str]) -> Table:
+    """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
+    `words` has the functions of columns that no attribute has."""
+    found = []
+    for part in columns.split():
+        title, _, attribute = part.rstrip("*").partition("=")
+        found.append(Column(title, words.get(title) or attribute or title.lower(), part.endswith("*")))
+    return Table(name, tuple(found))
 
 
 def talk(text: str) -> None:
@@ -28,29 +55,45 @@ def talk(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_list(flags: Flags, rows: Sequence[Any], columns: Sequence[Column], name: Callable[[Any], str]) -> None:
-    if flags.output in ("json", "yaml"):
-        print(encoded(flags.output, {"items": msgspec.to_builtins(list(rows))}))
+def show_list(flags: Flags, rows: Sequence[Any], shape: Table) -> None:
+    if flags.structured_whole:
+        show_data(flags, {"items": list(rows)})
     elif flags.output == "name":
-        print("".join(f"{name(row)}\n" for row in rows), end="")
+        print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
     elif rows:
         wide = flags.output == "wide"
-        width = 0 if wide else terminal_width()
-        print("\n".join(table(rows, columns, wide=wide, width=width)))
+        print("\n".join(lines(rows, shape.columns, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
+
+
+def show_one(flags: Flags, row: Any, shape: Table) -> None:
+    if flags.structured_whole:
+        show_data(flags, row)
+    else:
+        show_list(flags, [row], shape)
+
+
+def show_page(flags: Flags, row: Any, page: Sequence[str]) -> None:
+    """Lines for people, the record itself for programs."""
+    if flags.structured_whole:
+        show_data(flags, row)
+    else:
+        print("\n".join(page).lstrip("\n"))
+
+
+def show_data(flags: Flags, value: Any) -> None:
+    print(encoded(flags.output, plain(value)), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """Dicts, lists and numbers in place of records."""
+    return msgspec.to_builtins(value)
 
 
 def terminal_width(otherwise: int = 0) -> int:
     """How wide the reader's window is; for a pipe or a file, what the caller thinks best."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
-
-
-def show_one(flags: Flags, row: Any, columns: Sequence[Column], name: Callable[[Any], str]) -> None:
-    if flags.output in ("json", "yaml"):
-        print(encoded(flags.output, msgspec.to_builtins(row)))
-    else:
-        show_list(flags, [row], columns, name)
 
 
 def encoded(form: str, value: Any) -> str:
@@ -61,19 +104,30 @@ def encoded(form: str, value: Any) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
-def table(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
+def lines(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
     """Lines of a table: no cell but the last has a space, so columns can be cut by position. With a width, ids that
     do not fit are shortened visibly, the first column never."""
-    lines = [[column.title for column in columns if wide or not column.wide]]
-    lines += [cells(row, columns, wide=wide) for row in rows]
-    if width and _width(lines) > width:
-        lines = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in lines]
-    return aligned(lines)
+    found = [[column.title for column in columns if wide or not column.wide]]
+    found += [cells(row, columns, wide=wide) for row in rows]
+    if width and _width(found) > width:
+        found = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in found]
+    return aligned(found)
+
+
+def listing(rows: Sequence[Any], shape: Table) -> list[str]:
+    """A table inside a page; nothing where there are no rows."""
+    return lines(rows, shape.columns) if rows else []
+
+
+def facts(row: Any, shape: Table) -> list[str]:
+    """The columns below each other, those that are empty left out; `_` in a title is a space."""
+    texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
+    return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
 
 
 def cells(row: Any, columns: Sequence[Column], *, wide: bool = False) -> list[str]:
     shown = [column for column in columns if wide or not column.wide]
-    return [cell(column.value(row), spaces=column is shown[-1]) for column in shown]
+    return [cell(_text(row, column.value, column.title), spaces=column is shown[-1]) for column in shown]
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -89,6 +143,10 @@ def cell(text: str, *, spaces: bool) -> str:
 def clean(text: str) -> str:
     """Text from machines and apps may hold terminal commands; none of them reaches the terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def payload_text(payload: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
 
 
 def elided(text: str) -> str:
@@ -116,6 +174,19 @@ def duration(seconds: float) -> str:
 
 def clock_time(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _text(row: Any, value: Value, title: str = "") -> str:
+    if not isinstance(value, str):
+        return value(row)
+    found = functools.reduce(getattr, value.split("."), row)
+    if found is None:
+        return ""
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if isinstance(found, datetime.datetime):
+        return age(found) if title in _AGES else clock_time(found)
+    return ",".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
 
 
 def _width(cells: Sequence[Sequence[str]]) -> int:

@@ -72,7 +72,7 @@ def test_a_dry_run_tells_what_would_be_hit(lively: Cli) -> None:
 
 def test_a_dry_run_calls_nothing_safe_that_nobody_saw(lively: Cli) -> None:
     would = lively("member", "remove", "lively", "gpu-2", "--dry-run").out
-    assert "what it would hit is not known, so do not take it for safe" in would
+    assert "what it would interrupt is unknown, so do not assume that it is safe" in would
     assert "demo has no preview of remove" in would
 
 

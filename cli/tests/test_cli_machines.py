@@ -128,7 +128,7 @@ def test_public_keys_are_registered_and_private_ones_never_leave(cli: Cli, key: 
 
 def test_people_are_put_on_a_machine_and_taken_off(spare: Cli, key: Path) -> None:
     spare("allocation", "request", "--node", "spare-2", "--wait")
-    assert "Nobody's keys are on it." in spare("allocation", "people", "spare-2").out
+    assert "No person's keys are on it." in spare("allocation", "people", "spare-2").out
     spare("ssh-key", "add", f"{key}.pub")
     chosen = spare("allocation", "people", "spare-2", "--only", "admin", "-o", "json").json["people"]
     assert [(one["name"], len(one["fingerprints"])) for one in chosen] == [("admin", 1)]

@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from gpuaas_cli import failures, signing_in
+from gpuaas_cli import failures
+from gpuaas_cli.client import sign_in
 
 Cli = Any
 PASSWORD = "a long enough password"
@@ -161,7 +162,7 @@ def test_a_browser_proves_who_somebody_is(stranger: Cli, guarded_server: Any) ->
 )
 def test_an_address_that_does_not_answer_this_sign_in_is_refused(address: str, message: str) -> None:
     with pytest.raises(failures.Failure, match=message):
-        signing_in.returned(address, "ours")
+        sign_in.returned(address, "ours")
 
 
 def _in_the_browser(address: str) -> str:

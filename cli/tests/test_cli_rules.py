@@ -12,18 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from gpuaas_cli import failures, home, inputs, lookup, output, plans, states, steps, times
-from gpuaas_cli.commands import custody
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, machine
+from gpuaas_cli.client.home import Config, Context
+from gpuaas_cli.commands import access
 from gpuaas_cli.flags import FlagError, Flags, check, take
-from gpuaas_cli.home import Config, Context
+from gpuaas_cli.input import times, values
 from gpuaas_cli.local import plan, processes
+from gpuaas_cli.show import plans, states, steps
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.custody import CustodyStatus
 from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import Instance, Member
-from gpuaas_contract.operations import Exit, Operation, Preview, Step
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.operations import Exit, Operation, Preview, Step, Target
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load(Path(__file__).with_name("demo_manifest.yaml").read_text()), Manifest)
@@ -108,14 +111,14 @@ def test_an_error_ends_with_the_next_command() -> None:
 
 def test_only_the_last_cell_of_a_table_has_spaces() -> None:
     columns = (output.Column("A", lambda row: row[0]), output.Column("B", lambda row: row[1]))
-    assert output.table([("x y", "p q"), ("", "")], columns) == ["A    B", "x_y  p q", "-    -"]
+    assert output.lines([("x y", "p q"), ("", "")], columns) == ["A    B", "x_y  p q", "-    -"]
 
 
 def test_ids_that_do_not_fit_the_window_are_shortened_but_not_the_first() -> None:
     whole = "op_01m7gd33a3y8w7c1z35h55an7a"
     columns = (output.Column("A", lambda row: row), output.Column("B", lambda row: row))
-    assert output.table([whole], columns, width=40)[1] == f"{whole}  op_…55an7a"
-    assert output.table([whole], columns, width=80)[1] == f"{whole}  {whole}"
+    assert output.lines([whole], columns, width=40)[1] == f"{whole}  op_…55an7a"
+    assert output.lines([whole], columns, width=80)[1] == f"{whole}  {whole}"
 
 
 def test_text_from_machines_cannot_command_the_terminal() -> None:
@@ -124,15 +127,18 @@ def test_text_from_machines_cannot_command_the_terminal() -> None:
 
 def test_values_are_typed_by_the_form() -> None:
     sets = ["head_allocation=gpu-1", 'worker_allocations=["gpu-2"]', "replicas=3"]
-    found = inputs.build(MANIFEST, sets, lambda named: f"alloc_{named}")
-    assert found == {"head_allocation": "alloc_gpu-1", "worker_allocations": ["alloc_gpu-2"], "replicas": 3}
-    assert inputs.build(MANIFEST, ["worker_allocations=a, b"], str.upper) == {"worker_allocations": ["A", "B"]}
+    assert values.build(MANIFEST, sets) == {
+        "head_allocation": "gpu-1",
+        "worker_allocations": ["gpu-2"],
+        "replicas": 3,
+    }
+    assert values.build(MANIFEST, ["worker_allocations=a, b"]) == {"worker_allocations": ["a", "b"]}
 
 
 def test_the_only_topology_needs_no_name() -> None:
-    assert inputs.topology(MANIFEST, "") == "split"
+    assert values.topology(MANIFEST, "") == "split"
     with pytest.raises(failures.Failure, match="choose from split"):
-        inputs.topology(MANIFEST, "ring")
+        values.topology(MANIFEST, "ring")
 
 
 def test_an_app_is_spread_over_all_machines() -> None:
@@ -201,11 +207,11 @@ def test_without_machines_the_server_listens_on_loopback_only() -> None:
     assert plan.server_command("p", where, wish, "10.0.0.1")[-1] == "10.0.0.1:7443"
 
 
-def test_a_node_with_several_members_needs_a_role() -> None:
-    members = [make(Member, member_id=f"mem_{role}", node_name="gpu-1", component_key=role) for role in ("a", "b")]
-    with pytest.raises(failures.Failure, match=r"several members \(a, b\)"):
-        lookup.pick_members(members, ["gpu-1"])
-    assert [one.member_id for one in lookup.pick_members(members, ["gpu-1"], {"b"})] == ["mem_b"]
+@pytest.mark.parametrize(
+    ("command", "line"), [(["a; b"], "a; b"), (["ls", "-l", "a b"], "ls -l 'a b'"), (["nvidia-smi"], "nvidia-smi")]
+)
+def test_one_word_is_a_line_for_the_shell_and_several_are_its_words(command: list[str], line: str) -> None:
+    assert machine.remote_line(command) == line
 
 
 def test_a_step_is_told_once_per_change() -> None:
@@ -213,11 +219,30 @@ def test_a_step_is_told_once_per_change() -> None:
     running = Step(name="install", state="running", started_at=NOW + datetime.timedelta(seconds=2), member_id="m")
     seen: steps.Seen = {}
     first = msgspec.structs.replace(operation, steps=[running])
-    assert steps.news(first, seen, {"m": "gpu-2"}) == ["   2.0s  gpu-2  install  running"]
-    assert steps.news(first, seen, {"m": "gpu-2"}) == []
+    later = NOW + datetime.timedelta(seconds=7)
+    assert steps.news(first, seen, {"m": "gpu-2"}, later) == ["   2.0s  gpu-2  install  running"]
+    assert steps.news(first, seen, {"m": "gpu-2"}, later) == []
     ended = msgspec.structs.replace(running, state="succeeded", ended_at=NOW + datetime.timedelta(seconds=12.3))
     second = msgspec.structs.replace(operation, steps=[ended])
-    assert steps.news(second, seen, {"m": "gpu-2"}) == ["  12.3s  gpu-2  install  succeeded"]
+    assert steps.news(second, seen, {"m": "gpu-2"}, later) == ["  12.3s  gpu-2  install  succeeded"]
+
+
+def test_a_message_that_changes_while_its_step_runs_shows_the_time_of_the_change() -> None:
+    started = Step(name="install", state="running", started_at=NOW, member_id="m", message="1 of 2")
+    operation: Operation = make(Operation, created_at=NOW, status="running", kind="deploy", steps=[started])
+    seen: steps.Seen = {}
+    steps.news(operation, seen, {"m": "gpu-2"}, NOW)
+    again = msgspec.structs.replace(operation, steps=[msgspec.structs.replace(started, message="2 of 2")])
+    later = NOW + datetime.timedelta(seconds=40)
+    assert steps.news(again, seen, {"m": "gpu-2"}, later) == ["  40.0s  gpu-2  install  running  2 of 2"]
+
+
+@pytest.mark.parametrize("previous", ["", "a-old"], ids=["before it moved", "after it moved"])
+def test_a_member_that_is_replaced_is_called_by_both_nodes(previous: str) -> None:
+    target = Target(member_id="m", allocation_id="a-new", previous_allocation_id=previous)
+    operation = make(Operation, kind="replace", targets=[target])
+    names, nodes = {"m": "gpu-5" if previous else "gpu-2"}, {"a-old": "gpu-2", "a-new": "gpu-5"}
+    assert steps.moved(operation, names, nodes) == {"m": "gpu-2->gpu-5"}
 
 
 @pytest.mark.parametrize(
@@ -258,7 +283,7 @@ def test_a_preview_nobody_answered_is_not_called_safe() -> None:
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert plans.of_operation(operation, "3 members", {}, NOW) == [
         "would stop lab: 3 members",
-        "  what it would hit is not known, so do not take it for safe",
+        "  what it would interrupt is unknown, so do not assume that it is safe",
         "  No app controller answered within 10 s.",
     ]
 
@@ -286,7 +311,7 @@ def test_times_are_typed_as_spans_or_moments() -> None:
 
 def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
     later = NOW + datetime.timedelta(hours=1)
-    assert states.of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "standing"
+    assert states.of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "active"
     assert states.of_hold(make(Hold, expires_at=NOW, lifted_at=None), NOW) == "expired"
     assert states.of_hold(make(Hold, expires_at=later, lifted_at=NOW), NOW) == "lifted"
 
@@ -340,8 +365,8 @@ def test_commands_that_remember_something_at_once_lose_nothing(tmp_path: Path) -
 def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_command() -> None:
     sealed = CustodyStatus(store="embedded", sealed=True, key="")
     refused = CustodyStatus(store="vault", sealed=True, key="", refused=True, fix="vault token create")
-    assert [custody.state(found) for found in (sealed, refused)] == ["sealed", "refused"]
-    assert [custody.next_command(found) for found in (sealed, refused)] == [
+    assert [access.state(found) for found in (sealed, refused)] == ["sealed", "refused"]
+    assert [access.next_command(found) for found in (sealed, refused)] == [
         "gpuaas custody unseal",
         "vault token create",
     ]

@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import AllocationPath, MachineGrantPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
 
 CERTIFICATE_S_MAX = 600
@@ -102,6 +103,7 @@ MACHINE_ACCESS = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/machine-access",
     "Get an SSH certificate for an allocation's machine",
+    params=AllocationPath,
     permission="access.machine.connect",
     request=RequestMachineAccess,
     response=MachineAccess,
@@ -117,6 +119,7 @@ GRANT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/machine-grants",
     "List who may log in to the project's machines, ended access included",
+    params=ProjectPath,
     permission="access.machine.read",
     request=NoBody,
     query=GrantQuery,
@@ -127,6 +130,7 @@ GRANT_REVOKE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/machine-grants/{grant_id}/revoke",
     "End access to a machine",
+    params=MachineGrantPath,
     permission="access.machine.revoke",
     request=RevokeGrant,
     response=MachineGrant,

@@ -5,6 +5,7 @@ from typing import Any
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Operation, OptionalReason
+from gpuaas_contract.paths import ActionPath
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
@@ -27,6 +28,7 @@ ACTION_INVOKE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/actions/{action}",
     "Run an action of the app",
+    params=ActionPath,
     permission="apps.instance.read",
     request=InvokeAction,
     query=ActionQuery,

@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import NodePath, NodeTaskPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
@@ -103,6 +104,7 @@ NODE_UPGRADE_AGENT = Endpoint(
     "POST",
     "/api/v1/admin/nodes/{node_id}/upgrade-agent",
     "Install a release of the agent on a node",
+    params=NodePath,
     permission="capacity.agent.release",
     request=UpgradeAgent,
     response=NodeTask,
@@ -115,6 +117,7 @@ NODE_INSPECT = Endpoint(
     "POST",
     "/api/v1/admin/nodes/{node_id}/inspect",
     "Ask a node for its facts or its health",
+    params=NodePath,
     permission="capacity.node.change",
     request=InspectNode,
     response=NodeTask,
@@ -127,6 +130,7 @@ NODE_TASK_LIST = Endpoint(
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks",
     "List recent tasks of a node, newest first",
+    params=NodePath,
     permission="capacity.node.read",
     request=NoBody,
     query=PageQuery,
@@ -137,6 +141,7 @@ NODE_TASK_GET = Endpoint(
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
     "Get one task of a node, with its result",
+    params=NodeTaskPath,
     permission="capacity.node.read",
     request=NoBody,
     query=TaskWaitQuery,

@@ -9,6 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath, ProjectPath
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Timestamp, Wire
 
@@ -175,6 +176,15 @@ class ProjectArtifactQuery(ArtifactQuery):
 
 _Body = TypeVar("_Body")
 _Answer = TypeVar("_Answer")
+_Path = TypeVar("_Path", bound=Path)
+_OwnPath = TypeVar("_OwnPath", bound=Path)
+_SharedPath = TypeVar("_SharedPath", bound=Path)
+_Query = TypeVar("_Query", bound=Query)
+_OwnQuery = TypeVar("_OwnQuery", bound=Query)
+_SharedQuery = TypeVar("_SharedQuery", bound=Query)
+_PLACE = (ProjectPath, Path)
+_ARTIFACT = (ProjectArtifactPath, ArtifactPath)
+NO_QUERY = (NoQuery, NoQuery)
 
 _DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 _PUBLISH = {
@@ -221,25 +231,24 @@ def own_and_shared(
     description: str = "",
     shared_permission: str = "artifacts.shared.change",
     status: int = 200,
-    query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
+    params: tuple[type[_OwnPath], type[_SharedPath]],
+    query: tuple[type[_OwnQuery], type[_SharedQuery]],
     repeat: Repeat = "key",
     errors: tuple[type[errors.ApiError], ...] = (),
     example: dict[str, Any] | None = None,
-) -> tuple[Endpoint[_Body, _Answer], Endpoint[_Body, _Answer]]:
+) -> tuple[Endpoint[_Body, _Answer, _OwnPath, _OwnQuery], Endpoint[_Body, _Answer, _SharedPath, _SharedQuery]]:
     """Make the same route for a project, and for the platform's admins on behalf of all projects."""
-    places = (
-        (f"artifacts.{thing}.{verb}", f"/api/v1/projects/{{project_id}}/{path}", permission),
-        (f"artifacts.shared_{thing}.{verb}", f"/api/v1/admin/{path}", shared_permission),
-    )
-    own, shared = (
-        Endpoint(
-            name,
+
+    def row(
+        name: str, prefix: str, key: str, path_params: type[_Path], asked: type[_Query]
+    ) -> Endpoint[_Body, _Answer, _Path, _Query]:
+        return Endpoint(
+            f"artifacts.{name}.{verb}",
             method,
-            where,
+            f"{prefix}/{path}",
             summary,
+            params=path_params,
             permission=key,
-            subject=subject,
-            description=description,
             request=request,
             response=response,
             status=status,
@@ -247,10 +256,14 @@ def own_and_shared(
             repeat=repeat,
             errors=errors,
             example=example or {},
+            description=description,
+            subject=subject,
         )
-        for (name, where, key), asked in zip(places, query, strict=True)
+
+    return (
+        row(thing, "/api/v1/projects/{project_id}", permission, params[0], query[0]),
+        row(f"shared_{thing}", "/api/v1/admin", shared_permission, params[1], query[1]),
     )
-    return own, shared
 
 
 PUBLISH, SHARED_PUBLISH = own_and_shared(
@@ -261,6 +274,8 @@ PUBLISH, SHARED_PUBLISH = own_and_shared(
     "Publish an artifact: its name, digest, size, media type and source",
     PublishArtifact,
     Artifact,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
@@ -276,6 +291,7 @@ LIST, SHARED_LIST = own_and_shared(
     "List artifacts, oldest first",
     NoBody,
     Page[Artifact],
+    params=_PLACE,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
     query=(ProjectArtifactQuery, ArtifactQuery),
@@ -288,6 +304,8 @@ STORAGE_GET, SHARED_STORAGE_GET = own_and_shared(
     "Get the storage used by artifacts, and the limit",
     NoBody,
     ArtifactStorage,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -299,6 +317,8 @@ GET, SHARED_GET = own_and_shared(
     "Get one artifact",
     NoBody,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -310,6 +330,8 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
     "Upload the content of a local artifact",
     bytes,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(
@@ -331,6 +353,8 @@ SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "Attach a signature to an artifact",
     Envelope,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
@@ -345,6 +369,8 @@ VERIFY, SHARED_VERIFY = own_and_shared(
     "Verify an artifact",
     VerifyArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.verify",
     errors=(
         errors.ArtifactSourceDenied,
@@ -366,6 +392,8 @@ PROMOTE, SHARED_PROMOTE = own_and_shared(
     "Promote a verified artifact into a channel",
     PromoteArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.promote",
     errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
@@ -380,6 +408,8 @@ DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "Deprecate an artifact",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
     subject="artifact_id",
@@ -393,6 +423,8 @@ RETIRE, SHARED_RETIRE = own_and_shared(
     "Retire an artifact",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
     subject="artifact_id",
@@ -406,6 +438,8 @@ REVOKE, SHARED_REVOKE = own_and_shared(
     "Revoke an artifact permanently",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
     subject="artifact_id",

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Timestamp, Wire
 
 AuditResult = Literal["success", "failure"]
@@ -75,6 +76,7 @@ AUDIT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/audit",
     "List the audit trail of a project",
+    params=ProjectPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
@@ -87,6 +89,7 @@ ORG_AUDIT_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/audit",
     "List the audit trail of an organisation and its projects",
+    params=OrgPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,

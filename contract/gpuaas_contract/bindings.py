@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import BindingPath, OrgBindingPath, OrgPath, ProjectBindingPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
@@ -73,6 +74,7 @@ PLATFORM_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/admin/bindings/{binding_id}",
     "Remove a role on the platform",
+    params=BindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -83,6 +85,7 @@ ORG_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/orgs/{org_id}/bindings",
     "Give a person a role in an organisation",
+    params=OrgPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
@@ -95,6 +98,7 @@ ORG_BINDING_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/bindings",
     "List roles in an organisation",
+    params=OrgPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -105,6 +109,7 @@ ORG_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/orgs/{org_id}/bindings/{binding_id}",
     "Remove a role in an organisation",
+    params=OrgBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -115,6 +120,7 @@ PROJECT_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/bindings",
     "Give a person a role in a project",
+    params=ProjectPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
@@ -127,6 +133,7 @@ PROJECT_BINDING_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/bindings",
     "List roles in a project",
+    params=ProjectPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -137,6 +144,7 @@ PROJECT_BINDING_DELETE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/bindings/{binding_id}",
     "Remove a role in a project",
+    params=ProjectBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -160,6 +168,7 @@ BREAK_GLASS_END = Endpoint(
     "DELETE",
     "/api/v1/admin/break-glass/{binding_id}",
     "End temporary access to a project early",
+    params=BindingPath,
     permission="identity.break_glass.end",
     request=NoBody,
     response=RoleBinding,

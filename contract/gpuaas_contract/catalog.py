@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.paths import AppVersionPath, EntitlementPath, ProjectAppPath, ProjectPath
 from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -252,6 +253,7 @@ VERSION_PUBLISH = Endpoint(
     "POST",
     f"{_VERSION}/publish",
     "Publish an app version in channels",
+    params=AppVersionPath,
     permission="catalog.version.publish",
     request=PublishVersion,
     response=AppVersion,
@@ -264,6 +266,7 @@ VERSION_DEPRECATE = Endpoint(
     "POST",
     f"{_VERSION}/deprecate",
     "Deprecate an app version",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
@@ -276,6 +279,7 @@ VERSION_WITHDRAW = Endpoint(
     "POST",
     f"{_VERSION}/withdraw",
     "Withdraw an app version permanently",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
@@ -298,6 +302,7 @@ VERSION_GET = Endpoint(
     "GET",
     _VERSION,
     "Get one registered app version",
+    params=AppVersionPath,
     permission="catalog.version.register",
     request=NoBody,
     response=AppVersion,
@@ -307,6 +312,7 @@ PROJECT_APP_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/apps",
     "List the app versions this project may deploy",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
@@ -318,6 +324,7 @@ PROJECT_APP_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/apps/{app_slug}/versions/{version}",
     "Get one app version this project may deploy",
+    params=ProjectAppPath,
     permission="catalog.app.read",
     request=NoBody,
     response=AppVersion,
@@ -327,6 +334,7 @@ ENTITLEMENT_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "Set whether and how much a project may deploy an app",
+    params=EntitlementPath,
     permission="catalog.entitlement.change",
     request=SetEntitlement,
     response=Entitlement,
@@ -340,6 +348,7 @@ ENTITLEMENT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/entitlements",
     "List the entitlements of a project",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
@@ -350,6 +359,7 @@ ENTITLEMENT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "Get the entitlement of a project for one app",
+    params=EntitlementPath,
     permission="catalog.app.read",
     request=NoBody,
     response=Entitlement,

@@ -5,6 +5,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.paths import CorrelationPath
 from gpuaas_contract.wire import NoBody, Wire
 
 PART_MAX = 500
@@ -33,6 +34,7 @@ CORRELATION_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/correlations/{correlation_id}",
     "Get the audit rows, events, operations and members of one correlation id",
+    params=CorrelationPath,
     permission="record.correlation.read",
     request=NoBody,
     response=Correlation,

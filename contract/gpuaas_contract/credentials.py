@@ -9,6 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
@@ -150,6 +151,7 @@ CREDENTIAL_CREATE = Endpoint(
     "POST",
     _CREDENTIALS,
     "Store a private key for apps that log in to hosts with it",
+    params=ProjectPath,
     permission="access.credential.create",
     request=CreateCredential,
     response=Credential,
@@ -165,6 +167,7 @@ CREDENTIAL_LIST = Endpoint(
     "GET",
     _CREDENTIALS,
     "List the credentials of a project, revoked ones included",
+    params=ProjectPath,
     permission="access.credential.read",
     request=NoBody,
     query=PageQuery,
@@ -175,6 +178,7 @@ CREDENTIAL_GET = Endpoint(
     "GET",
     f"{_CREDENTIALS}/{{credential_id}}",
     "Get one credential, without its key",
+    params=CredentialPath,
     permission="access.credential.read",
     request=NoBody,
     response=Credential,
@@ -184,6 +188,7 @@ CREDENTIAL_ROTATE = Endpoint(
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/rotate",
     "Replace the private key of a credential",
+    params=CredentialPath,
     permission="access.credential.rotate",
     request=RotateCredential,
     response=Credential,
@@ -196,6 +201,7 @@ CREDENTIAL_REVOKE = Endpoint(
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/revoke",
     "Revoke a credential and destroy its key",
+    params=CredentialPath,
     permission="access.credential.revoke",
     request=RevokeCredential,
     response=Credential,
@@ -208,6 +214,7 @@ CREDENTIAL_DELIVER = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/credential-deliveries",
     "Request a delivery of a credential, encrypted to the caller's key",
+    params=OperationPath,
     permission="access.credential.deliver",
     request=DeliverCredential,
     response=CredentialDelivery,
@@ -222,6 +229,7 @@ CREDENTIAL_OPEN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/credential-deliveries/{delivery_id}/open",
     "Open a delivery of a credential, once",
+    params=SealedDeliveryPath,
     permission="access.credential.deliver",
     request=OpenCredential,
     response=OpenedCredential,

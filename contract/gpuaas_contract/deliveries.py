@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
@@ -44,6 +45,7 @@ DELIVERY_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
     "Create a short-lived token to download an artifact",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.deliver",
     request=CreateDelivery,
     response=Delivery,
@@ -59,6 +61,7 @@ CONTENT_GET = Endpoint(
     "GET",
     CONTENT_PATH,
     "Download the content of a delivery",
+    params=ArtifactDeliveryPath,
     audience="public",
     request=NoBody,
     response=bytes,

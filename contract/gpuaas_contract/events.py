@@ -8,6 +8,7 @@ from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
 from gpuaas_contract.audit import AuditRow as AuditRow
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import CursorExpired, NotFound
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, PageSize, Query, Timestamp, WaitSeconds, Wire
 
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -79,6 +80,7 @@ EVENT_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/events",
     "Follow the events of a project, by long poll",
+    params=ProjectPath,
     permission="record.event.read",
     request=NoBody,
     query=ProjectEventsQuery,
@@ -92,6 +94,7 @@ EVENT_STREAM = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/events/stream",
     "Follow the events of a project, as server-sent events",
+    params=ProjectPath,
     permission="record.event.read",
     request=NoBody,
     query=ProjectStreamQuery,
@@ -105,6 +108,7 @@ ORG_EVENT_LIST = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/events",
     "Follow the events of an organisation, by long poll",
+    params=OrgPath,
     permission="record.event.read",
     request=NoBody,
     query=EventsQuery,
@@ -117,6 +121,7 @@ ORG_EVENT_STREAM = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/events/stream",
     "Follow the events of an organisation, as server-sent events",
+    params=OrgPath,
     permission="record.event.read",
     request=NoBody,
     query=StreamQuery,

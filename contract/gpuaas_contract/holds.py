@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import HoldPath, InstancePath, MemberPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
@@ -54,6 +55,7 @@ HOLD_PLACE = Endpoint(
     "POST",
     f"{_MEMBER}/holds",
     "Place a hold on a member",
+    params=MemberPath,
     permission="apps.hold.place",
     request=PlaceHold,
     response=Hold,
@@ -67,6 +69,7 @@ HOLD_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds",
     "List the holds in an instance, lifted and expired ones included",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,
@@ -77,6 +80,7 @@ HOLD_LIFT = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds/{hold_id}",
     "Lift a hold that you placed",
+    params=HoldPath,
     permission="apps.hold.place",
     request=NoBody,
     response=Hold,

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import AgentFilePath, TaskPath
 from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
 
 
@@ -194,6 +195,7 @@ TASK_RESULT = Endpoint(
     "POST",
     "/node/v1/tasks/{task_id}/result",
     "Report the result of a task",
+    params=TaskPath,
     audience="node",
     audited=False,
     repeat="natural",
@@ -206,6 +208,7 @@ AGENT_FILE = Endpoint(
     "GET",
     "/node/v1/agent-releases/{sha256}",
     "Download a release of the agent",
+    params=AgentFilePath,
     audience="node",
     request=NoBody,
     response=AgentFile,

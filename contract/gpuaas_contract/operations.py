@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
+from gpuaas_contract.paths import OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
@@ -326,7 +327,7 @@ STEPS_SHOWN_MAX = 200
 
 
 class Operation(OperationHead, kw_only=True):
-    """A long change of an instance, carried out by the app's controller."""
+    """A long change of an instance, made by the app's controller."""
 
     targets: list[Target]
     """The members it is about, and the result for each."""
@@ -388,6 +389,7 @@ OPERATION_GET = Endpoint(
     "GET",
     _OPERATION,
     "Get one operation with its latest steps, optionally waiting for its next change",
+    params=OperationPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationQuery,
@@ -399,6 +401,7 @@ OPERATION_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/operations",
     "List the operations of a project or of one instance, without their steps",
+    params=ProjectPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationListQuery,
@@ -409,6 +412,7 @@ OPERATION_STEPS = Endpoint(
     "GET",
     f"{_OPERATION}/steps",
     "Steps of an operation in the order in which they began",
+    params=OperationPath,
     permission="apps.operation.read",
     request=NoBody,
     query=StepListQuery,
@@ -419,6 +423,7 @@ OPERATION_RETRY = Endpoint(
     "POST",
     f"{_OPERATION}/retry",
     "Retry a failed operation",
+    params=OperationPath,
     permission="apps.operation.retry",
     request=TakeExit,
     response=Operation,
@@ -439,6 +444,7 @@ OPERATION_CANCEL = Endpoint(
     "POST",
     f"{_OPERATION}/cancel",
     "Cancel an operation",
+    params=OperationPath,
     permission="apps.operation.cancel",
     request=TakeExit,
     response=Operation,
@@ -453,6 +459,7 @@ OPERATION_COMPENSATE = Endpoint(
     "POST",
     f"{_OPERATION}/compensate",
     "Undo the half-done work of a failed operation",
+    params=OperationPath,
     permission="apps.operation.compensate",
     request=TakeExit,
     response=Operation,
@@ -466,6 +473,7 @@ OPERATION_FORCE_COMPLETE = Endpoint(
     "POST",
     f"{_OPERATION}/force-complete",
     "Mark an operation as done that no controller can finish",
+    params=OperationPath,
     permission="apps.operation.force_complete",
     request=TakeExit,
     response=Operation,
@@ -479,6 +487,7 @@ OPERATION_TOMBSTONE = Endpoint(
     "POST",
     f"{_OPERATION}/tombstone",
     "Give up members of a failed operation",
+    params=OperationPath,
     permission="apps.operation.tombstone",
     request=GiveUpMembers,
     response=Operation,

@@ -7,6 +7,7 @@ from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
+from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, Query, Request, Timestamp, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
@@ -63,6 +64,7 @@ PLACEMENT_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements",
     "Copy an artifact to a machine",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.place",
     request=PlaceArtifact,
     response=ArtifactPlacement,
@@ -77,6 +79,7 @@ PLACEMENT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements/{placement_id}",
     "Get one artifact placement, optionally waiting for its end",
+    params=PlacementPath,
     permission="artifacts.artifact.read",
     request=NoBody,
     query=PlacementQuery,
@@ -87,6 +90,7 @@ PLACED_CONTENT_GET = Endpoint(
     "GET",
     "/node/v1/artifact-content/{placement_id}",
     "Download the content of a placement",
+    params=PlacedContentPath,
     audience="node",
     request=NoBody,
     response=bytes,

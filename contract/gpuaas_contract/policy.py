@@ -4,6 +4,7 @@ overlay only restricts: a value is allowed when every layer's list allows it and
 from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
@@ -216,6 +217,7 @@ ORG_GET = Endpoint(
     "GET",
     "/api/v1/orgs/{org_id}/policy",
     "Get the overlay of an organisation",
+    params=OrgPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -225,6 +227,7 @@ ORG_SET = Endpoint(
     "PUT",
     "/api/v1/orgs/{org_id}/policy",
     "Replace the overlay of an organisation",
+    params=OrgPath,
     permission="policy.overlay.change_org",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -239,6 +242,7 @@ PROJECT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/policy",
     "Get the overlay of a project",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -248,6 +252,7 @@ PROJECT_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/policy",
     "Replace the overlay of a project",
+    params=ProjectPath,
     permission="policy.overlay.change_project",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -262,6 +267,7 @@ EXPLAIN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/policy/explain",
     "Explain what the policy layers allow in a project",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=ExplainPolicy,
     response=PolicyExplanation,

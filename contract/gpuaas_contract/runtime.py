@@ -11,6 +11,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.paths import InstancePath, OperationMemberPath, OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
@@ -207,6 +208,7 @@ CLAIM = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/claim",
     "Claim the next operation of an app",
+    params=ProjectPath,
     permission="apps.operation.execute",
     request=ClaimOperation,
     response=Claim,
@@ -223,6 +225,7 @@ HEARTBEAT = Endpoint(
     "PUT",
     f"{_OPERATION}/lease",
     "Renew the lease on an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=Heartbeat,
     response=Receipt,
@@ -237,6 +240,7 @@ STEP_REPORT = Endpoint(
     "PUT",
     f"{_OPERATION}/steps",
     "Report a step of an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=ReportStep,
     response=Receipt,
@@ -251,6 +255,7 @@ MEMBER_REPORT = Endpoint(
     "PUT",
     f"{_OPERATION}/members/{{member_id}}",
     "Report the status of a member",
+    params=OperationMemberPath,
     permission="apps.operation.execute",
     request=ReportMember,
     response=Receipt,
@@ -266,6 +271,7 @@ ACCESS_PUBLISH = Endpoint(
     "PUT",
     f"{_OPERATION}/access-bundle",
     "Publish how people use the app",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=PublishAccess,
     response=AccessBundle,
@@ -278,6 +284,7 @@ COMPLETE = Endpoint(
     "PUT",
     f"{_OPERATION}/complete",
     "Complete an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=CompleteOperation,
     response=Operation,
@@ -292,6 +299,7 @@ FAIL = Endpoint(
     "PUT",
     f"{_OPERATION}/fail",
     "Fail an operation, with the reason",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=FailOperation,
     response=Operation,
@@ -305,6 +313,7 @@ RUNTIME_REPORT = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
     "Report the state of an instance between operations",
+    params=InstancePath,
     permission="apps.operation.execute",
     request=ReportRuntime,
     response=RuntimeReported,
@@ -319,6 +328,7 @@ CONTROLLER_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/controllers",
     "List app controllers, with the time of their last request",
+    params=ProjectPath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,

@@ -9,6 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
@@ -98,6 +99,7 @@ SECRET_ISSUE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/runtime-secrets",
     "Issue a secret for an operation",
+    params=OperationPath,
     permission="access.secret.issue",
     request=IssueSecret,
     response=IssuedSecret,
@@ -112,6 +114,7 @@ DELIVERY_OPEN = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/runtime-secret-deliveries/{delivery_id}/open",
     "Open a delivery of a secret, once",
+    params=SealedDeliveryPath,
     permission="access.secret.open",
     request=OpenDelivery,
     response=OpenedDelivery,
@@ -126,6 +129,7 @@ SECRET_LIST = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets",
     "List the secrets of an instance, ended ones included, without their values",
+    params=InstancePath,
     permission="access.secret.read",
     request=NoBody,
     query=PageQuery,
@@ -136,6 +140,7 @@ SECRET_REVOKE = Endpoint(
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets/{secret_id}",
     "Revoke a secret and destroy its value",
+    params=RuntimeSecretPath,
     permission="access.secret.revoke",
     request=NoBody,
     response=RuntimeSecret,

@@ -3,6 +3,7 @@
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Token
+from gpuaas_contract.paths import SessionPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
@@ -51,6 +52,7 @@ SESSION_END = Endpoint(
     "DELETE",
     "/api/v1/me/sessions/{session_id}",
     "End one of your sessions",
+    params=SessionPath,
     request=NoBody,
     response=Session,
     subject="session_id",

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import AllocationPath, SshKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
@@ -96,6 +97,7 @@ SSH_KEY_DELETE = Endpoint(
     "DELETE",
     "/api/v1/me/ssh-keys/{ssh_key_id}",
     "Delete one of your public keys and remove it from every machine",
+    params=SshKeyPath,
     request=NoBody,
     response=SshKey,
     subject="ssh_key_id",
@@ -105,6 +107,7 @@ ALLOCATION_KEYS_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Get whose keys belong on an allocation, and whether they are installed",
+    params=AllocationPath,
     permission="capacity.allocation.read",
     request=NoBody,
     response=AllocationKeys,
@@ -114,6 +117,7 @@ ALLOCATION_KEYS_SET = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Set whose keys are installed on an allocation",
+    params=AllocationPath,
     permission="access.machine.set_people",
     request=SetAllocationPeople,
     response=AllocationKeys,

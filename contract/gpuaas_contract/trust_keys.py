@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gpuaas_contract.artifacts import own_and_shared
+from gpuaas_contract.artifacts import NO_QUERY, own_and_shared
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import Path, ProjectPath, ProjectTrustKeyPath, TrustKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
@@ -43,6 +44,7 @@ TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = own_and_shared(
     "List trusted keys, revoked ones included",
     NoBody,
     Page[TrustKey],
+    params=(ProjectPath, Path),
     permission="artifacts.trust_key.read",
     shared_permission="artifacts.shared.read",
     query=(PageQuery, PageQuery),
@@ -55,6 +57,8 @@ TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
     "Trust a public key",
     PutTrustKey,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
     subject="trust_key_id",
@@ -68,6 +72,8 @@ TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     "Revoke a trusted key",
     NoBody,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
     subject="trust_key_id",

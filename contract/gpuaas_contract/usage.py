@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, ProjectPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
@@ -144,6 +145,7 @@ USAGE_REPORT = Endpoint(
     "POST",
     f"{_PROJECT}/app-instances/{{instance_id}}/usage-records",
     "Report usage of an instance, up to 1000 records at a time",
+    params=InstancePath,
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
@@ -156,6 +158,7 @@ USAGE_LIST = Endpoint(
     "GET",
     f"{_PROJECT}/usage",
     "List usage records by start time",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsagePageQuery,
@@ -166,6 +169,7 @@ USAGE_SUMMARY = Endpoint(
     "GET",
     f"{_PROJECT}/usage/summary",
     "List exact sums per day, instance, meter and unit, over at most 93 days",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=SummaryQuery,
@@ -176,6 +180,7 @@ USAGE_EXPORT = Endpoint(
     "GET",
     f"{_PROJECT}/usage.csv",
     "Export usage records as a CSV file",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsageQuery,

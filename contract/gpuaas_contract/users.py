@@ -2,6 +2,7 @@
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import UserPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
@@ -77,6 +78,7 @@ USER_GET = Endpoint(
     "GET",
     "/api/v1/admin/users/{user_id}",
     "Get one person",
+    params=UserPath,
     permission="identity.user.read",
     request=NoBody,
     response=User,
@@ -86,6 +88,7 @@ USER_DISABLE = Endpoint(
     "POST",
     "/api/v1/admin/users/{user_id}/disable",
     "Disable a person and end their sessions",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
@@ -97,6 +100,7 @@ USER_ENABLE = Endpoint(
     "POST",
     "/api/v1/admin/users/{user_id}/enable",
     "Enable a disabled person",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
@@ -108,6 +112,7 @@ USER_SET_PASSWORD = Endpoint(
     "PUT",
     "/api/v1/admin/users/{user_id}/password",
     "Set a person's password and end their sessions",
+    params=UserPath,
     permission="identity.user.change",
     repeat="natural",
     request=SetPassword,

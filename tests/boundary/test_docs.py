@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gpuaas_cli import flags, main, reference
+from gpuaas_cli import flags, main
+from gpuaas_cli.runner import reach
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/docs/**/*.md")])
@@ -45,7 +46,7 @@ def options_of() -> dict[str, set[str]]:
     """Every command that can be typed."""
     return {
         words: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        for _, words, command in reference.leaves()
+        for _, words, command in reach.leaves()
     }
 
 

@@ -1,34 +1,169 @@
-"""`gpuaas access`: how to use an app instance."""
+"""Who may enter machines, and the secrets that open something: grants, credentials, SSH keys, custody."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-import typer
-from gpuaas_contract.capacity import ALLOCATION_LIST
-from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle
+from gpuaas_contract.access import GRANT_LIST, GRANT_REVOKE, MachineGrant
+from gpuaas_contract.capacity import ALLOCATION_GET
+from gpuaas_contract.credentials import CREDENTIAL_CREATE, CREDENTIAL_LIST, CREDENTIAL_REVOKE, CREDENTIAL_ROTATE
+from gpuaas_contract.custody import CUSTODY_GET, UNSEAL, CustodyStatus
+from gpuaas_contract.secrets import SECRET_LIST, SECRET_REVOKE
+from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, SSH_KEY_LIST
 
-from gpuaas_cli import failures, output, running, session, story
-
-app = running.command_group()
-
-
-@running.command(app)
-def access(context: typer.Context, instance: Annotated[str, typer.Argument(metavar="INSTANCE")]) -> int:
-    """Endpoints, paths and commands of an app instance, as its controller published them.
-
-    Example: gpuaas access slurm
-    """
-    flags = running.flags_of(context)
-    bundle, nodes = session.run(flags, lambda opened: _gather(opened, instance))
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, msgspec.to_builtins(bundle)))
-        return failures.OK
-    print("\n".join(story.of_access(bundle, nodes)).lstrip("\n"))
-    output.talk(f"\nLog in there: gpuaas ssh {instance}")
-    return failures.OK
+from gpuaas_cli import failures, output
+from gpuaas_cli.input import ask
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import Call, Command, Field, run
 
 
-async def _gather(opened: session.Session, instance: str) -> tuple[AccessBundle, dict[str, str]]:
-    bundle = await opened.call(ACCESS_BUNDLE_GET, instance_id=instance)
-    allocations = await opened.every(ALLOCATION_LIST)
-    return bundle, {one.allocation_id: one.node_name for one in allocations}
+async def _list(call: Call) -> Sequence[Any]:
+    if not call["allocation_id"]:
+        return await call.rows()
+    allocation = await call.session.call(ALLOCATION_GET, allocation_id=call["allocation_id"])
+    return await call.rows(allocation_id=allocation.allocation_id)
+
+
+def _revoked(call: Call, grant: MachineGrant) -> None:
+    if grant.enforced_at is None and not call.dry_run:
+        again = f"gpuaas get grant {grant.grant_id} -o json"
+        output.talk(f"{grant.node_name} is being informed; enforced_at in {again} shows when it refuses the grant.")
+
+
+grant = run.group(
+    "grant",
+    "A grant is a certificate for one machine, one source address and some minutes.",
+    Command(
+        GRANT_LIST,
+        "list --allocation gpu-3",
+        "Who may enter the project's machines.",
+        fields={
+            "allocation_id": Field("--allocation ALLOCATION|NODE", "Only for this machine."),
+            "operation_id": Field("--operation OPERATION", "Only for this operation."),
+        },
+        work=_list,
+        also=(ALLOCATION_GET,),
+    ),
+    Command(
+        GRANT_REVOKE,
+        'revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"',
+        "End a grant: its certificate is refused, and live sessions are cut within seconds.",
+        then=_revoked,
+    ),
+)
+
+
+def _private_key(call: Call, path: str) -> str:
+    name = call["name"] or call["credential_id"]
+    return ask.document(call.flags, path, "The private key", f"gpuaas {call.words} {name} --key-file FILE")
+
+
+_KEY_FILE = Field("--key-file FILE", "The private key; - is stdin.", default="-", read=_private_key)
+credential = run.group(
+    "credential",
+    "A credential is kept in custody: apps may use its key, and it cannot be read back.",
+    Command(
+        CREDENTIAL_CREATE,
+        ("create rack-7 --username admin --key-file ~/.ssh/rack7", "create rack-7 < rack7.key"),
+        "Hand a private key over. It must have no passphrase; custody protects it from here on.",
+        fields={
+            "name": Field("NAME"),
+            "private_key": _KEY_FILE,
+            "username": Field("--username USER", "The user to log in as."),
+        },
+        next="put its public half on the hosts: gpuaas get credential {name} -o json",
+    ),
+    Command(CREDENTIAL_LIST, "list", "Credentials of the project: fingerprint, version, last use. Never a key."),
+    Command(
+        CREDENTIAL_ROTATE,
+        "rotate rack-7 --key-file ~/.ssh/rack7-new",
+        "Put another private key in the place of the present one, which is destroyed.",
+        fields={"private_key": _KEY_FILE},
+    ),
+    Command(
+        CREDENTIAL_REVOKE,
+        'revoke rack-7 --reason "hosts are gone"',
+        "Destroy a credential's key; what was not opened yet stays closed.",
+    ),
+)
+
+
+def _public_key(call: Call, file: str) -> str:
+    content = ask.document(call.flags, file, "The public key", "gpuaas ssh-key add FILE")
+    if "PRIVATE KEY" in content:
+        raise failures.usage(f"{file} holds a private key; nothing was sent", f"gpuaas ssh-key add {file}.pub")
+    return content.strip()
+
+
+ssh_key = run.group(
+    "ssh-key",
+    "Public keys only; `gpuaas allocation people` chooses the machines that get them.",
+    Command(
+        SSH_KEY_CREATE,
+        "add ~/.ssh/id_ed25519.pub",
+        "Register a public key of yours.",
+        fields={
+            "public_key": Field("FILE", "A .pub file; - is stdin.", read=_public_key),
+            "comment": Field(help="What to call it; else the comment in the file."),
+        },
+        next="gpuaas allocation people NODE --only YOU",
+    ),
+    Command(SSH_KEY_LIST, "list", "Your public keys."),
+    Command(SSH_KEY_DELETE, "delete ada@laptop", "Take a key of yours off every machine."),
+)
+
+
+async def _confirm(call: Call) -> None:
+    if not ask.is_possible(call.flags):
+        return
+    secret = await call.send(dry_run=True)
+    consequence = f"This destroys the value of {secret.name} for {call['instance_id']}. No machine can fetch it again."
+    ask.confirm(call.flags, consequence, name=secret.name, what="secret", again=call.line)
+
+
+secret = run.group(
+    "secret",
+    "Secrets are issued by an app's controller, opened once on its machines, and never shown.",
+    Command(SECRET_LIST, "list slurm", "Secrets of an instance, never their values."),
+    Command(
+        SECRET_REVOKE,
+        "revoke slurm munge-key",
+        "Destroy a secret's value; deliveries that were not opened yet are void.",
+        confirm=_confirm,
+    ),
+)
+
+
+def state(status: CustodyStatus) -> str:
+    if status.refused:
+        return "refused"
+    return "sealed" if status.sealed else "open"
+
+
+def next_command(status: CustodyStatus) -> str:
+    """Empty where the server is open."""
+    return (status.fix or "gpuaas custody unseal") if status.sealed else ""
+
+
+def _passphrase(call: Call, _: object) -> str:
+    return ask.secret(call.flags, "Passphrase", "gpuaas custody unseal")
+
+
+_TABLE = table(state, "STORE STATE KEY", STATE=state)
+custody = run.group(
+    "custody",
+    "A sealed server keeps and reads no secret until it gets the passphrase of its key.",
+    Command(
+        CUSTODY_GET,
+        "status",
+        "Where secrets are kept, and whether this server can open them.",
+        table=_TABLE,
+        next=next_command,
+    ),
+    Command(
+        UNSEAL,
+        "unseal < passphrase",
+        "Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.",
+        fields={"passphrase": Field(typed=False, read=_passphrase)},
+        table=_TABLE,
+    ),
+)

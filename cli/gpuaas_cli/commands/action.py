@@ -1,99 +1,70 @@
 """`gpuaas action`: what an app lets people do with a running instance."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from gpuaas_contract.actions import ACTION_INVOKE, InvokeAction
-from gpuaas_contract.capacity import ALLOCATION_LIST
-from gpuaas_contract.catalog import ActionSpec, Manifest
+from gpuaas_contract.actions import ACTION_INVOKE
+from gpuaas_contract.catalog import PROJECT_APP_GET, ActionSpec, Manifest
+from gpuaas_contract.instances import INSTANCE_GET
 
-from gpuaas_cli import changing, documents, failures, inputs, lookup, output, running, session
-from gpuaas_cli.options import Detach, DryRun, InstanceName, Reason
-from gpuaas_cli.output import Column
+from gpuaas_cli import failures
+from gpuaas_cli.input import documents, values
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.work import versions
 
-app = running.command_group()
-
-_COLUMNS = (
-    Column("ACTION", lambda one: one.name),
-    Column("PERMISSION", lambda one: one.permission),
-    Column("INPUTS", lambda one: ",".join(one.input_schema.get("properties", {}))),
-    Column("EXCLUSIVE", lambda one: "yes" if one.exclusive else "no", wide=True),
-    Column("DEADLINE_S", lambda one: str(one.deadline_s), wide=True),
-    Column("TITLE", lambda one: one.summary or one.title),
-)
+_INPUTS = Field("--input KEY=VALUE", "An input; repeatable.", type=list[str], default=None)
+_FILE = Field("--inputs-file FILE", "YAML or JSON; - is stdin. --input goes before it.")
 
 
-@app.callback()
-def action() -> None:
-    """Actions are declared by an app; each needs the permission the app names for it."""
+async def _list(call: Call) -> list[ActionSpec]:
+    return (await _manifest(call)).actions
 
 
-@running.command(app, "list")
-def list_actions(context: typer.Context, instance: InstanceName) -> int:
-    """What an app lets you do with an instance.
-
-    Example: gpuaas action list slurm
-    """
-    flags = running.flags_of(context)
-    manifest = session.run(flags, lambda opened: _manifest(opened, instance))
-    output.show_list(flags, manifest.actions, _COLUMNS, lambda one: str(one.name))
-    return failures.OK
+async def _run(call: Call) -> Any:
+    given = documents.read(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
+    spec = _pick(await _manifest(call), call["action"], call["instance_id"])
+    typed = values.typed(spec.name, spec.input_schema, call["pairs"] or [], "--input")
+    return await call.follow(await call.send(inputs={**given, **typed}), spec.title)
 
 
-@running.command(app)
-def run(
-    context: typer.Context,
-    instance: InstanceName,
-    action: Annotated[str, typer.Argument(metavar="ACTION")],
-    pairs: Annotated[
-        list[str] | None, typer.Option("--input", metavar="KEY=VALUE", help="An input; repeatable.")
-    ] = None,
-    inputs_file: Annotated[
-        str, typer.Option("--inputs-file", metavar="FILE", help="YAML or JSON; - is stdin. --input goes before it.")
-    ] = "",
-    reason: Reason = "",
-    detach: Detach = False,
-    dry_run: DryRun = False,
-) -> int:
-    """Have an app do something, and show what it brought.
-
-    Example: gpuaas action run slurm add-user --input name=ada
-    """
-    given = documents.read(inputs_file, dict[str, Any], "a list of inputs") if inputs_file else {}
-
-    async def work(opened: session.Session) -> int:
-        spec = _pick(await _manifest(opened, instance), action, instance)
-        allocations = await opened.every(ALLOCATION_LIST) if pairs else []
-        typed = inputs.typed(
-            spec.name,
-            spec.input_schema,
-            pairs or [],
-            lambda named: lookup.pick_allocation(allocations, named).allocation_id,
-            "--input",
-        )
-        body = InvokeAction(inputs={**given, **typed}, reason=reason)
-        operation = await opened.call(ACTION_INVOKE, body, dry_run=dry_run, instance_id=instance, action=spec.name)
-        return await changing.finish(opened, operation, about=spec.title, detach=detach, dry_run=dry_run)
-
-    return session.run(running.flags_of(context), work)
-
-
-async def _manifest(opened: session.Session, instance: str) -> Manifest:
-    found = await lookup.instance(opened, instance)
-    manifest = await lookup.manifest(opened, found)
-    if manifest is None:
-        raise failures.not_found(
-            f"{found.app_slug} {found.app_version} is not among the apps of this project any more",
-            f"gpuaas app entitle {found.app_slug}",
-        )
-    return manifest
+async def _manifest(call: Call) -> Manifest:
+    instance = await call.session.call(INSTANCE_GET, instance_id=call["instance_id"])
+    return await versions.manifest(call.session, instance)
 
 
 def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
-    found = [one for one in manifest.actions if one.name == named]
-    if found:
-        return found[0]
-    known = ", ".join(one.name for one in manifest.actions) or "none"
+    spec = next((action for action in manifest.actions if action.name == named), None)
+    if spec is not None:
+        return spec
+    known = ", ".join(action.name for action in manifest.actions) or "none"
     raise failures.not_found(
         f"{manifest.display_name} has no action {named!r}; it has {known}", f"gpuaas action list {instance}"
     )
+
+
+app = run.group(
+    "action",
+    "Actions are declared by an app; each needs the permission the app names for it.",
+    Command(
+        INSTANCE_GET,
+        "list slurm",
+        "What an app lets you do with an instance.",
+        work=_list,
+        table=table(
+            "name",
+            "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
+            INPUTS=lambda action: ",".join(action.input_schema.get("properties", {})),
+            TITLE=lambda action: action.summary or action.title,
+        ),
+        also=(PROJECT_APP_GET,),
+    ),
+    Command(
+        ACTION_INVOKE,
+        "run slurm add-user --input name=ada",
+        "Have an app do something, and show the result.",
+        fields={"action": Field("ACTION"), "reason": Field(help="Why, for those who look later.")},
+        extra={"pairs": _INPUTS, "file": _FILE},
+        work=_run,
+        also=(INSTANCE_GET, PROJECT_APP_GET),
+    ),
+)

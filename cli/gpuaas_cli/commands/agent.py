@@ -1,145 +1,80 @@
 """`gpuaas agent`: releases of the node agent, and which nodes run them."""
 
 import asyncio
-from typing import Annotated
+from typing import Any
 
-import typer
-from gpuaas_contract.agents import (
-    AGENT_RELEASE_REGISTER,
-    NODE_UPGRADE_AGENT,
-    AgentRelease,
-    NodeTask,
-    RegisterAgentRelease,
-    UpgradeAgent,
-)
-from gpuaas_contract.capacity import NODE_LIST, Node
+from gpuaas_contract import agents, capacity
+from gpuaas_contract.agents import AgentRelease, NodeTask, UpgradeAgent
+from gpuaas_contract.capacity import Node
 
-from gpuaas_cli import (
-    agent_archives,
-    failures,
-    kinds,
-    lookup,
-    node_tasks,
-    options,
-    output,
-    rollout,
-    running,
-    session,
-    waiting,
-)
-from gpuaas_cli.options import DryRun, NeededReason
-
-app = running.command_group()
+from gpuaas_cli import failures, output
+from gpuaas_cli.input import archives
+from gpuaas_cli.kinds import machines
+from gpuaas_cli.runner import Call, Command, Field, run, switch, words
+from gpuaas_cli.work import node_tasks, rollout, spinner
 
 
-@app.callback()
-def agent() -> None:
-    """The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has."""
+def _version(call: Call, text: str) -> str:
+    return text or archives.version(call["content"], archives.content(call["content"]))
 
 
-@running.command(app)
-def register(
-    context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Made by python -m gpuaas_agent.build FILE.")],
-    version: Annotated[str, typer.Option(help="What to call it; else what the file says.")] = "",
-    dry_run: DryRun = False,
-) -> int:
-    """Make a build of the agent known; the same bytes again change nothing.
-
-    Example: gpuaas agent register agent.pyz
-    """
-    flags = running.flags_of(context)
-    content = agent_archives.content(file)
-    body = RegisterAgentRelease(version=version or agent_archives.version(file, content), content=content)
-    made = session.run(flags, lambda opened: opened.call(AGENT_RELEASE_REGISTER, body, dry_run=dry_run))
-    kinds.show_one(flags, "agent-releases", made)
-    if version and made.version != version:
+def _registered(call: Call, made: AgentRelease) -> None:
+    if call["version"] and made.version != call["version"]:
         output.talk(f"These bytes are known already, as {made.version}.")
-    if not dry_run:
-        output.talk(f"  next: gpuaas agent upgrade NODE --to {made.version} --reason REASON")
-    return failures.OK
 
 
-@running.command(app, "list")
-def list_releases(context: typer.Context) -> int:
-    """Every release there is.
-
-    Example: gpuaas agent list
-    """
-    kinds.list_all(running.flags_of(context), "agent-releases")
-    return failures.OK
+def _check_nodes(call: Call) -> None:
+    if bool(call["nodes"]) == bool(call["every_node"] or call["sku"] or call["region"]):
+        raise failures.usage("Name nodes, or choose them with --all, --sku or --region", "gpuaas agent upgrade --help")
 
 
-@running.command(app)
-def upgrade(
-    context: typer.Context,
-    reason: NeededReason,
-    to: Annotated[str, typer.Option("--to", metavar="RELEASE", help="Its version or SHA-256.")],
-    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Names or ids.")] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Every node that is heard.")] = False,
-    sku: Annotated[str, typer.Option(help="Every node sold as this.")] = "",
-    region: Annotated[str, typer.Option(help="Every node that stands there.")] = "",
-    dry_run: DryRun = False,
-) -> int:
-    """Put a release on nodes, one after another; the first that fails ends it, and the agent it had stays.
-
-    Asked again, it goes on where it ended: nodes that run the release are left alone.
-
-    Example: gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
-
-    Example: gpuaas agent upgrade --all --to 0.2.0 --reason "fixes host keys"
-    """
-    named = options.words(nodes or [])
-    if bool(named) == bool(everything or sku or region):
-        raise failures.usage(
-            "Say which nodes: by name, or with --all, --sku or --region", "gpuaas agent upgrade --help"
+async def _upgrade(call: Call) -> int:
+    release = await _release(call, call["to"])
+    planned = rollout.plan(await _chosen(call), release)
+    if call["nodes"] and planned.silent:
+        raise failures.Failure(
+            f"No heartbeat, so nothing was asked: {rollout.names(planned.silent)}",
+            fix=f"gpuaas node get {planned.silent[0].name}",
+            code="node_lost",
         )
-
-    async def work(opened: session.Session) -> int:
-        release = await lookup.agent_release(opened, to)
-        chosen = await _chosen(opened, named, sku=sku, region=region)
-        planned = rollout.plan(chosen, release)
-        if named and planned.silent:
-            raise failures.Failure(
-                f"Not heard, so nothing was asked: {rollout.names(planned.silent)}",
-                fix=f"gpuaas node get {planned.silent[0].name}",
-                code="node_lost",
-            )
-        for line in rollout.left_out(planned, release):
-            output.talk(line)
-        return await _roll(opened, planned.wanted, release, reason, dry_run=dry_run)
-
-    return session.run(running.flags_of(context), work)
+    for line in rollout.left_out(planned, release):
+        output.talk(line)
+    return await _roll(call, planned.wanted, release)
 
 
-async def _chosen(opened: session.Session, named: list[str], *, sku: str, region: str) -> list[Node]:
+async def _release(call: Call, named: str) -> AgentRelease:
+    """By version, or by the digest or how it begins."""
+    known = await call.session.every(agents.AGENT_RELEASE_LIST)
+    matching = rollout.releases(known, named)
+    if len(matching) != 1:
+        what = "There are several releases" if matching else "There is no agent release"
+        raise failures.not_found(f"{what} {named}", "gpuaas agent list")
+    return matching[0]
+
+
+async def _chosen(call: Call) -> list[Node]:
     """All names are found before the first node changes, so that a typo changes nothing."""
-    if named:
-        return [await lookup.node(opened, name) for name in named]
-    found = await opened.every(NODE_LIST, query={"sku": sku, "region": region})
-    return sorted(found, key=lambda node: (len(node.name), node.name))
+    if call["nodes"]:
+        return [await call.session.call(capacity.NODE_GET, node_id=name) for name in words(call["nodes"])]
+    nodes = await call.session.every(capacity.NODE_LIST, query={"sku": call["sku"], "region": call["region"]})
+    return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
 
-async def _roll(
-    opened: session.Session, nodes: list[Node], release: AgentRelease, reason: str, *, dry_run: bool
-) -> int:
-    body = UpgradeAgent(sha256=release.sha256, reason=reason)
+async def _roll(call: Call, nodes: list[Node], release: AgentRelease) -> int:
+    body = UpgradeAgent(sha256=release.sha256, reason=call["reason"])
     tasks: list[NodeTask] = []
-    for node in nodes:
-        task = await opened.call(NODE_UPGRADE_AGENT, body, dry_run=dry_run, node_id=node.node_id)
-        if not dry_run:
-            place = f"{len(tasks) + 1} of {len(nodes)}"
-            with waiting.shown(f"{node.name} ({place}): agent {node.agent_version} -> {release.version}"):
-                task = await _watched(opened, task, nodes[len(tasks) + 1 :])
+    for place, node in enumerate(nodes):
+        task = await call.session.call(agents.NODE_UPGRADE_AGENT, body, dry_run=call.dry_run, node_id=node.node_id)
+        if not call.dry_run:
+            where = f"{node.name} ({place + 1} of {len(nodes)})"
+            with spinner.shown(f"{where}: agent {node.agent_version or 'unknown'} -> {release.version}"):
+                task = await _watched(call, task, nodes[place + 1 :])
         tasks.append(task)
-        if not dry_run and task.state != "succeeded":
+        if not call.dry_run and task.state != "succeeded":
             break
-    if tasks or opened.flags.structured:
-        kinds.show_tasks(opened.flags, tasks, {node.node_id: node.name for node in nodes})
-    if dry_run:
-        output.talk("Nothing was changed.")
-        return failures.OK
-    return _verdict(tasks, nodes)
+    if tasks or call.flags.structured:
+        output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name for node in nodes}))
+    return failures.OK if call.dry_run else _verdict(tasks, nodes)
 
 
 def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
@@ -151,9 +86,55 @@ def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
     raise node_tasks.failure(tasks[-1], nodes[len(tasks) - 1])
 
 
-async def _watched(opened: session.Session, task: NodeTask, rest: list[Node]) -> NodeTask:
+async def _watched(call: Call, task: NodeTask, rest: list[Node]) -> NodeTask:
     try:
-        return await node_tasks.ended(opened, task)
+        return await node_tasks.ended(call.session, task)
     except asyncio.CancelledError:
-        output.talk(f"\nDetached. {task.task_id} goes on; not asked: {rollout.names(rest) or 'none'}.")
+        output.talk(f"\nDetached. {task.task_id} continues on its node; not asked: {rollout.names(rest) or 'none'}.")
         raise
+
+
+def _code(_: Call, code: Any) -> int:
+    return int(code)
+
+
+app = run.group(
+    "agent",
+    "The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.",
+    Command(
+        agents.AGENT_RELEASE_REGISTER,
+        "register agent.pyz",
+        "Make a build of the agent known; the same bytes again change nothing.",
+        fields={
+            "content": Field(
+                "FILE", "Made by python -m gpuaas_agent.build FILE.", read=lambda _, path: archives.content(path)
+            ),
+            "version": Field(help="What to call it; else the version in the file.", default="", read=_version),
+        },
+        next="gpuaas agent upgrade NODE --to {version} --reason REASON",
+        then=_registered,
+    ),
+    Command(agents.AGENT_RELEASE_LIST, "list", "Every release there is."),
+    Command(
+        agents.NODE_UPGRADE_AGENT,
+        (
+            'upgrade gpu-1 --to 0.2.0 --reason "try the new agent"',
+            'upgrade --all --to 0.2.0 --reason "fixes host keys"',
+        ),
+        "Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.\n\n"
+        "The same command again continues where it ended: nodes that run the release are left alone.",
+        fields={"node_id": None, "sha256": None},
+        extra={
+            "to": Field("--to RELEASE", "Its version or SHA-256.", default=...),
+            "nodes": Field("NODE", "Names or ids.", type=list[str], default=None),
+            "every_node": switch("--all -a", "Every node with a heartbeat."),
+            "sku": Field("--sku", "Every node sold as this."),
+            "region": Field("--region", "Every node there."),
+        },
+        check=_check_nodes,
+        work=_upgrade,
+        shows=False,
+        then=_code,
+        also=(agents.AGENT_RELEASE_LIST, capacity.NODE_LIST, capacity.NODE_GET, agents.NODE_TASK_GET),
+    ),
+)

@@ -1,213 +1,145 @@
 """`gpuaas allocation`: claim nodes for a project, choose who is on them, give them back."""
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Any
 
-import msgspec
-import typer
-from gpuaas_contract.capacity import (
-    ALLOCATION_CREATE,
-    ALLOCATION_FORCE_RELEASE,
-    ALLOCATION_GET,
-    ALLOCATION_LIST,
-    ALLOCATION_RELEASE,
-    ALLOCATION_RELEASE_USED,
-    ALLOCATIONS_PER_REQUEST_MAX,
-    Allocation,
-    CreateAllocation,
-    OverrideRelease,
-)
+from gpuaas_contract import capacity, ssh_keys
+from gpuaas_contract.capacity import Allocation, OverrideRelease
 from gpuaas_contract.errors import NoCapacity
-from gpuaas_contract.ssh_keys import ALLOCATION_KEYS_GET, ALLOCATION_KEYS_SET, AllocationKeys, SetAllocationPeople
 
-from gpuaas_cli import failures, kinds, lookup, machine_story, options, output, running, session
-from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import DryRun, NeededReason, Reason
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.runner import Call, Command, Field, run, switch, words
+from gpuaas_cli.show import machines
+from gpuaas_cli.work import allocations
 
-app = running.command_group()
-
-POLL_S = 0.5
-WAIT_S = 180.0
-SETTLED = frozenset({"active", "failed", "released", "release_failed"})
-
-Wait = Annotated[bool, typer.Option("--wait", help="Return when it is done.")]
-AllocationName = Annotated[str, typer.Argument(metavar="ALLOCATION|NODE")]
-AllocationNames = Annotated[list[str], typer.Argument(metavar="ALLOCATION|NODE")]
-Sku = Annotated[str, typer.Option(help="Nodes sold as this.")]
-Region = Annotated[str, typer.Option(help="Nodes that stand there; else all of one request share any region.")]
-Change = Callable[[session.Session, Allocation], Awaitable[Allocation]]
+_WAIT = switch("--wait", "Return when it is done.")
 
 
-@app.callback()
-def allocation() -> None:
-    """An allocation is a project's claim on a node."""
-
-
-@running.command(app)
-def request(
-    context: typer.Context,
-    node: Annotated[str, typer.Option(help="This node; else any free one that fits.")] = "",
-    sku: Sku = "",
-    region: Region = "",
-    count: Annotated[int, typer.Option(min=1, max=ALLOCATIONS_PER_REQUEST_MAX, help="So many, or none.")] = 1,
-    wait: Wait = False,
-    dry_run: DryRun = False,
-) -> int:
-    """Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.
-
-    Example: gpuaas allocation request --count 3 --sku h100x8 --wait
-    """
-    if node and count > 1:
+def _check_request(call: Call) -> None:
+    if call["node_name"] and call["count"] > 1:
         raise failures.usage(
             "--node names one node, so --count cannot be more than 1", "gpuaas allocation request --help"
         )
-    flags = running.flags_of(context)
-    body = CreateAllocation(node_name=node, sku=sku, region=region, count=count)
-    made = session.run(flags, lambda opened: _request(opened, body, wait=wait, dry_run=dry_run))
-    kinds.show_list(flags, "allocations", made)
-    if dry_run:
-        output.talk("Nothing was changed.")
-    return _verdict(made, "active") if wait and not dry_run else failures.OK
 
 
-@running.command(app, "list")
-def list_allocations(
-    context: typer.Context,
-    free: Annotated[bool, typer.Option("--free", help="Only those an app can be put on.")] = False,
-    sku: Sku = "",
-    region: Annotated[str, typer.Option(help="Only there.")] = "",
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also released ones.")] = False,
-) -> int:
-    """Allocations of the project.
-
-    Example: gpuaas allocation list --free
-    """
-
-    async def work(opened: session.Session) -> list[Allocation]:
-        query = {"free": "true" if free else "false", "sku": sku, "region": region}
-        found = await opened.every(ALLOCATION_LIST, query=query)
-        return [one for one in found if everything or one.status != "released"]
-
-    flags = running.flags_of(context)
-    kinds.show_list(flags, "allocations", session.run(flags, work))
-    return failures.OK
-
-
-@running.command(app)
-def people(
-    context: typer.Context,
-    allocation: AllocationName,
-    only: Annotated[
-        str | None, typer.Option(metavar="USER,…", help='Exactly these, names or ids; "" takes everybody off.')
-    ] = None,
-    dry_run: DryRun = False,
-) -> int:
-    """Whose SSH keys are on a machine; with --only, choose.
-
-    Example: gpuaas allocation people gpu-3 --only ada,grace
-    """
-
-    async def work(opened: session.Session) -> AllocationKeys:
-        found = await lookup.live_allocation(opened, allocation)
-        if only is None:
-            return await opened.call(ALLOCATION_KEYS_GET, allocation_id=found.allocation_id)
-        body = SetAllocationPeople(user_ids=[await lookup.user_id(opened, name) for name in options.words([only])])
-        return await opened.call(ALLOCATION_KEYS_SET, body, dry_run=dry_run, allocation_id=found.allocation_id)
-
-    flags = running.flags_of(context)
-    found = session.run(flags, work)
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, msgspec.to_builtins(found)))
-    else:
-        print("\n".join(machine_story.of_people(found)))
-    return failures.OK
-
-
-@running.command(app)
-def release(
-    context: typer.Context,
-    allocations: AllocationNames,
-    used: Annotated[
-        bool, typer.Option("--used", help="Even while an app uses it, whose work there is lost; needs --reason.")
-    ] = False,
-    reason: Reason = "",
-    wait: Wait = False,
-    dry_run: DryRun = False,
-) -> int:
-    """Give nodes back, or try again to.
-
-    Example: gpuaas allocation release gpu-3 gpu-4 --wait
-    """
-    if used and not reason.strip():
-        raise failures.usage("--used needs a reason", 'gpuaas allocation release NODE --used --reason "WHY"')
-
-    async def change(opened: session.Session, found: Allocation) -> Allocation:
-        named = found.allocation_id
-        if not used:
-            return await opened.call(ALLOCATION_RELEASE, dry_run=dry_run, allocation_id=named)
-        body = OverrideRelease(reason=reason)
-        return await opened.call(ALLOCATION_RELEASE_USED, body, dry_run=dry_run, allocation_id=named)
-
-    return _each(running.flags_of(context), allocations, change, wait=wait and not dry_run)
-
-
-@running.command(app)
-def force_release(
-    context: typer.Context, allocations: AllocationNames, reason: NeededReason, dry_run: DryRun = False
-) -> int:
-    """Give up allocations whose release failed. Their nodes are cordoned, for nobody knows that they are clean.
-
-    Example: gpuaas allocation force-release gpu-3 --reason "the machine burnt"
-    """
-
-    async def change(opened: session.Session, found: Allocation) -> Allocation:
-        body = OverrideRelease(reason=reason)
-        return await opened.call(ALLOCATION_FORCE_RELEASE, body, dry_run=dry_run, allocation_id=found.allocation_id)
-
-    return _each(running.flags_of(context), allocations, change)
-
-
-async def settled(opened: session.Session, allocation_id: str, *, timeout_s: float = WAIT_S) -> Allocation:
-    """The allocation once nothing moves it any more."""
-    ends_at = time.monotonic() + timeout_s
-    while True:
-        found = await opened.call(ALLOCATION_GET, allocation_id=allocation_id)
-        if found.status in SETTLED:
-            return found
-        if time.monotonic() >= ends_at:
-            raise failures.Failure(
-                f"{allocation_id} is still {found.status} after {timeout_s:g} s",
-                fix=f"gpuaas get allocation {allocation_id}",
-                code="timeout",
-                exit_code=failures.SERVER,
-            )
-        await asyncio.sleep(POLL_S)
-
-
-async def _request(opened: session.Session, body: CreateAllocation, *, wait: bool, dry_run: bool) -> list[Allocation]:
+async def _request(call: Call) -> list[Allocation]:
     try:
-        made = (await opened.call(ALLOCATION_CREATE, body, dry_run=dry_run)).items
+        made = (await call.send()).items
     except NoCapacity as refused:
         for name, why in refused.details.get("why_not", {}).items():
             output.talk(f"{name}: {output.clean(why)}")
         raise
-    return [await settled(opened, one.allocation_id) for one in made] if wait and not dry_run else made
+    return await _settled(call, made)
 
 
-def _each(flags: Flags, named: list[str], change: Change, *, wait: bool = False) -> int:
-    """All names are found before the first allocation changes, so that a typo changes nothing."""
-
-    async def work(opened: session.Session) -> list[Allocation]:
-        found = [await lookup.live_allocation(opened, name) for name in options.words(named)]
-        changed = [await change(opened, one) for one in found]
-        return [await settled(opened, one.allocation_id) for one in changed] if wait else changed
-
-    changed = session.run(flags, work)
-    kinds.show_list(flags, "allocations", changed)
-    return _verdict(changed, "released") if wait else failures.OK
+def _check_release(call: Call) -> None:
+    if call["used"] and not call["reason"].strip():
+        raise failures.usage("--used needs a reason", 'gpuaas allocation release NODE --used --reason "WHY"')
 
 
-def _verdict(allocations: list[Allocation], wanted: str) -> int:
-    return failures.OK if all(one.status == wanted for one in allocations) else failures.FAILED
+async def _release(call: Call) -> list[Allocation]:
+    """All are rehearsed before the first is released, so that a typo changes nothing."""
+    if not call.dry_run and len(call.targets) > 1:
+        for name in call.targets:
+            await _release_one(call, name, dry_run=True)
+    return await _settled(call, [await _release_one(call, name, dry_run=call.dry_run) for name in call.targets])
+
+
+async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
+    if not call["used"]:
+        return await call.session.call(capacity.ALLOCATION_RELEASE, dry_run=dry_run, allocation_id=name)
+    body = OverrideRelease(reason=call["reason"])
+    return await call.session.call(capacity.ALLOCATION_RELEASE_USED, body, dry_run=dry_run, allocation_id=name)
+
+
+async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:
+    if not call["wait"] or call.dry_run:
+        return changed
+    return [await allocations.settled(call.session, one.allocation_id) for one in changed]
+
+
+def _verdict(wanted: str) -> Any:
+    def judge(call: Call, changed: list[Allocation]) -> int:
+        waited = call["wait"] and not call.dry_run
+        reached = all(one.status == wanted for one in changed)
+        return failures.OK if reached or not waited else failures.FAILED
+
+    return judge
+
+
+async def _people(call: Call) -> Any:
+    path = await call.path()
+    if call["user_ids"] is None:
+        return await call.session.call(ssh_keys.ALLOCATION_KEYS_GET, **path)
+    return await call.send()
+
+
+app = run.group(
+    "allocation",
+    "An allocation is a project's claim on a node.",
+    Command(
+        capacity.ALLOCATION_CREATE,
+        "request --count 3 --sku h100x8 --wait",
+        "Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.",
+        fields={
+            "node_name": Field("--node", "This node; else any free one that fits."),
+            "sku": Field(help="Nodes sold as this."),
+            "region": Field(help="Nodes there; else all of one request share any region."),
+            "count": Field(help="So many, or none."),
+            "scheduler_type": None,
+            "integration_metadata": None,
+        },
+        extra={"wait": _WAIT},
+        check=_check_request,
+        work=_request,
+        table=kinds.get("allocations").table,
+        then=_verdict("active"),
+        also=(capacity.ALLOCATION_GET,),
+    ),
+    Command(
+        capacity.ALLOCATION_LIST,
+        "list --free",
+        "Allocations of the project.",
+        fields={
+            "free": Field(help="Only those an app can be put on."),
+            "sku": Field(help="Nodes sold as this."),
+            "region": Field(help="Only there."),
+        },
+    ),
+    Command(
+        ssh_keys.ALLOCATION_KEYS_SET,
+        "people gpu-3 --only ada,grace",
+        "Whose SSH keys are on a machine; with --only, choose.",
+        fields={
+            "user_ids": Field(
+                "--only USER,…",
+                'Exactly these, names or ids; "" removes everybody.',
+                default=None,
+                read=lambda _, text: None if text is None else words([text]),
+            )
+        },
+        work=_people,
+        page=machines.of_people,
+        also=(ssh_keys.ALLOCATION_KEYS_GET,),
+    ),
+    Command(
+        capacity.ALLOCATION_RELEASE,
+        "release gpu-3 gpu-4 --wait",
+        "Give nodes back, or try again to.",
+        many=True,
+        extra={
+            "used": switch("--used", "Even while an app uses it, whose work there is lost; needs --reason."),
+            "reason": Field("--reason", "Why; kept on the audit trail."),
+            "wait": _WAIT,
+        },
+        check=_check_release,
+        work=_release,
+        then=_verdict("released"),
+        also=(capacity.ALLOCATION_RELEASE_USED, capacity.ALLOCATION_GET),
+    ),
+    Command(
+        capacity.ALLOCATION_FORCE_RELEASE,
+        'force-release gpu-3 --reason "the machine burnt"',
+        "Give up allocations whose release failed. Their nodes are cordoned, because they may not be clean.",
+        many=True,
+    ),
+)

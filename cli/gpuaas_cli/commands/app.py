@@ -1,155 +1,82 @@
 """`gpuaas app`: the catalog."""
 
-from typing import Annotated
+from gpuaas_contract import catalog
+from gpuaas_contract.catalog import AppVersion, Manifest
 
-import msgspec
-import typer
-from gpuaas_contract.catalog import (
-    ENTITLEMENT_SET,
-    PROJECT_APP_GET,
-    VERSION_DEPRECATE,
-    VERSION_GET,
-    VERSION_PUBLISH,
-    VERSION_REGISTER,
-    VERSION_WITHDRAW,
-    AppVersion,
-    Manifest,
-    PublishVersion,
-    RetireVersion,
-    SetEntitlement,
+from gpuaas_cli import output
+from gpuaas_cli.input import documents
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+
+_WHY = Field(help="Why; shown to people who want to deploy it.")
+
+
+def _print_whole(call: Call, version: AppVersion) -> None:
+    form = "json" if call.flags.output == "json" else "yaml"
+    print(output.encoded(form, output.plain(version)))
+
+
+def _channels(_: Call, given: list[str] | None) -> list[str] | None:
+    return [part for word in given or [] for part in word.split(",") if part] or None
+
+
+app = run.group(
+    "app",
+    "Apps have versions; a version is registered by its manifest, then published, then entitled per project.",
+    Command(
+        catalog.VERSION_REGISTER,
+        "register manifest.yaml",
+        "Register an app version.",
+        whole=Field(
+            "MANIFEST",
+            "YAML or JSON file; - is stdin.",
+            read=lambda _, path: documents.read(path, Manifest, "a manifest"),
+        ),
+        next=lambda made: f"gpuaas app publish {made.app_slug} {made.version}" if made.state == "registered" else "",
+    ),
+    Command(
+        Levels(
+            catalog.PROJECT_APP_GET,
+            platform=catalog.VERSION_GET,
+            platform_help="Whether projects may deploy it or not.",
+        ),
+        "show slurm 1.0.0",
+        "Print one version with its whole manifest, as YAML unless -o json.",
+        shows=False,
+        then=_print_whole,
+    ),
+    Command(
+        catalog.VERSION_PUBLISH,
+        "publish slurm 1.0.0",
+        "Let projects deploy a version.",
+        fields={
+            "channels": Field(
+                "--channel", "Where to offer it; repeatable. stable if none.", default=None, read=_channels
+            )
+        },
+        next="gpuaas app entitle {app_slug}",
+    ),
+    Command(
+        catalog.VERSION_DEPRECATE,
+        'deprecate slurm 1.0.0 --reason "1.1.0 is faster"',
+        "Advise against a version: it is deployed only when it is named. What runs continues.",
+        fields={"reason": _WHY},
+    ),
+    Command(
+        catalog.VERSION_WITHDRAW,
+        'withdraw slurm 1.0.0 --reason "loses data on restart"',
+        "Take a version out of the catalog for good: it is never deployed again. What runs continues.",
+        fields={"reason": _WHY},
+    ),
+    Command(
+        catalog.ENTITLEMENT_SET,
+        ("entitle slurm --project research", "entitle slurm --versions '1.4.*' --channels stable --instances-max 2"),
+        "Let a project deploy an app, within bounds. What is not given is not bounded.",
+        fields={
+            "enabled": switch("--off", "Stop the project from deploying more of it.", read=lambda _, off: not off),
+            "versions": Field("--versions PATTERN", "Only these: 1.4.0, 1.4.*; all if none."),
+            "channels": Field("--channels CHANNEL", "Only of these channels; all if none."),
+            "instances_max": Field(help="Instances at once; no bound if not given."),
+            "members_max": Field(help="Members of all its instances together."),
+        },
+    ),
 )
-from gpuaas_contract.endpoint import Endpoint
-
-from gpuaas_cli import documents, failures, kinds, output, running, session
-from gpuaas_cli.options import DryRun, words
-
-app = running.command_group()
-
-Slug = Annotated[str, typer.Argument(metavar="APP")]
-Version = Annotated[str, typer.Argument(metavar="VERSION")]
-
-
-@app.callback()
-def apps() -> None:
-    """Apps have versions; a version is registered by its manifest, then published, then entitled per project."""
-
-
-@running.command(app)
-def register(
-    context: typer.Context,
-    manifest: Annotated[str, typer.Argument(metavar="MANIFEST", help="YAML or JSON file; - is stdin.")],
-    dry_run: DryRun = False,
-) -> int:
-    """Register an app version.
-
-    Example: gpuaas app register manifest.yaml
-    """
-    flags = running.flags_of(context)
-    body = documents.read(manifest, Manifest, "a manifest")
-    made = session.run(flags, lambda opened: opened.call(VERSION_REGISTER, body, dry_run=dry_run))
-    kinds.show_one(flags, "apps", made)
-    if made.state == "registered":
-        output.talk(f"  next: gpuaas app publish {made.app_slug} {made.version}")
-    return failures.OK
-
-
-@running.command(app)
-def show(
-    context: typer.Context,
-    slug: Slug,
-    version: Version,
-    platform: Annotated[bool, typer.Option("--platform", help="Whether projects may deploy it or not.")] = False,
-) -> int:
-    """Print one version with its whole manifest, as YAML unless -o json.
-
-    Example: gpuaas app show slurm 1.0.0
-    """
-    flags = running.flags_of(context)
-    endpoint = VERSION_GET if platform else PROJECT_APP_GET
-    found = session.run(flags, lambda opened: opened.call(endpoint, app_slug=slug, version=version))
-    print(output.encoded("json" if flags.output == "json" else "yaml", msgspec.to_builtins(found)))
-    return failures.OK
-
-
-@running.command(app)
-def publish(
-    context: typer.Context,
-    slug: Slug,
-    version: Version,
-    channel: Annotated[list[str] | None, typer.Option(help="Where to offer it; repeatable. stable if none.")] = None,
-) -> int:
-    """Let projects deploy a version.
-
-    Example: gpuaas app publish slurm 1.0.0
-    """
-    flags = running.flags_of(context)
-    body = PublishVersion(channels=words(channel)) if channel else PublishVersion()
-    made = session.run(flags, lambda opened: opened.call(VERSION_PUBLISH, body, app_slug=slug, version=version))
-    kinds.show_one(flags, "apps", made)
-    output.talk(f"  next: gpuaas app entitle {slug}")
-    return failures.OK
-
-
-def _retiring_command(verb: str, endpoint: Endpoint[RetireVersion, AppVersion], meaning: str, why: str) -> None:
-    @running.command(app, verb, help=f'{meaning}\n\nExample: gpuaas app {verb} slurm 1.0.0 --reason "{why}"')
-    def retire(
-        context: typer.Context,
-        slug: Slug,
-        version: Version,
-        reason: Annotated[str, typer.Option(help="Why; said to whoever wants to deploy it.")],
-        dry_run: DryRun = False,
-    ) -> int:
-        flags = running.flags_of(context)
-        body = RetireVersion(reason=reason)
-        retired = session.run(
-            flags, lambda opened: opened.call(endpoint, body, dry_run=dry_run, app_slug=slug, version=version)
-        )
-        kinds.show_one(flags, "apps", retired)
-        return failures.OK
-
-
-_retiring_command(
-    "deprecate",
-    VERSION_DEPRECATE,
-    "Advise against a version: it is deployed only when it is named. What runs goes on.",
-    "1.1.0 is faster",
-)
-_retiring_command(
-    "withdraw",
-    VERSION_WITHDRAW,
-    "Take a version out of the catalog for good: it is never deployed again. What runs goes on.",
-    "loses data on restart",
-)
-
-
-@running.command(app)
-def entitle(
-    context: typer.Context,
-    slug: Slug,
-    off: Annotated[bool, typer.Option("--off", help="Stop the project from deploying more of it.")] = False,
-    versions: Annotated[
-        list[str] | None, typer.Option("--versions", metavar="PATTERN", help="Only these: 1.4.0, 1.4.*; all if none.")
-    ] = None,
-    channels: Annotated[
-        list[str] | None, typer.Option("--channels", metavar="CHANNEL", help="Only of these channels; all if none.")
-    ] = None,
-    instances_max: Annotated[int | None, typer.Option(min=0, help="Instances at once; no bound if not given.")] = None,
-    members_max: Annotated[int | None, typer.Option(min=0, help="Members of all its instances together.")] = None,
-) -> int:
-    """Let a project deploy an app, within bounds. What is not given is not bounded.
-
-    Example: gpuaas app entitle slurm --project research
-
-    Example: gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
-    """
-    flags = running.flags_of(context)
-    body = SetEntitlement(
-        enabled=not off,
-        versions=words(versions or []),
-        channels=words(channels or []),
-        instances_max=instances_max,
-        members_max=members_max,
-    )
-    made = session.run(flags, lambda opened: opened.call(ENTITLEMENT_SET, body, app_slug=slug))
-    kinds.show_one(flags, "entitlements", made)
-    return failures.OK

@@ -1,29 +1,28 @@
-"""`gpuaas describe`: gather what belongs to a thing; `story` words it."""
+"""`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page."""
 
 import datetime
 from typing import Annotated, Any
 
-import msgspec
 import typer
+from gpuaas_contract.capacity import ALLOCATION_GET
+from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIST
-from gpuaas_contract.instances import ROLE_LIST
-from gpuaas_contract.operations import OPERATION_LIST, Operation
+from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, ROLE_LIST, Member
+from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, Operation
 from gpuaas_contract.runtime import CONTROLLER_LIST
 
-from gpuaas_cli import failures, lookup, output, running, session, story
-from gpuaas_cli.flags import Flags
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
+from gpuaas_cli.show import story
+from gpuaas_cli.work import follow
 
-app = running.command_group()
+app = run.group("describe", "Everything about one thing, on one page.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
 
 
-@app.callback()
-def describe() -> None:
-    """The whole story of one thing, on one page."""
-
-
-@running.command(app)
+@run.by_hand(app, reaches=(INSTANCE_GET, ROLE_LIST, MEMBER_LIST, HOLD_LIST, OPERATION_LIST, CONTROLLER_LIST))
 def instance(context: typer.Context, name: Name) -> int:
     """An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
 
@@ -32,7 +31,7 @@ def instance(context: typer.Context, name: Name) -> int:
     return _show(context, _instance, name)
 
 
-@running.command(app)
+@run.by_hand(app, reaches=(OPERATION_GET, MEMBER_LIST))
 def operation(context: typer.Context, name: Name) -> int:
     """An operation: its steps, members, error and fix, and the ways out you may take.
 
@@ -41,17 +40,17 @@ def operation(context: typer.Context, name: Name) -> int:
     return _show(context, _operation, name)
 
 
-@running.command(app)
+@run.by_hand(app, reaches=(MEMBER_GET, INSTANCE_LIST, ALLOCATION_GET, OPERATION_LIST))
 def member(
     context: typer.Context, name: Name, instance: Annotated[str, typer.Option(help="Look in this instance only.")] = ""
 ) -> int:
-    """A member, by id or node: status, what the app says of it, its last steps.
+    """A member, by id, node or node/role: status, what the app reports of it, its last steps.
 
     Example: gpuaas describe member gpu-2
     """
 
     async def gather(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-        found = await lookup.member(opened, named, instance)
+        found = await _member(opened, named, instance)
         operations = await _operations(opened, found.instance_id)
         data = {"member": found, "operations": [one for one in operations if _concerns(one, found.member_id)]}
         return story.of_member(found, operations, _now()), data
@@ -60,9 +59,9 @@ def member(
 
 
 async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-    found = await lookup.instance(opened, named)
+    found = await opened.call(INSTANCE_GET, instance_id=named)
     around = story.Surroundings(
-        members=await lookup.all_members(opened, found.instance_id),
+        members=await kinds.members(opened, found.instance_id),
         operations=await _operations(opened, found.instance_id),
         roles=(await opened.call(ROLE_LIST, instance_id=found.instance_id)).items,
         holds=await opened.every(HOLD_LIST, instance_id=found.instance_id),
@@ -72,9 +71,27 @@ async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, A
 
 
 async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-    found = await lookup.operation(opened, named)
-    members = await lookup.all_members(opened, found.instance_id)
-    return story.of_operation(found, members, _now()), {"operation": found, "members": members}
+    found = await opened.call(OPERATION_GET, operation_id=named)
+    members, names = await kinds.members(opened, found.instance_id), await follow.names_in(opened, found)
+    return story.of_operation(found, members, names, _now()), {"operation": found, "members": members}
+
+
+async def _member(opened: session.Session, named: str, instance: str) -> Member:
+    """In the instance that was named, else in those that use the node, else in every live one."""
+    for instance_id in [instance] if instance else await _instances(opened, named):
+        try:
+            return await opened.call(MEMBER_GET, instance_id=instance_id, member_id=named)
+        except NotFound:
+            continue
+    raise failures.not_found(f"There is no member {named}", "gpuaas get members")
+
+
+async def _instances(opened: session.Session, named: str) -> list[str]:
+    try:
+        allocation = await opened.call(ALLOCATION_GET, allocation_id=named.partition("/")[0])
+    except NotFound:
+        return [one.instance_id for one in await opened.every(INSTANCE_LIST, query={"live": "true"})]
+    return allocation.used_by_instance_ids
 
 
 async def _operations(opened: session.Session, instance_id: str) -> list[Operation]:
@@ -82,12 +99,9 @@ async def _operations(opened: session.Session, instance_id: str) -> list[Operati
 
 
 def _show(context: typer.Context, gather: Any, name: str) -> int:
-    flags: Flags = running.flags_of(context)
+    flags = run.flags_of(context)
     lines, data = session.run(flags, lambda opened: gather(opened, name))
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, msgspec.to_builtins(data)))
-    else:
-        print("\n".join(lines))
+    output.show_page(flags, data, lines)
     return failures.OK
 
 

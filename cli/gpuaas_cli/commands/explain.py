@@ -1,24 +1,30 @@
-"""`gpuaas explain`: what a resource is, field by field, and which commands act on it. Asks no server."""
+"""`gpuaas explain` and `gpuaas schema`: the contract in words. Neither asks a server."""
 
-from typing import Annotated
+import difflib
+from typing import Annotated, Any
 
 import msgspec
 import typer
+from gpuaas_contract import meanings, openapi, registry
+from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, form_story, forms, kinds, output, running
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.output import Column
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import reach, run
 
-app = running.command_group()
+explain_app = run.single()
 
-_COLUMNS = (
-    Column("KIND", lambda kind: kind.plural),
-    Column("FORM", lambda kind: forms.find(kind.plural)[0].name, wide=True),
-    Column("MEANING", lambda kind: forms.find(kind.plural)[0].meaning),
+_KINDS = table(
+    "plural",
+    "KIND=plural FORM* MEANING",
+    FORM=lambda kind: forms.find(kind.plural)[0].name,
+    MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
 )
 
 
-@running.command(app)
+@run.by_hand(explain_app)
 def explain(
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
@@ -31,19 +37,19 @@ def explain(
 
     Example: gpuaas explain operation.steps.state
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     if not path:
         _show_all(flags)
         return failures.OK
     form, field = forms.find(path)
     if flags.output in ("json", "yaml"):
-        data = form_story.as_data(form) if field is None else msgspec.to_builtins(field)
+        data = pages.as_data(form) if field is None else msgspec.to_builtins(field)
         print(output.encoded(flags.output, data))
     elif flags.output == "name":
         print("\n".join(one.name for one in form.fields))
     else:
-        width = min(output.terminal_width(form_story.WIDTH), form_story.WIDTH)
-        print("\n".join(form_story.of_form(form, width) if field is None else form_story.of_field(form, field, width)))
+        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
+        print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
     return failures.OK
 
 
@@ -52,4 +58,61 @@ def _show_all(flags: Flags) -> None:
     if flags.output in ("json", "yaml"):
         print(output.encoded(flags.output, list(forms.every())))
     else:
-        output.show_list(flags, kinds.KINDS, _COLUMNS, lambda kind: str(kind.plural))
+        output.show_list(flags, kinds.KINDS, _KINDS)
+
+
+_ENDPOINTS = table(
+    "name",
+    "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND",
+    COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), ""),
+)
+schema_app = run.single()
+
+_schema_KINDS = table(
+    "plural",
+    "KIND=plural FORM* MEANING",
+    FORM=lambda kind: forms.find(kind.plural)[0].name,
+    MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
+)
+
+
+@run.by_hand(schema_app)
+def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> int:
+    """What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
+
+    Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
+    document of its own.
+
+    Example: gpuaas schema capacity.node.cordon
+
+    Example: gpuaas schema node > node.schema.json
+    """
+    flags = run.flags_of(context)
+    if not name and flags.output not in ("json", "yaml"):
+        output.show_list(flags, registry.ENDPOINTS, _ENDPOINTS)
+    elif not name:
+        print(output.encoded(flags.output, openapi.document()))
+    elif "." not in name:
+        form, _ = forms.find(name)
+        print(output.encoded("yaml" if flags.output == "yaml" else "json", json_schema(form)))
+    elif flags.output in ("json", "yaml"):
+        print(output.encoded(flags.output, openapi.document([_endpoint(name)])))
+    else:
+        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
+        print("\n".join(pages.of_endpoint(_endpoint(name), width)))
+    return failures.OK
+
+
+def json_schema(form: forms.Form) -> dict[str, Any]:
+    """With the contract's text under each field as its description."""
+    found = msgspec.json.schema(form.struct)
+    described = meanings.described(found["$defs"], [form.struct])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "$defs": described}
+
+
+def _endpoint(name: str) -> Endpoint[Any, Any]:
+    if name not in registry.BY_NAME:
+        close = difflib.get_close_matches(name, registry.BY_NAME, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise failures.not_found(f"There is no endpoint {name!r}{hint}", "gpuaas schema")
+    return registry.BY_NAME[name]

@@ -1,16 +1,18 @@
 """`gpuaas get`: list things of any kind, or show one."""
 
-from collections.abc import Sequence
+import difflib
 from typing import Annotated, Any
 
 import typer
 
-from gpuaas_cli import failures, kinds, output, running, session
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.single()
 
 
-@running.command(app)
+@run.by_hand(app)
 def get(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND")],
@@ -24,41 +26,54 @@ def get(
     KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
     grants, credentials, ssh-keys, apps, entitlements, artifacts, trust-keys, instances, members, operations,
     controllers, events, audit, usage; singular and short forms (inst, alloc, op, sa) work too.
-    Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE.
+    Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE; gpuaas get members
+    INSTANCE works too.
 
     Example: gpuaas get members --instance slurm
 
     Example: gpuaas get operations -o json
     """
-    flags = running.flags_of(context)
+    flags = run.flags_of(context)
     wanted = kinds.find(kind)
     if wanted is None:
         known = ", ".join(one.plural for one in kinds.KINDS)
         raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
-    if wanted.of_instance and not instance:
+    if wanted.of_instance and not instance and wanted.plural != "members":
         if not name:
-            raise failures.usage(f"Say of which instance: {wanted.plural}", f"gpuaas get {wanted.plural} INSTANCE")
+            raise failures.usage(
+                f"Name the instance whose {wanted.plural} you want", f"gpuaas get {wanted.plural} INSTANCE"
+            )
         instance, name = name, ""
     # What was named is shown even if it is gone.
     filters = kinds.Filters(instance, correlation, everything or bool(name))
     if not name:
-        rows = session.run(flags, lambda opened: _fetch(opened, wanted, filters))
-        output.show_list(flags, rows, wanted.columns, wanted.name)
+        output.show_list(flags, session.run(flags, lambda opened: _list(opened, wanted, filters)), wanted.table)
         return failures.OK
     found = session.run(flags, lambda opened: _find(opened, wanted, filters, name))
-    output.show_one(flags, found, wanted.columns, wanted.name)
+    show = output.show_list if isinstance(found, list) else output.show_one
+    show(flags, found, wanted.table)
     return failures.OK
 
 
-async def _fetch(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> Sequence[Any]:
-    return await kind.fetch(opened, filters)
+async def _list(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
+    rows = await kind.fetch(opened, filters)
+    with_id = [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
+    return with_id
 
 
 async def _find(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
-    if kind.find is not None:
-        return await kind.find(opened, name)
-    matching = [one for one in await kind.fetch(opened, filters) if name in kind.answers_to(one)]
-    if not matching:
-        raise failures.not_found(f"There is no {kind.plural.rstrip('s')} {name}", f"gpuaas get {kind.plural}")
-    # Things that are gone keep their node; the newest is the one people mean.
-    return matching[-1]
+    if kind.getting is not None:
+        parameter = kind.getting.path.rpartition("{")[2].rstrip("}")
+        path: dict[str, Any] = {parameter: name}
+        return await opened.call(kind.getting, **path)
+    rows = await kind.fetch(opened, filters)
+    matching = [row for row in rows if name in (getattr(row, attribute) for attribute in kind.known_by)]
+    if matching:
+        # Things that are gone keep their node; the newest is the one people mean.
+        return matching[-1]
+    if kind.plural == "members":
+        return await _list(opened, kind, kinds.Filters(instance=name))
+    known = {str(getattr(row, kind.known_by[0])) for row in rows}
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise failures.not_found(f"There is no {kind.plural.removesuffix('s')} {name}{hint}", f"gpuaas get {kind.plural}")

@@ -1,240 +1,219 @@
 """`gpuaas node`: let nodes in, look at them, take them out of use."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from gpuaas_contract import agents, capacity
+from gpuaas_contract.agents import NodeTask
+from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, NodeAllocation, NodeDrain
 
-import msgspec
-import typer
-from gpuaas_contract.agents import NODE_INSPECT, InspectNode, NodeTask
-from gpuaas_contract.capacity import (
-    ENROLMENT_CREATE,
-    NODE_ALLOCATIONS,
-    NODE_CORDON,
-    NODE_DRAIN,
-    NODE_GET,
-    NODE_RETIRE,
-    NODE_SET,
-    NODE_UNCORDON,
-    ChangeNode,
-    CreateEnrolmentToken,
-    Node,
-    NodeAllocation,
-    SetNode,
-)
-from gpuaas_contract.endpoint import Endpoint
-
-from gpuaas_cli import failures, kinds, lookup, machine_story, node_tasks, options, output, running, session
-from gpuaas_cli.commands import node_task
-from gpuaas_cli.flags import Flags
-from gpuaas_cli.options import DryRun, NeededReason
-
-app = running.command_group()
-app.add_typer(node_task.app, name="task")
-
-Name = Annotated[str, typer.Argument(metavar="NAME")]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
-NodeNames = Annotated[list[str], typer.Argument(metavar="NODE", help="Names or ids.")]
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.kinds import machines as machine_kinds
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.show import machines
+from gpuaas_cli.work import node_tasks
 
 
-@app.callback()
-def node() -> None:
-    """Nodes are machines whose agent has enrolled."""
+async def _token(call: Call) -> EnrolmentToken:
+    made: EnrolmentToken = await call.send()
+    if not call.flags.structured_whole:
+        output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
+        if made.ca_sha256:
+            output.talk(f"The node must find the certificate authority {made.ca_sha256}.")
+    return made
 
 
-@running.command(app)
-def token(
-    context: typer.Context,
-    name: Name,
-    sku: Annotated[str, typer.Option(help="What the node is sold as; left out: as before, or standard.")] = "",
-    region: Annotated[str, typer.Option(help="Where it stands; left out: as before, or local.")] = "",
-    ttl_s: Annotated[int, typer.Option(min=60, help="Seconds until the token is useless.")] = 3600,
-) -> int:
-    """Print a token that admits one node, once.
+async def _get(call: Call) -> Node:
+    node: Node = await call.send()
+    if not call.flags.structured:
+        allocations = (await call.session.call(NODE_ALLOCATIONS, node_id=node.node_id)).items
+        print("\n".join(machines.of_node(node, allocations)))
+    return node
 
-    Example: gpuaas node token gpu-1
-    """
-    flags = running.flags_of(context)
-    body = CreateEnrolmentToken(name=name, sku=sku, region=region, ttl_s=ttl_s)
-    made = session.run(flags, lambda opened: opened.call(ENROLMENT_CREATE, body))
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, msgspec.to_builtins(made)))
-        return failures.OK
-    print(made.token)
-    output.talk(f"Works once, for a node named {name}, until {output.clock_time(made.expires_at)}.")
-    if made.ca_sha256:
-        output.talk(f"The node must find the authority {made.ca_sha256}.")
+
+def _show_structured(call: Call, node: Node) -> None:
+    if call.flags.structured:
+        kinds.show_one(call.flags, "nodes", node)
+
+
+async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
+    """Every node is asked before the first one is waited for."""
+    nodes = [await call.session.call(capacity.NODE_GET, node_id=name) for name in call.targets]
+    tasks = [await call.send(node.node_id) for node in nodes]
+    if call.dry_run:
+        return list(zip(nodes, tasks, strict=True))
+    return list(zip(nodes, await node_tasks.all_ended(call.session, tasks, nodes), strict=True))
+
+
+def _show_tasks(call: Call, found: list[tuple[Node, NodeTask]]) -> bool:
+    """For programs, and of a dry run, the tasks themselves."""
+    if call.flags.structured or call.dry_run:
+        names = {node.node_id: node.name for node, _ in found}
+        output.show_list(call.flags, [task for _, task in found], machine_kinds.tasks(names))
+        return True
+    return False
+
+
+def _facts(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
+    if not _show_tasks(call, found):
+        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in found))
+    return _verdict(call, found)
+
+
+def _health(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
+    if not _show_tasks(call, found):
+        print("\n".join(machines.of_health(found)))
+    healthy = call.dry_run or all(task.result.get("ok") for _, task in found)
+    return _verdict(call, found) or (failures.OK if healthy else failures.FAILED)
+
+
+def _verdict(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
+    failed = [(node, task) for node, task in found if task.state != "succeeded"]
+    if failed and not call.dry_run:
+        raise node_tasks.failure(failed[0][1], failed[0][0])
     return failures.OK
 
 
-@running.command(app, "list")
-def list_nodes(
-    context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also retired ones.")] = False,
-) -> int:
-    """Every node.
-
-    Example: gpuaas node list -o wide
-    """
-    kinds.list_all(running.flags_of(context), "nodes", kinds.Filters(everything=everything))
-    return failures.OK
+def _check_set(call: Call) -> None:
+    if not (call["sku"] or call["region"]):
+        raise failures.usage("Name a SKU or a region", "gpuaas node set NODE --sku SKU --reason REASON")
 
 
-@running.command(app)
-def get(context: typer.Context, node: NodeName) -> int:
-    """One node: what it is, how it is, whose work is on it.
-
-    Example: gpuaas node get gpu-1
-    """
-
-    async def work(opened: session.Session) -> tuple[Node, list[NodeAllocation]]:
-        found = await lookup.node(opened, node)
-        whole = await opened.call(NODE_GET, node_id=found.node_id)
-        return whole, (await opened.call(NODE_ALLOCATIONS, node_id=found.node_id)).items
-
-    flags = running.flags_of(context)
-    found, allocations = session.run(flags, work)
-    if flags.output in ("json", "yaml", "name"):
-        kinds.show_one(flags, "nodes", found)
-    else:
-        print("\n".join(machine_story.of_node(found, allocations)))
-    return failures.OK
+async def _drain(call: Call) -> list[NodeDrain]:
+    return await call.each()
 
 
-@running.command(app)
-def inspect(context: typer.Context, nodes: NodeNames) -> int:
-    """Have nodes look at themselves now, not at their next heartbeat, and say what they are.
-
-    Example: gpuaas node inspect gpu-1
-    """
-    flags = running.flags_of(context)
-    found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.facts")))
-    if flags.structured:
-        kinds.show_tasks(flags, tasks, _names(found))
-    else:
-        print("\n\n".join("\n".join(machine_story.of_facts(one, task)) for one, task in zip(found, tasks, strict=True)))
-    return _verdict(found, tasks)
-
-
-@running.command(app)
-def health(context: typer.Context, nodes: NodeNames) -> int:
-    """Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
-
-    Example: gpuaas node health gpu-1 gpu-2
-    """
-    flags = running.flags_of(context)
-    found, tasks = session.run(flags, lambda opened: _ask(opened, nodes, InspectNode(type="host.health")))
-    if flags.structured:
-        kinds.show_tasks(flags, tasks, _names(found))
-    else:
-        print("\n".join(machine_story.of_health(zip(found, tasks, strict=True))))
-    sound = all(task.result.get("ok") for task in tasks)
-    return _verdict(found, tasks) or (failures.OK if sound else failures.FAILED)
-
-
-@running.command(app, "set")
-def set_node(
-    context: typer.Context,
-    nodes: NodeNames,
-    reason: NeededReason,
-    sku: Annotated[str, typer.Option(help="What it is sold as; left out, it stays.")] = "",
-    region: Annotated[str, typer.Option(help="Where it stands; left out, it stays.")] = "",
-    dry_run: DryRun = False,
-) -> int:
-    """Say what nodes are sold as and where they stand; allocations they carry keep what they were given.
-
-    Example: gpuaas node set gpu-1 gpu-2 --sku h100x8 --reason "new cards"
-    """
-    if not (sku or region):
-        raise failures.usage("Nothing is to be set", "gpuaas node set NODE --sku SKU --reason REASON")
-
-    async def change(opened: session.Session, found: Node) -> Node:
-        read = await opened.client.read(NODE_GET, node_id=found.node_id)
-        body = SetNode(sku=sku or read.answer.sku, region=region or read.answer.region, reason=reason)
-        return await opened.call(NODE_SET, body, if_match=read.etag, dry_run=dry_run, node_id=found.node_id)
-
-    return _each(running.flags_of(context), nodes, change)
-
-
-@running.command(app)
-def cordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
-    """Keep new allocations away from nodes; what they carry stays.
-
-    Example: gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
-    """
-    return _each(running.flags_of(context), nodes, _moving(NODE_CORDON, reason, dry_run=dry_run))
-
-
-@running.command(app)
-def uncordon(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
-    """Let cordoned or draining nodes take allocations again.
-
-    Example: gpuaas node uncordon gpu-1 --reason "firmware is done"
-    """
-    return _each(running.flags_of(context), nodes, _moving(NODE_UNCORDON, reason, dry_run=dry_run))
-
-
-@running.command(app)
-def drain(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
-    """Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
-
-    Example: gpuaas node drain gpu-1 --reason "bad fan"
-    """
-    flags, body = running.flags_of(context), ChangeNode(reason=reason)
-    left: dict[str, list[NodeAllocation]] = {}
-
-    async def change(opened: session.Session, found: Node) -> Node:
-        drained = await opened.call(NODE_DRAIN, body, dry_run=dry_run, node_id=found.node_id)
-        left[found.name] = drained.allocations
-        return drained.node
-
-    _each(flags, nodes, change)
-    for line in machine_story.of_drain(left):
+def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
+    kinds.show_list(call.flags, "nodes", [one.node for one in drained])
+    left: dict[str, list[NodeAllocation]] = {one.node.name: one.allocations for one in drained}
+    for line in machines.of_drain(left):
         output.talk(line)
-    return failures.OK
 
 
-@running.command(app)
-def retire(context: typer.Context, nodes: NodeNames, reason: NeededReason, dry_run: DryRun = False) -> int:
-    """End the identity of nodes for good; refused while an allocation is on them.
-
-    Example: gpuaas node retire gpu-1 --reason "sold"
-    """
-    return _each(running.flags_of(context), nodes, _moving(NODE_RETIRE, reason, dry_run=dry_run))
+async def _tasks(call: Call) -> list[NodeTask]:
+    node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
+    tasks = await call.session.every(agents.NODE_TASK_LIST, node_id=node.node_id)
+    output.show_list(call.flags, tasks, machine_kinds.tasks({node.node_id: node.name}))
+    return tasks
 
 
-Change = Callable[[session.Session, Node], Awaitable[Node]]
+async def _describe_task(call: Call) -> NodeTask:
+    node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
+    found: NodeTask = await call.send()
+    output.show_page(call.flags, found, machines.of_task(found, node))
+    return found
 
 
-def _moving(endpoint: Endpoint[ChangeNode, Node], reason: str, *, dry_run: bool) -> Change:
-    async def change(opened: session.Session, found: Node) -> Node:
-        return await opened.call(endpoint, ChangeNode(reason=reason), dry_run=dry_run, node_id=found.node_id)
-
-    return change
+def _asked(kind: str) -> dict[str, Field]:
+    return {"type": Field(typed=False, read=lambda *_: kind)}
 
 
-def _each(flags: Flags, named: list[str], change: Change) -> int:
-    """All names are found before the first node changes, so that a typo changes nothing."""
-
-    async def work(opened: session.Session) -> list[Node]:
-        found = [await lookup.node(opened, name) for name in options.words(named)]
-        return [await change(opened, one) for one in found]
-
-    kinds.show_list(flags, "nodes", session.run(flags, work))
-    return failures.OK
-
-
-async def _ask(opened: session.Session, named: list[str], body: InspectNode) -> tuple[list[Node], list[NodeTask]]:
-    found = [await lookup.node(opened, name) for name in options.words(named)]
-    tasks = [await opened.call(NODE_INSPECT, body, node_id=one.node_id) for one in found]
-    return found, await node_tasks.all_ended(opened, tasks, found)
-
-
-def _verdict(nodes: list[Node], tasks: list[NodeTask]) -> int:
-    for one, task in zip(nodes, tasks, strict=True):
-        if task.state != "succeeded":
-            raise node_tasks.failure(task, one)
-    return failures.OK
-
-
-def _names(nodes: list[Node]) -> dict[str, str]:
-    return {one.node_id: one.name for one in nodes}
+app = run.group(
+    "node",
+    "Nodes are machines whose agent has enrolled.",
+    Command(
+        capacity.ENROLMENT_CREATE,
+        "token gpu-1",
+        "Print a token that admits one node, once.",
+        fields={
+            "name": Field("NAME"),
+            "sku": Field(help="What the node is sold as; left out: as before, or standard."),
+            "region": Field(help="Where it is; left out: as before, or local."),
+            "ttl_s": Field(help="Seconds until the token is useless."),
+        },
+        work=_token,
+        table=table("token", "TOKEN"),
+        page=lambda made: [made.token],
+    ),
+    Command(capacity.NODE_LIST, "list -o wide", "Every node.", fields={"name": None, "admin_state": None}),
+    Command(
+        capacity.NODE_GET,
+        "get gpu-1",
+        "One node: what it is, its state, whose work is on it.",
+        work=_get,
+        shows=False,
+        then=_show_structured,
+        also=(NODE_ALLOCATIONS,),
+    ),
+    Command(
+        agents.NODE_INSPECT,
+        "inspect gpu-1",
+        "Have nodes report now, not at their next heartbeat, what they are made of.",
+        many=True,
+        fields=_asked("host.facts"),
+        work=_inspect,
+        shows=False,
+        then=_facts,
+        also=(capacity.NODE_GET, agents.NODE_TASK_GET),
+    ),
+    Command(
+        agents.NODE_INSPECT,
+        "health gpu-1 gpu-2",
+        "Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.",
+        many=True,
+        fields=_asked("host.health"),
+        work=_inspect,
+        shows=False,
+        then=_health,
+        also=(capacity.NODE_GET, agents.NODE_TASK_GET),
+    ),
+    Command(
+        capacity.NODE_SET,
+        'set gpu-1 gpu-2 --sku h100x8 --reason "new cards"',
+        "Set what nodes are sold as and where they are; allocations they carry keep what they were given.",
+        many=True,
+        fields={
+            "reason": Field(),
+            "sku": Field(help="What it is sold as; left out, it stays."),
+            "region": Field(help="Where it is; left out, it stays."),
+        },
+        check=_check_set,
+        reads=capacity.NODE_GET,
+    ),
+    Command(
+        capacity.NODE_CORDON,
+        'cordon gpu-1 gpu-2 --reason "firmware on Monday"',
+        "Keep new allocations away from nodes; what they carry stays.",
+        many=True,
+    ),
+    Command(
+        capacity.NODE_UNCORDON,
+        'uncordon gpu-1 --reason "firmware is done"',
+        "Let cordoned or draining nodes take allocations again.",
+        many=True,
+    ),
+    Command(
+        capacity.NODE_DRAIN,
+        'drain gpu-1 --reason "bad fan"',
+        "Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.",
+        many=True,
+        work=_drain,
+        shows=False,
+        then=_show_drained,
+    ),
+    Command(
+        capacity.NODE_RETIRE,
+        'retire gpu-1 --reason "sold"',
+        "End the identity of nodes for good; refused while an allocation is on them.",
+        many=True,
+    ),
+)
+task = run.group(
+    "node task",
+    "A task is one signed instruction to a node; ended ones are kept for a while.",
+    Command(
+        agents.NODE_TASK_LIST,
+        "list gpu-1",
+        "Tasks that a node was given lately.",
+        work=_tasks,
+        shows=False,
+        also=(capacity.NODE_GET,),
+    ),
+    Command(
+        agents.NODE_TASK_GET,
+        "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
+        "One task with its result or its error.",
+        work=_describe_task,
+        shows=False,
+        also=(capacity.NODE_GET,),
+    ),
+)
+app.add_typer(task, name="task")

@@ -1,41 +1,36 @@
-"""`gpuaas op`: watch operations, and take a way out of those that do not go on."""
+"""`gpuaas op`: watch operations, and take a way out of those that stopped."""
 
 import asyncio
 from typing import Annotated
 
 import typer
+from gpuaas_contract import operations
 from gpuaas_contract.lifecycles import OperationStatus
-from gpuaas_contract.operations import (
-    EXITS,
-    OPERATION_FORCE_COMPLETE,
-    OPERATION_TOMBSTONE,
-    ExitName,
-    GiveUpMembers,
-    Operation,
-    TakeExit,
+from gpuaas_contract.operations import EXITS, OPERATION_GET, ExitName
+
+from gpuaas_cli import failures
+from gpuaas_cli.client import session
+from gpuaas_cli.runner import Command, Field, run
+from gpuaas_cli.work import follow
+
+app = run.group(
+    "op", "Every long change is an operation; watching it never changes it, and each way out needs a reason."
 )
 
-from gpuaas_cli import failures, follow, kinds, lookup, running, session
-from gpuaas_cli.options import Detach, NeededReason, OperationId, words
-
-app = running.command_group()
+OperationId = Annotated[str, typer.Argument(metavar="OPERATION")]
+_OP = "op_01k9z0c5p3v2m8q7r6t5w4x3y2"
 
 
-@app.callback()
-def operations() -> None:
-    """Every long change is an operation; watching it never changes it, and each way out needs a reason."""
-
-
-@running.command(app, "follow")
+@run.by_hand(app, "follow", reaches=(OPERATION_GET,))
 def follow_operation(context: typer.Context, operation: OperationId) -> int:
     """Show the steps as they happen, until the operation ends. Ctrl-C detaches.
 
     Example: gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    return session.run(running.flags_of(context), lambda opened: follow.to_the_end(opened, operation))
+    return session.run(run.flags_of(context), lambda opened: follow.to_the_end(opened, operation))
 
 
-@running.command(app)
+@run.by_hand(app, reaches=(OPERATION_GET,))
 def wait(
     context: typer.Context,
     operation: OperationId,
@@ -45,85 +40,50 @@ def wait(
 
     Example: gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     """
-    return session.run(running.flags_of(context), lambda opened: _wait(opened, operation, timeout_s))
+    return session.run(run.flags_of(context), lambda opened: _wait(opened, operation, timeout_s))
 
 
-def _working_exit(name: ExitName, wanted: OperationStatus, meaning: str, why: str) -> None:
+def _exit(name: ExitName, wanted: OperationStatus, help_text: str, why: str) -> Command:
     """A way out on which a controller works, so there is something to follow; `wanted` is its good end."""
-
-    @running.command(app, name, help=f"{meaning}\n\n{_example(name, why)}")
-    def take(context: typer.Context, operation: OperationId, reason: NeededReason, detach: Detach = False) -> int:
-        async def work(opened: session.Session) -> int:
-            taken = await opened.call(EXITS[name], TakeExit(reason=reason), operation_id=operation)
-            return await follow.started(opened, taken, detach=detach, wanted=wanted)
-
-        return session.run(running.flags_of(context), work)
+    return Command(EXITS[name], f'{name} {_OP} --reason "{why}"', help_text, wanted=wanted)
 
 
-def _example(name: str, why: str) -> str:
-    return f'Example: gpuaas op {name} op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "{why}"'
-
-
-_working_exit(
-    "retry",
-    "succeeded",
-    "Take a failed operation up again; steps that succeeded are not repeated.",
-    "the network is back",
+run.declare(
+    app,
+    "op",
+    _exit(
+        "retry",
+        "succeeded",
+        "Take a failed operation up again; steps that succeeded are not repeated.",
+        "the network is back",
+    ),
+    _exit(
+        "cancel",
+        "cancelled",
+        "Stop an operation and have it undone; one that no controller took up yet ends at once.",
+        "wrong machine",
+    ),
+    _exit("compensate", "cancelled", "Have the half-done work of a failed operation undone.", "give the machines back"),
+    Command(
+        operations.OPERATION_FORCE_COMPLETE,
+        f'force-complete {_OP} --reason "checked by hand: the machine is empty"',
+        "Declare an operation done that no controller can finish. Nothing is done on any machine.",
+        follows=False,
+    ),
+    Command(
+        operations.OPERATION_TOMBSTONE,
+        f'tombstone {_OP} --reason "the machine burnt down"',
+        "Give up members of a failed operation that cannot be recovered.",
+        fields={
+            "reason": Field(),
+            "member_ids": Field(
+                "--member MEMBER|NODE",
+                "Only these, by id, node or node/role; else every member that failed. Repeatable.",
+            ),
+        },
+        follows=False,
+    ),
 )
-_working_exit(
-    "cancel",
-    "cancelled",
-    "Stop an operation and have it undone; one that nobody took up yet ends at once.",
-    "wrong machine",
-)
-_working_exit(
-    "compensate",
-    "cancelled",
-    "Have the half-done work of a failed operation undone.",
-    "give the machines back",
-)
-
-
-@running.command(app, "force-complete")
-def force_complete(context: typer.Context, operation: OperationId, reason: NeededReason) -> int:
-    """Declare an operation done that no controller can finish. Nothing is done on any machine.
-
-    Example: gpuaas op force-complete op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "checked by hand: the machine is empty"
-    """
-    flags = running.flags_of(context)
-    body = TakeExit(reason=reason)
-    ended = session.run(flags, lambda opened: opened.call(OPERATION_FORCE_COMPLETE, body, operation_id=operation))
-    kinds.show_one(flags, "operations", ended)
-    return failures.OK
-
-
-@running.command(app)
-def tombstone(
-    context: typer.Context,
-    operation: OperationId,
-    reason: NeededReason,
-    members: Annotated[
-        list[str] | None,
-        typer.Option("--member", metavar="MEMBER|NODE", help="Only these; else every member that failed. Repeatable."),
-    ] = None,
-) -> int:
-    """Give up members of a failed operation that cannot be recovered.
-
-    Example: gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt down"
-    """
-    flags = running.flags_of(context)
-    left = session.run(flags, lambda opened: _give_up(opened, operation, reason, words(members or [])))
-    kinds.show_one(flags, "operations", left)
-    return failures.OK
-
-
-async def _give_up(opened: session.Session, operation_id: str, reason: str, named: list[str]) -> Operation:
-    found = await lookup.operation(opened, operation_id)
-    targets = {target.member_id for target in found.targets}
-    members = [one for one in await lookup.all_members(opened, found.instance_id) if one.member_id in targets]
-    chosen = [one.member_id for one in lookup.pick_members(members, named)]
-    body = GiveUpMembers(reason=reason, member_ids=chosen)
-    return await opened.call(OPERATION_TOMBSTONE, body, operation_id=operation_id)
 
 
 async def _wait(opened: session.Session, operation_id: str, timeout_s: float) -> int:
@@ -132,7 +92,7 @@ async def _wait(opened: session.Session, operation_id: str, timeout_s: float) ->
     if done:
         return waiting.result()
     raise failures.Failure(
-        f"{operation_id} has not ended within {timeout_s:g} s; it goes on",
+        f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background",
         fix=f"gpuaas op follow {operation_id}",
         code="timeout",
         exit_code=failures.SERVER,

@@ -1,35 +1,39 @@
-"""`gpuaas ssh`: log in to a machine, or run one command on it."""
+"""`gpuaas ssh`: log in to a machine, or run a command on it."""
 
 from typing import Annotated
 
 import typer
+from gpuaas_contract.access import MACHINE_ACCESS
+from gpuaas_contract.instances import ACCESS_BUNDLE_GET
 
-from gpuaas_cli import machine_login, running, session
+from gpuaas_cli.client import machine, session
+from gpuaas_cli.runner import run
 
-app = running.command_group()
+app = run.single()
 
 
-@running.command(app)
+@run.by_hand(app, reaches=(MACHINE_ACCESS, ACCESS_BUNDLE_GET))
 def ssh(
     context: typer.Context,
-    machine: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],
+    target: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
 ) -> int:
     """Log in with a certificate that lasts ten minutes and a pinned host key. An instance means its login machine.
 
-    Words after -- are the command; its exit status becomes ours.
+    Words after -- are the command; its exit status becomes ours. A command in one word goes to the shell as it is.
 
     Example: gpuaas ssh slurm
 
     Example: gpuaas ssh gpu-2 -- nvidia-smi
+
+    Example: gpuaas ssh gpu-2 -- 'df -h; free -g'
     """
-    machine_login.require_ssh()
+    machine.require_ssh()
 
     async def work(opened: session.Session) -> int:
-        allocation_id = await machine_login.find(opened, machine)
-        with machine_login.prepared() as folder:
-            login = await machine_login.ask(opened, allocation_id, folder)
-            return machine_login.run(login, command or [], tty=tty)
+        with machine.prepared() as folder:
+            login = await machine.enter(opened, target, folder)
+            return machine.run(login, command or [], tty=tty)
 
-    return session.run(running.flags_of(context), work)
+    return session.run(run.flags_of(context), work)

@@ -1,181 +1,102 @@
 """App instances, and all that belongs to one: members, roles, holds, operations, controllers, secrets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuaas_contract.holds import HOLD_LIST
-from gpuaas_contract.instances import INSTANCE_LIST, ROLE_LIST
+from gpuaas_contract import holds, instances, operations, runtime, secrets
 from gpuaas_contract.lifecycles import GONE_MEMBER
-from gpuaas_contract.operations import OPERATION_LIST
-from gpuaas_contract.runtime import CONTROLLER_LIST
-from gpuaas_contract.secrets import SECRET_LIST
 
-from gpuaas_cli import lookup, states
-from gpuaas_cli.kinds.kind import Filters, Kind, listed, names
-from gpuaas_cli.output import Column, age, clock_time
-from gpuaas_cli.session import Session
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
+from gpuaas_cli.output import age
+from gpuaas_cli.show import states
 
 
-async def _instances(session: Session, filters: Filters) -> Sequence[Any]:
-    found = await session.every(INSTANCE_LIST)
-    return [one for one in found if filters.everything or one.status != "deleted"]
+async def _members(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
+    """Of one instance, else of all."""
+    query = dict(filters.query)
+    if filters.instance:
+        return in_order(await session.every(endpoint, query=query, instance_id=filters.instance))
+    found = await session.every(instances.INSTANCE_LIST, query=query)
+    rows = [await session.every(endpoint, query=query, instance_id=one.instance_id) for one in found]
+    return in_order(member for part in rows for member in part)
 
 
-async def _members(session: Session, filters: Filters) -> Sequence[Any]:
-    found = await lookup.all_members(session, filters.instance)
-    return [one for one in found if filters.everything or one.status not in GONE_MEMBER]
+def in_order(members: Iterable[instances.Member]) -> list[instances.Member]:
+    """As people count: by role, then gpu-2 before gpu-10."""
+    return sorted(members, key=lambda one: (one.instance_id, one.component_key, len(one.node_name), one.node_name))
 
 
-async def _operations(session: Session, filters: Filters) -> Sequence[Any]:
-    query = {"instance_id": (await lookup.instance(session, filters.instance)).instance_id} if filters.instance else {}
-    found = await session.every(OPERATION_LIST, query=query)
-    shown = [one for one in found if filters.everything or one.kind != "preview"]
-    return [one for one in shown if filters.correlation in ("", one.correlation_id)]
-
-
-async def _roles(session: Session, filters: Filters) -> Sequence[Any]:
-    return (await session.call(ROLE_LIST, instance_id=filters.instance)).items
-
-
-async def _holds(session: Session, filters: Filters) -> Sequence[Any]:
-    found = await session.every(HOLD_LIST, instance_id=filters.instance)
-    return [one for one in found if filters.everything or states.of_hold(one) == "standing"]
-
-
-async def _secrets(session: Session, filters: Filters) -> Sequence[Any]:
-    found = await session.every(SECRET_LIST, instance_id=filters.instance)
-    return [one for one in found if filters.everything or one.state == "issued"]
-
-
-KINDS: tuple[Kind, ...] = (
+KINDS = (
     Kind(
         "instances",
-        names("instance", "instances", "inst", "insts", "app-instance", "app-instances"),
-        _instances,
-        (
-            Column("NAME", lambda one: one.name),
-            Column("APP", lambda one: one.app_slug),
-            Column("VERSION", lambda one: one.app_version),
-            Column("STATUS", lambda one: one.status),
-            Column("TOPOLOGY", lambda one: one.topology),
-            Column("AGE", lambda one: age(one.created_at)),
-            Column("INSTANCE", lambda one: one.instance_id),
-            Column("OPERATION", lambda one: one.last_operation_id, wide=True),
-            Column("CORRELATION", lambda one: one.correlation_id, wide=True),
-            Column("REASON", lambda one: one.status_reason),
-        ),
-        lambda one: one.name,
-        lambda one: (one.name, one.instance_id),
-        find=lookup.instance,
+        instances.INSTANCE_LIST,
+        "name",
+        "NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at INSTANCE=instance_id "
+        "OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason",
+        words="inst insts app-instance app-instances",
+        getting=instances.INSTANCE_GET,
+        live={"live": "true"},
     ),
     Kind(
         "members",
-        names("member", "members", "mem"),
-        _members,
-        (
-            Column("MEMBER", lambda one: one.member_id),
-            Column("ROLE", lambda one: one.component_key),
-            Column("STATUS", lambda one: one.status),
-            Column("NODE", lambda one: one.node_name),
-            Column("ALLOCATION", lambda one: one.allocation_id),
-            Column("OPERATION", lambda one: one.last_operation_id),
-            Column("CORRELATION", lambda one: one.correlation_id),
-            Column("INSTANCE", lambda one: one.instance_id, wide=True),
-            Column("VERSION", lambda one: one.observed_version, wide=True),
-            Column("ADDRESS", lambda one: one.address, wide=True),
-            Column("DETAIL", lambda one: one.status_reason),
-        ),
-        lambda one: one.member_id,
-        lambda one: (one.member_id, one.node_name),
+        instances.MEMBER_LIST,
+        "member_id",
+        "MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id "
+        "OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* VERSION=observed_version* "
+        "ADDRESS* DETAIL=status_reason",
+        words="mem",
+        known_by=("member_id", "node_name"),
+        is_gone=lambda member: member.status in GONE_MEMBER,
+        live={"live": "true"},
+        fetch_rows=_members,
     ),
     Kind(
         "roles",
-        names("role", "roles"),
-        _roles,
-        (
-            Column("ROLE", lambda one: one.component_key),
-            Column("HEALTH", lambda one: one.health),
-            Column("DESIRED", lambda one: str(one.desired)),
-            Column("CURRENT", lambda one: str(one.current)),
-            Column("READY", lambda one: str(one.ready)),
-            Column("FAILED_LATELY", lambda one: str(one.breaker.failures)),
-            Column("BREAKER", lambda one: states.of_breaker(one.breaker)),
-        ),
-        lambda one: one.component_key,
-        lambda one: (one.component_key,),
-        of_instance=True,
+        instances.ROLE_LIST,
+        "component_key",
+        "ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER",
+        {"BREAKER": lambda role: states.of_breaker(role.breaker)},
+        known_by=("component_key",),
     ),
     Kind(
         "holds",
-        names("hold", "holds"),
-        _holds,
-        (
-            Column("HOLD", lambda one: one.hold_id),
-            Column("NAME", lambda one: one.name),
-            Column("KIND", lambda one: one.kind),
-            Column("STATE", states.of_hold),
-            Column("MEMBER", lambda one: one.member_id),
-            Column("OWNER", lambda one: one.owner),
-            Column("UNTIL", lambda one: clock_time(one.expires_at)),
-            Column("REASON", lambda one: one.reason),
-        ),
-        lambda one: one.hold_id,
-        lambda one: (one.hold_id, one.name),
-        of_instance=True,
+        holds.HOLD_LIST,
+        "hold_id",
+        "HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON",
+        {"STATE": states.of_hold},
+        known_by=("hold_id", "name"),
+        is_gone=lambda hold: states.of_hold(hold) != "active",
     ),
     Kind(
         "operations",
-        names("operation", "operations", "op", "ops"),
-        _operations,
-        (
-            Column("OPERATION", lambda one: one.operation_id),
-            Column("KIND", lambda one: one.kind),
-            Column("INSTANCE", lambda one: one.instance_name),
-            Column("STATUS", lambda one: one.status),
-            Column("AGE", lambda one: age(one.created_at)),
-            Column("CORRELATION", lambda one: one.correlation_id),
-            Column("ROLE", lambda one: one.component_key, wide=True),
-            Column("ATTEMPTS", lambda one: str(one.attempts), wide=True),
-            Column("BY", lambda one: one.requested_by, wide=True),
-            Column("ERROR", lambda one: f"{one.error.code}: {one.error.message}" if one.error else ""),
-        ),
-        lambda one: one.operation_id,
-        lambda one: (one.operation_id,),
-        find=lookup.operation,
+        operations.OPERATION_LIST,
+        "operation_id",
+        "OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id "
+        "ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR",
+        {"ERROR": lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else ""},
+        words="op ops",
+        getting=operations.OPERATION_GET,
+        is_gone=lambda operation: operation.kind == "preview",
+        by_instance="instance_id",
     ),
     Kind(
         "controllers",
-        names("controller", "controllers"),
-        listed(CONTROLLER_LIST),
-        (
-            Column("CONTROLLER", lambda one: one.holder),
-            Column("APP", lambda one: one.app_slug),
-            Column("VERSION", lambda one: one.version),
-            Column("ACTOR", lambda one: one.actor_id),
-            Column("ID", lambda one: one.controller_id, wide=True),
-            Column("LAST_SEEN", lambda one: f"{age(one.last_seen_at)} ago"),
-        ),
-        lambda one: one.holder,
-        lambda one: (one.holder, one.controller_id),
+        runtime.CONTROLLER_LIST,
+        "holder",
+        "CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN",
+        {"LAST_SEEN": lambda controller: f"{age(controller.last_seen_at)} ago"},
+        known_by=("holder", "controller_id"),
     ),
     Kind(
         "secrets",
-        names("secret", "secrets", "runtime-secret", "runtime-secrets"),
-        _secrets,
-        (
-            Column("SECRET", lambda one: one.secret_id),
-            Column("PURPOSE", lambda one: one.purpose),
-            Column("NAME", lambda one: one.name),
-            Column("VERSION", lambda one: str(one.version)),
-            Column("STATE", lambda one: one.state),
-            Column("OPENED", lambda one: f"{one.deliveries_opened}/{one.deliveries}"),
-            Column("UNTIL", lambda one: clock_time(one.expires_at)),
-            Column("FINGERPRINT", lambda one: one.fingerprint, wide=True),
-            Column("BY", lambda one: one.issued_by, wide=True),
-            Column("OPERATION", lambda one: one.operation_id),
-        ),
-        lambda one: one.secret_id,
-        lambda one: (one.secret_id, one.name),
-        of_instance=True,
+        secrets.SECRET_LIST,
+        "secret_id",
+        "SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at FINGERPRINT* BY=issued_by* "
+        "OPERATION=operation_id",
+        {"OPENED": lambda secret: f"{secret.deliveries_opened}/{secret.deliveries}"},
+        words="runtime-secret runtime-secrets",
+        known_by=("secret_id", "name"),
+        is_gone=lambda secret: secret.state != "issued",
     ),
 )

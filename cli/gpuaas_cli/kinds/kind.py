@@ -1,13 +1,15 @@
-"""What one kind of thing is to `gpuaas get`: its names, how it is fetched, and its columns."""
+"""What one kind of thing is to the commands: its names, its endpoints, which of its things are gone, its columns."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.instances import INSTANCE_GET
+from msgspec import inspect as shapes
 
-from gpuaas_cli.output import Column
-from gpuaas_cli.session import Session
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.output import Table, Value, table
 
 
 @dataclass(frozen=True)
@@ -15,41 +17,94 @@ class Filters:
     instance: str = ""
     correlation: str = ""
     everything: bool = False
-    """Also what is gone: deleted instances, removed members, released allocations, questions that were answered."""
+    """Also what is gone: deleted instances, removed members, released allocations, answered previews."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    path: Mapping[str, str] = field(default_factory=dict)
 
 
-Fetch = Callable[[Session, Filters], Awaitable[Sequence[Any]]]
-Find = Callable[[Session, str], Awaitable[Any]]
+AnyEndpoint = Endpoint[Any, Any]
+Fetch = Callable[[Session, AnyEndpoint, Filters], Awaitable[Sequence[Any]]]
+
+
+def item_of(response: Any) -> Any:
+    """`Node` of a page of nodes, and of a node."""
+    info = shapes.type_info(response)
+    if isinstance(info, shapes.StructType):
+        items = next((one.type for one in info.fields if one.name == "items"), None)
+        if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
+            return items.item_type.cls
+    return response
+
+
+async def listed(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
+    return await session.every(endpoint, query=dict(filters.query), **filters.path)
 
 
 @dataclass(frozen=True)
 class Kind:
     plural: str
-    names: frozenset[str]
-    fetch: Fetch
-    columns: tuple[Column, ...]
-    name: Callable[[Any], str]
+    listing: AnyEndpoint
+    """The endpoint that lists them."""
+    name: Value
     """What other commands take for one of these."""
-    answers_to: Callable[[Any], tuple[str, ...]]
-    """What NAME may be in `gpuaas get KIND NAME`."""
-    find: Find | None = None
-    """How one is found by NAME where there is a shorter way than through the whole list."""
-    of_instance: bool = False
-    """Listed for one instance at a time, so the only name given is the instance's."""
+    columns: str
+    """As `output.table` takes them."""
+    cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """Functions of columns that no attribute has."""
+    words: str = ""
+    """Other names, beside the plural and what is left of it without its last letter."""
+    listing_all: AnyEndpoint | None = None
+    """The endpoint that also lists what is gone, where it is another one."""
+    getting: AnyEndpoint | None = None
+    """The endpoint that answers with one; its last parameter takes a name or an id."""
+    known_by: tuple[str, ...] = ()
+    """Attributes that NAME may be in `gpuaas get KIND NAME`, where no endpoint answers with one."""
+    is_gone: Callable[[Any], bool] | None = None
+    """Whether a thing is shown with --all only."""
+    live: Mapping[str, str] = field(default_factory=dict)
+    """The query that leaves out what is gone."""
+    by_instance: str = ""
+    """The query parameter that asks for what belongs to one instance."""
+    by_correlation: bool = False
+    fetch_rows: Fetch = listed
 
+    @property
+    def table(self) -> Table:
+        return table(self.name, self.columns, **self.cells)
 
-def listed(endpoint: Endpoint[Any, Any]) -> Fetch:
-    """All that a list has, unfiltered."""
+    @property
+    def struct(self) -> Any:
+        """The form of its things."""
+        return item_of(self.listing.response)
 
-    async def fetch(session: Session, _: Filters) -> Sequence[Any]:
-        return await session.every(endpoint)
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.plural, self.plural.removesuffix("s"), *self.words.split()})
 
-    return fetch
+    @property
+    def of_instance(self) -> bool:
+        """Listed for one instance at a time."""
+        return "{instance_id}" in self.listing.path
 
+    @property
+    def hides(self) -> bool:
+        return self.is_gone is not None or self.listing_all is not None or bool(self.live)
 
-def names(*words: str) -> frozenset[str]:
-    return frozenset(words)
-
-
-def payload_text(payload: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
+    async def fetch(self, session: Session, filters: Filters, endpoint: AnyEndpoint | None = None) -> Sequence[Any]:
+        """`endpoint` lists the same things elsewhere, as those of the platform."""
+        query, path = dict(filters.query), dict(filters.path)
+        if not filters.everything:
+            query = {**self.live, **query}
+        if filters.instance and self.of_instance:
+            path["instance_id"] = filters.instance
+        elif filters.instance and self.by_instance:
+            found = await session.call(INSTANCE_GET, instance_id=filters.instance)
+            query[self.by_instance] = found.instance_id
+        if self.by_correlation and filters.correlation:
+            query["correlation_id"] = filters.correlation
+        asked = Filters(filters.instance, filters.correlation, filters.everything, query, path)
+        everywhere = self.listing_all if filters.everything else None
+        rows = await self.fetch_rows(session, endpoint or everywhere or self.listing, asked)
+        if filters.everything or self.is_gone is None:
+            return rows
+        return [row for row in rows if not self.is_gone(row)]

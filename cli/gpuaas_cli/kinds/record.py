@@ -3,92 +3,63 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract.events import EVENT_LIST
-from gpuaas_contract.usage import USAGE_LIST
+from gpuaas_contract import audit, events, usage
 
-from gpuaas_cli import lookup, trail
-from gpuaas_cli.kinds.kind import Filters, Kind, names, payload_text
-from gpuaas_cli.output import Column, clock_time
-from gpuaas_cli.session import Session
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
+from gpuaas_cli.output import payload_text
 
 EVENT_LIMIT = 500
+AUDIT_LIMIT = 500
 
 
-async def _events(session: Session, filters: Filters) -> Sequence[Any]:
-    query: dict[str, Any] = {"limit": EVENT_LIMIT, "correlation_id": filters.correlation, "after": 0}
-    if filters.instance:
-        query["app_instance_id"] = (await lookup.instance(session, filters.instance)).instance_id
-    found: list[Any] = []
+async def _events(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
+    query: dict[str, Any] = {**filters.query, "limit": EVENT_LIMIT, "after": 0}
+    rows: list[Any] = []
     while True:
-        page = await session.call(EVENT_LIST, query=query)
-        found += page.items
+        page = await session.call(endpoint, query=query)
+        rows += page.items
         if len(page.items) < EVENT_LIMIT:
-            return found
+            return rows
         query["after"] = page.cursor
 
 
-async def _audit(session: Session, filters: Filters) -> Sequence[Any]:
-    query = {"correlation_id": filters.correlation} if filters.correlation else {}
-    rows, _ = await trail.read(session, trail.PROJECT, query)
-    return rows
+async def _audit(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
+    return (await session.first(AUDIT_LIMIT, endpoint, query=dict(filters.query), **filters.path))[0]
 
 
-async def _usage(session: Session, filters: Filters) -> Sequence[Any]:
-    query = {"instance_id": (await lookup.instance(session, filters.instance)).instance_id} if filters.instance else {}
-    return await session.every(USAGE_LIST, query=query)
-
-
-KINDS: tuple[Kind, ...] = (
+KINDS = (
     Kind(
         "events",
-        names("event", "events", "ev"),
-        _events,
-        (
-            Column("TIME", lambda one: clock_time(one.occurred_at)),
-            Column("CURSOR", lambda one: str(one.cursor)),
-            Column("TYPE", lambda one: one.type),
-            Column("CORRELATION", lambda one: one.correlation_id),
-            Column("INSTANCE", lambda one: one.app_instance_id, wide=True),
-            Column("EVENT", lambda one: one.event_id, wide=True),
-            Column("PAYLOAD", lambda one: payload_text(one.payload)),
-        ),
-        lambda one: one.event_id,
-        lambda one: (one.event_id,),
+        events.EVENT_LIST,
+        "event_id",
+        "TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD",
+        {"PAYLOAD": lambda event: payload_text(event.payload)},
+        words="ev",
+        known_by=("event_id",),
+        by_instance="app_instance_id",
+        by_correlation=True,
+        fetch_rows=_events,
     ),
     Kind(
         "audit",
-        names("audit", "audits", "audit-rows"),
-        _audit,
-        (
-            Column("TIME", lambda one: clock_time(one.occurred_at)),
-            Column("ACTOR", lambda one: f"{one.actor_type}:{one.actor_id}" if one.actor_id else one.actor_type),
-            Column("ACTION", lambda one: one.action),
-            Column("RESULT", lambda one: one.result),
-            Column("CORRELATION", lambda one: one.correlation_id),
-            Column("AUDIT", lambda one: one.audit_id, wide=True),
-            Column("TARGET", lambda one: one.target),
-        ),
-        lambda one: one.audit_id,
-        lambda one: (one.audit_id,),
+        audit.AUDIT_LIST,
+        "audit_id",
+        "TIME=occurred_at ACTOR ACTION RESULT CORRELATION=correlation_id AUDIT=audit_id* TARGET",
+        {"ACTOR": lambda row: f"{row.actor_type}:{row.actor_id}" if row.actor_id else row.actor_type},
+        words="audits audit-rows",
+        known_by=("audit_id",),
+        by_correlation=True,
+        fetch_rows=_audit,
     ),
     Kind(
         "usage",
-        names("usage", "usage-records"),
-        _usage,
-        (
-            Column("STARTED", lambda one: clock_time(one.started_at)),
-            Column("ENDED", lambda one: clock_time(one.ended_at)),
-            Column("METER", lambda one: one.meter),
-            Column("QUANTITY", lambda one: one.quantity),
-            Column("UNIT", lambda one: one.unit),
-            Column("APP", lambda one: one.app_slug),
-            Column("INSTANCE", lambda one: one.instance_id),
-            Column("MEMBER", lambda one: one.member_id, wide=True),
-            Column("RECORD", lambda one: one.record_id, wide=True),
-            Column("CORRELATION", lambda one: one.correlation_id, wide=True),
-            Column("SUBJECT", lambda one: one.subject),
-        ),
-        lambda one: one.usage_id,
-        lambda one: (one.usage_id, one.record_id),
+        usage.USAGE_LIST,
+        "usage_id",
+        "STARTED=started_at ENDED=ended_at METER QUANTITY UNIT APP=app_slug INSTANCE=instance_id "
+        "MEMBER=member_id* RECORD=record_id* CORRELATION=correlation_id* SUBJECT",
+        words="usage-records",
+        known_by=("usage_id", "record_id"),
+        by_instance="instance_id",
     ),
 )

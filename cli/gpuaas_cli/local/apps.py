@@ -17,11 +17,11 @@ from gpuaas_contract.catalog import (
     PublishVersion,
     SetEntitlement,
 )
-from gpuaas_contract.errors import Conflict, CredentialsInvalid
+from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
 from gpuaas_contract.identity import (
     SERVICE_ACCOUNT_CREATE,
+    SERVICE_ACCOUNT_GET,
     SERVICE_ACCOUNT_KEY_CREATE,
-    SERVICE_ACCOUNT_LIST,
     SERVICE_ACCOUNT_TOKEN,
     CreateServiceAccount,
     ServiceAccountLogin,
@@ -35,12 +35,14 @@ from gpuaas_contract.instances import (
     DeployInstance,
 )
 
-from gpuaas_cli import failures, follow, home, lookup, machine_login, output, programs
+from gpuaas_cli import failures, kinds, output, programs
+from gpuaas_cli.client import home, machine
+from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, server
 from gpuaas_cli.local.machines import require_program
 from gpuaas_cli.local.processes import Process
 from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.session import Session
+from gpuaas_cli.work import follow
 
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
@@ -96,25 +98,23 @@ class LocalApp:
     async def _start_controller(self) -> None:
         await self._credentials()
         program = require_program(f"gpuaas-{self._wish.app}")
-        command = plan.controller_command(program, self._where, self._wish, await self._session.project_id())
+        command = plan.controller_command(program, self._where, self._wish, await self._session.project())
         record = self._controller.running()
         if record is None or record.command != command:
             self._controller.stop()
             self._controller.start(command)
 
     async def _credentials(self) -> None:
-        """A key that works stays; a missing or refused one is made anew."""
+        """A key that works stays; a missing or refused one is replaced."""
         file = self._where.credentials(self._wish.app)
         if await self._key_works(file):
             return
         name = f"{self._wish.app}-controller"
-        accounts = [one for one in await self._session.every(SERVICE_ACCOUNT_LIST) if one.name == name]
-        account = (
-            accounts[0]
-            if accounts
-            else await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
-        )
-        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+        try:
+            await self._session.call(SERVICE_ACCOUNT_GET, service_account_id=name)
+        except NotFound:
+            await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
+        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
         content = msgspec.json.encode({"key_id": key.key_id, "client_secret": key.client_secret})
         home.write_private(file, content)
 
@@ -136,7 +136,7 @@ class LocalApp:
                 return failures.OK
             if step == "give_up" and found is not None:
                 raise failures.Failure(
-                    f"The instance {name} is failed: {found.status_reason or 'see its story'}",
+                    f"The instance {name} is failed: {found.status_reason or 'gpuaas describe shows why'}",
                     fix=f"gpuaas describe instance {name}; then gpuaas decommission {name} and gpuaas up",
                     code="instance_failed",
                     correlation_id=found.correlation_id,
@@ -161,7 +161,7 @@ class LocalApp:
         return (await self._session.call(INSTANCE_CREATE, body)).operation.operation_id
 
     async def _follow(self, operation_id: str) -> int:
-        """Nobody else would work on the operation, so a dead controller ends the wait."""
+        """No other controller works on the operation, so a dead one ends the wait."""
         following = asyncio.ensure_future(follow.to_the_end(self._session, operation_id))
         try:
             while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
@@ -174,20 +174,20 @@ class LocalApp:
                 await asyncio.wait({following})
 
     async def _prove(self) -> None:
-        """Run the first command people are told to type, where and as whom they are told to type it."""
+        """Run the first command of the access bundle, on its machine and as its user."""
         name = self._wish.app
-        machine_login.require_ssh()
-        command = machine_login.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
+        machine.require_ssh()
+        command = machine.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
         proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
-        with proving, machine_login.prepared() as folder:
-            ready = await machine_login.ask(self._session, command.allocation_id, folder)
-            said = await _until_it_works(ready, machine_login.as_user(command), name)
+        with proving, machine.prepared() as folder:
+            ready = await machine.ask(self._session, command.allocation_id, folder)
+            shown = await _until_it_works(ready, machine.as_user(command), name)
         allocations = await self._session.every(ALLOCATION_LIST)
-        node = lookup.pick_allocation(allocations, command.allocation_id).node_name
+        node = {one.allocation_id: one.node_name for one in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        print("\n".join(framed(f"{node}{user}: {command.line}", said)), flush=True)
+        print("\n".join(framed(f"{node}{user}: {command.line}", shown)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
-        members = await lookup.all_members(self._session, name)
+        members = await kinds.members(self._session, name)
         next_commands = plan.next_commands(self._wish, self._manifest, members, allocations)
         for line in [*programs.path_hint(), *next_commands]:
             self._report.note(f"  {line}")
@@ -205,25 +205,25 @@ def _read_key(file: Path) -> ServiceAccountLogin | None:
         return None
 
 
-async def _until_it_works(ready: machine_login.Ready, command: list[str], name: str) -> str:
-    """Daemons need a moment after a restart; the last refusal is told if it never works."""
+async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:
+    """Daemons need a moment after a restart; the last error is shown if it never works."""
     ends_at = time.monotonic() + PROOF_S
     while True:
-        said = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
-        if isinstance(said, str):
-            return said
+        tried = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
+        if isinstance(tried, str):
+            return tried
         if time.monotonic() + PROOF_PAUSE_S >= ends_at:
             raise failures.Failure(
-                f"{name} does not answer within {PROOF_S:g} s: {' '.join(said.stderr.split()) or 'it says nothing'}",
+                f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}",
                 fix=f"gpuaas describe instance {name}",
                 code="proof_failed",
             )
         await asyncio.sleep(PROOF_PAUSE_S)
 
 
-def _try(ready: machine_login.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
+def _try(ready: machine.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
     try:
-        ended = machine_login.captured(ready, command, timeout_s=timeout_s)
+        ended = machine.captured(ready, command, timeout_s=timeout_s)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no end within {timeout_s:.0f} s")
     return ended.stdout if ended.returncode == 0 else ended

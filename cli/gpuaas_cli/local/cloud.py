@@ -21,12 +21,13 @@ from gpuaas_contract.capacity import (
 )
 from gpuaas_contract.identity import ORG_CREATE, ORG_LIST, PROJECT_CREATE, PROJECT_LIST, CreateOrg, CreateProject
 
-from gpuaas_cli import failures, home, output, programs
-from gpuaas_cli.commands.allocation import settled
+from gpuaas_cli import failures, output, programs
+from gpuaas_cli.client import home
+from gpuaas_cli.client.session import Session, open_session
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.local import apps, machines, plan, processes, server
 from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.session import Session, open_session
+from gpuaas_cli.work import allocations
 
 ORG = "local"
 PROJECT = "default"
@@ -111,10 +112,9 @@ async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish,
 async def _project(home_folder: Path, session: Session) -> str:
     orgs = [org for org in await session.every(ORG_LIST) if org.name == ORG]
     org = orgs[0] if orgs else await session.call(ORG_CREATE, CreateOrg(name=ORG))
-    projects = [one for one in await session.every(PROJECT_LIST) if (one.org_id, one.name) == (org.org_id, PROJECT)]
-    if projects:
-        project = projects[0]
-    else:
+    named = (await session.call(PROJECT_LIST, query={"name": PROJECT})).items
+    project = next((one for one in named if one.org_id == org.org_id), None)
+    if project is None:
         project = await session.call(PROJECT_CREATE, CreateProject(name=PROJECT), org_id=org.org_id)
     home.use_project(home_folder, session.target, project.project_id)
     return project.project_id
@@ -155,7 +155,7 @@ async def _until_nodes_ready(
     while missing := plan.not_ready(wanted, await session.every(NODE_LIST), seen_since):
         if time.monotonic() >= ends_at:
             raise failures.Failure(
-                f"Not heard of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
+                f"No heartbeat of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
                 "server keeps asking for that one until it is purged",
                 fix=f"gpuaas lab exec {missing[0]} --lab {wish.lab} -- journalctl -u gpuaas-agent -n 20",
                 code="timeout",
@@ -169,7 +169,7 @@ async def _allocations(session: Session, wish: plan.Wish) -> list[Allocation]:
     for name in plan.to_allocate(wanted, await session.every(ALLOCATION_LIST)):
         await session.call(ALLOCATION_CREATE, CreateAllocation(node_name=name))
     held = plan.allocations_of(wanted, await session.every(ALLOCATION_LIST))
-    found = [await settled(session, one.allocation_id) for one in held]
+    found = [await allocations.settled(session, one.allocation_id) for one in held]
     for one in found:
         if one.status != "active":
             raise failures.Failure(

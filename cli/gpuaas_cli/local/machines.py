@@ -1,11 +1,12 @@
-"""The lab as `gpuaas up` uses it: run `gpuaas-lab`, which takes the rights machines need, and pass on what it says."""
+"""The lab as `gpuaas up` uses it: run `gpuaas-lab`, which gets the rights that machines need, and show its output."""
 
 import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuaas_cli import failures, home, programs
+from gpuaas_cli import failures, programs
+from gpuaas_cli.client import home
 from gpuaas_cli.local.report import Report, captured
 
 
@@ -25,7 +26,7 @@ class Lab:
         self._which = ["--lab", name]
 
     def require_rights(self) -> None:
-        """Before anything is made or stopped: half of it done would help nobody."""
+        """Before anything is made or stopped: a half-made cloud is of no use."""
         asked = subprocess.run([self._program, "check"], check=False, stdin=subprocess.DEVNULL, capture_output=True)
         if asked.returncode != 0:
             raise failures.Failure(

@@ -10,7 +10,7 @@ from gpuaas_contract.capacity import Allocation, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member
 
-from gpuaas_cli import inputs
+from gpuaas_cli.input import values
 
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
@@ -95,7 +95,7 @@ def to_enrol(wanted: Sequence[str], nodes: Sequence[Node], machines: Collection[
 
 
 def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime.datetime) -> list[str]:
-    """Nodes the platform has not heard of since its start; before that, "ready" is only a memory."""
+    """Nodes without a heartbeat since the server started; an older "ready" may be out of date."""
     ready = {node.name for node in nodes if node.status == "ready" and node.last_seen_at >= seen_since}
     return [name for name in wanted if name not in ready]
 
@@ -115,7 +115,7 @@ def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, 
     """Topology and inputs that spread an app over all machines."""
     known = list(manifest.topologies)
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in known else known[0]
-    return topology, inputs.placed(manifest, topology, allocation_ids)
+    return topology, values.placed(manifest, topology, allocation_ids)
 
 
 InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]
@@ -135,7 +135,7 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
 def next_commands(
     wish: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
-    """What to try next; only lines that work as they stand."""
+    """Commands to try next; each works as it is."""
     name = wish.app
     roles = {
         verb: [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from gpuaas_cli import home
+from gpuaas_cli.client import home
 
 GRACE_S = 10.0
 _LOG_TAIL_BYTES = 65536
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A pid alone may be somebody else's by now: start time and boot make it unmistakable."""
+    """A pid may belong to another process by now; start time and boot id identify it."""
 
     pid: int
     started_ticks: int
@@ -58,7 +58,7 @@ class Process:
             started_at=datetime.datetime.now(datetime.UTC),
         )
         home.write_private(self._file, msgspec.json.encode(record))
-        # The child outlives us on purpose; Python should not warn that nobody waits for it.
+        # The child outlives us on purpose; Python should not warn that it is not waited for.
         started.returncode = 0
         return record
 
@@ -112,7 +112,7 @@ def _is_alive(record: Record) -> bool:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    # The program's name stands in brackets and may hold anything, so fields are counted from its end.
+    # The program's name is in brackets and may contain anything, so fields are counted from its end.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[19])
 

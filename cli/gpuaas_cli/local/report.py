@@ -1,4 +1,4 @@
-"""Say what `gpuaas up` does while it does it: a line per step with its time, and what the programs it runs say."""
+"""Report the progress of `gpuaas up`: a line per step with its time, and the output of the programs it runs."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ from gpuaas_cli import failures, output
 
 _CLEAR = "\r\x1b[K"
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""Ctrl-C, as its parent sees it, and as sudo tells it."""
+"""Ctrl-C, as the parent process sees it, and as sudo reports it."""
 
 
 class Report:
-    """All of it is talk, so all of it goes to stderr."""
+    """Progress is for people, so it goes to stderr."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -43,7 +43,7 @@ class Report:
         return _took(time.monotonic() - self._started)
 
     def stream(self, command: Sequence[str]) -> str:
-        """Run a program, pass on what it says, and return what it printed. It may run for minutes."""
+        """Run a program, show its output line by line, and return it. It may run for minutes."""
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
         ) as process:
@@ -68,7 +68,7 @@ class Report:
 
 
 def captured(command: Sequence[str]) -> str:
-    """Run a program for its answer; nothing of it is shown unless it fails."""
+    """Run a program for its answer; its output is shown only if it fails."""
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise _program_failed(command, ended.returncode, (ended.stderr or ended.stdout).splitlines())
@@ -76,13 +76,13 @@ def captured(command: Sequence[str]) -> str:
 
 
 def _program_failed(command: Sequence[str], exit_code: int, lines: Sequence[str]) -> failures.Failure:
-    # Names of files stay, values that follow flags may be long: the first words tell which program it was.
+    # Names of files stay, values that follow flags may be long: the first words identify the program.
     what = " ".join(os.path.basename(word) for word in command[:3] if not word.startswith("-"))
     if exit_code in _INTERRUPTED:
-        fix = "The same command again goes on where this ended."
+        fix = "The same command continues where this ended."
         return failures.Failure(f"{what} was interrupted", fix=fix, code="interrupted", exit_code=failures.DETACHED)
-    said = output.clean(lines[-1]) if lines else "it said nothing"
-    return failures.Failure(f"{what} ended with {exit_code}: {said}", fix=" ".join(command), code="program_failed")
+    last = output.clean(lines[-1]) if lines else "no output"
+    return failures.Failure(f"{what} ended with {exit_code}: {last}", fix=" ".join(command), code="program_failed")
 
 
 def _took(seconds: float) -> str:

@@ -13,7 +13,8 @@ import msgspec
 from gpuaas_contract.errors import TokenExpired, TokenInvalid, TokenMissing
 from gpuaas_contract.identity import ME
 
-from gpuaas_cli import failures, home, session, signing_in
+from gpuaas_cli import failures
+from gpuaas_cli.client import home, session, sign_in
 from gpuaas_cli.local import plan
 from gpuaas_cli.local.machines import require_program
 from gpuaas_cli.local.processes import Process
@@ -55,7 +56,7 @@ def _new_password(program: str, where: plan.Places) -> str:
 
 async def _sign_in(home_folder: Path, wish: plan.Wish, password: str) -> None:
     target = home.Target(wish.lab, wish.server, "", "", "")
-    home.set_context(home_folder, wish.lab, await session.sign_in(target, signing_in.by_password(ADMIN, password)))
+    home.set_context(home_folder, wish.lab, await session.sign_in(target, sign_in.by_password(ADMIN, password)))
 
 
 async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
@@ -73,7 +74,7 @@ async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
 
 
 async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
-    """False if it ends first: one that is found running may be on its way out."""
+    """False if it ends first: a process that still runs may be about to end."""
     ends_at = time.monotonic() + READY_S
     while not await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
         if process.running() is None:
@@ -90,9 +91,9 @@ async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
 
 
 def died(process: Process) -> failures.Failure:
-    said = "\n".join(f"    {line}" for line in process.last_lines())
+    last = "\n".join(f"    {line}" for line in process.last_lines())
     return failures.Failure(
-        f"The {process.name} ended by itself; its last words:\n{said}\n ", fix=f"less {process.log}", code="died"
+        f"The {process.name} ended unexpectedly; last log lines:\n{last}\n ", fix=f"less {process.log}", code="died"
     )
 
 

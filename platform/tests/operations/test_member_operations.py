@@ -378,6 +378,21 @@ async def test_two_members_of_a_role_never_meet_on_one_machine(world: World) -> 
     assert await cluster.bound() == await cluster.occupied()
 
 
+async def test_a_machine_that_a_member_will_move_to_stays_bound_when_another_member_leaves_it(world: World) -> None:
+    cluster = await Cluster.running(world)
+    hand, _ = await cluster.hands()
+    (head,) = set(await cluster.members()) - set(await cluster.hands())
+    machine = (await cluster.member(hand)).allocation_id
+    await cluster.operate("replace", head, allocation_ids=[machine])
+    moving = await cluster.controller.take()
+    await cluster.operate("remove", hand)
+    await cluster.controller.carry_out()
+    assert machine in await cluster.bound() - await cluster.occupied()
+    await moving.carry_out()
+    assert (await cluster.member(head)).allocation_id == machine
+    assert await cluster.bound() == await cluster.occupied()
+
+
 async def test_a_cancelled_replace_puts_the_member_back_or_finishes_the_move(world: World) -> None:
     cluster = await Cluster.running(world, hands=2)
     one, two = await cluster.hands()

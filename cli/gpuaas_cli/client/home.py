@@ -1,0 +1,133 @@
+"""What the CLI remembers between calls: contexts in GPUAAS_HOME/config.json, and which of them a call is about."""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gpuaas_cli import failures
+from gpuaas_cli.flags import Flags
+
+
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    server: str
+    token: str = ""
+    project_id: str = ""
+    ca_file: str = ""
+
+
+class Config(msgspec.Struct, frozen=True):
+    current: str = ""
+    contexts: dict[str, Context] = {}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One call's server, and who calls."""
+
+    context: str
+    server: str
+    token: str
+    project: str
+    """Name or id; empty where none was chosen."""
+    ca_file: str
+
+    def __repr__(self) -> str:
+        return f"Target(context={self.context!r}, server={self.server!r}, token=…)"
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("GPUAAS_HOME") or Path.home() / ".gpuaas")
+
+
+def load(home: Path) -> Config:
+    path = home / "config.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Config)
+    except FileNotFoundError:
+        return Config()
+    except (OSError, msgspec.DecodeError) as error:
+        raise failures.Failure(f"{path} cannot be read: {error}", fix=f"Correct it or move it away: {path}") from error
+
+
+def save(home: Path, config: Config) -> None:
+    content = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
+    write_private(home / "config.json", content)
+
+
+def set_context(home: Path, name: str, context: Context) -> None:
+    """Remember a context and make it the current one."""
+    with _changing(home) as config:
+        save(home, Config(current=name, contexts={**config.contexts, name: context}))
+
+
+def forget_context(home: Path, name: str) -> bool:
+    with _changing(home) as config:
+        if name not in config.contexts:
+            return False
+        others = {key: context for key, context in config.contexts.items() if key != name}
+        current = config.current if config.current != name else next(iter(others), "")
+        save(home, Config(current=current, contexts=others))
+    return True
+
+
+def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
+    """Flags beat the environment, which beats the file."""
+    name = flags.context or environ.get("GPUAAS_CONTEXT", "") or config.current
+    known = config.contexts.get(name)
+    if known is None and (flags.context or environ.get("GPUAAS_CONTEXT")):
+        contexts = ", ".join(config.contexts) or "none yet"
+        raise failures.usage(f"There is no context {name!r}; there is {contexts}", "gpuaas login --context NAME")
+    server = (flags.server or environ.get("GPUAAS_SERVER", "")).rstrip("/")
+    # A token is only for the server it came from.
+    same_server = known is not None and server in ("", known.server)
+    kept = known if known is not None and same_server else Context(server=server)
+    return Target(
+        context=name if same_server else "",
+        server=server or kept.server,
+        token=environ.get("GPUAAS_TOKEN", "") or kept.token,
+        project=flags.project or environ.get("GPUAAS_PROJECT", "") or kept.project_id,
+        ca_file=flags.ca_file or kept.ca_file,
+    )
+
+
+def use_project(home: Path, target: Target, project_id: str) -> None:
+    _change_context(home, target.context, project_id=project_id)
+
+
+def forget_token(home: Path, name: str) -> None:
+    _change_context(home, name, token="")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Whole or not at all, and readable by the owner only from the first byte on."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _change_context(home: Path, name: str, **fields: str) -> None:
+    with _changing(home) as config:
+        if known := config.contexts.get(name):
+            changed = {**config.contexts, name: msgspec.structs.replace(known, **fields)}
+            save(home, Config(current=config.current, contexts=changed))
+
+
+@contextlib.contextmanager
+def _changing(home: Path) -> Iterator[Config]:
+    """One command at a time changes the file, and reads what the one before it has written."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield load(home)

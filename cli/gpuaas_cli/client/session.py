@@ -1,0 +1,143 @@
+"""A signed-in client for one command: finds server, token and project, and closes when the command is done."""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.identity import PROJECT_LIST, Project, Token
+from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
+from gpuaas_sdk.auth import BearerToken, NoAuth
+from gpuaas_sdk.client import Client, Tagged
+
+from gpuaas_cli import failures
+from gpuaas_cli.client import home
+from gpuaas_cli.flags import Flags
+
+READ_S = 6.0
+"""A person waits this long for a server that does not answer; a restart takes less."""
+CHANGE_S = 20.0
+
+Result = TypeVar("Result")
+Prove = Callable[[Client], Awaitable[Token]]
+"""A way to prove who calls; `sign_in` has them."""
+
+
+class Session:
+    def __init__(self, client: Client, flags: Flags, target: home.Target) -> None:
+        self.client = client
+        self.flags = flags
+        self.target = target
+        self._project = target.project
+
+    async def project(self) -> str:
+        """Name or id of the project, by flag, environment or context; else the only one there is."""
+        if not self._project:
+            self._project = (await self._only_project()).project_id
+        return self._project
+
+    async def call(
+        self,
+        endpoint: Endpoint[RequestBody, Answer],
+        body: RequestBody | None = None,
+        *,
+        query: dict[str, Any] | None = None,
+        dry_run: bool = False,
+        if_match: str = "",
+        timeout_s: float | None = None,
+        **path: str,
+    ) -> Answer:
+        """Call an endpoint; a path that needs a project gets this session's."""
+        if "{project_id}" in endpoint.path:
+            path["project_id"] = path.get("project_id") or await self.project()
+        timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
+        given: dict[str, Any] = dict(path)
+        return await self.client.call(
+            endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **given
+        )
+
+    async def every(
+        self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str
+    ) -> list[Item]:
+        """Every item of a list, page after page; some lists are never longer than one page."""
+        given: dict[str, Any] = dict(path)
+        return (await self.first(None, endpoint, query=query, **given))[0]
+
+    async def first(
+        self,
+        limit: int | None,
+        endpoint: Endpoint[NoBody, Page[Item]],
+        *,
+        query: dict[str, Any] | None = None,
+        **path: str,
+    ) -> tuple[list[Item], bool]:
+        """The first items of a list, and whether there may be more. A page can be empty and not the last."""
+        items: list[Item] = []
+        is_paged = "page_size" in endpoint.query.__struct_fields__
+        token: str | None = ""
+        while token is not None and (limit is None or len(items) < limit):
+            size = PAGE_SIZE_MAX if limit is None else min(limit - len(items), PAGE_SIZE_MAX)
+            paging = {"page_size": size, **({"page_token": token} if token else {})} if is_paged else {}
+            given: dict[str, Any] = dict(path)
+            page = await self.call(endpoint, query={**(query or {}), **paging}, **given)
+            items += page.items
+            token = getattr(page, "next_page_token", None)
+        return items, token is not None
+
+    async def read(self, endpoint: Endpoint[NoBody, Answer], **path: str) -> Tagged[Answer]:
+        """One resource with its tag, to be changed only if it is still the same."""
+        if "{project_id}" in endpoint.path:
+            path["project_id"] = path.get("project_id") or await self.project()
+        return await self.client.read(endpoint, **path)
+
+    async def _only_project(self) -> Project:
+        projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
+        if len(projects) == 1:
+            return projects[0]
+        if not projects:
+            raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
+        raise failures.usage("You can see several projects; name one", "gpuaas project use NAME, or --project NAME")
+
+
+@contextlib.asynccontextmanager
+async def open_session(flags: Flags, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Session]:
+    target = home.resolve(flags, environ, home.load(home.folder(environ)))
+    if not target.server:
+        raise failures.usage("No server is known", "gpuaas login --server URL, or gpuaas up for a local cloud")
+    async with make_client(target) as client:
+        yield Session(client, flags, target)
+
+
+def make_client(target: home.Target) -> Client:
+    auth = BearerToken(target.token) if target.token else NoAuth()
+    try:
+        return Client(target.server, auth, ca_file=Path(target.ca_file) if target.ca_file else None)
+    except ssl.SSLError as error:
+        raise failures.usage(f"--ca-file {target.ca_file} holds no certificate", "gpuaas --help") from error
+    except OSError as error:
+        raise failures.usage(f"--ca-file {target.ca_file}: {error.strerror}", "gpuaas --help") from error
+    except ValueError as error:
+        raise failures.usage(str(error), "gpuaas login --server http://127.0.0.1:7070") from error
+
+
+def run(flags: Flags, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
+    async def whole() -> Result:
+        async with open_session(flags) as session:
+            return await work(session)
+
+    return asyncio.run(whole())
+
+
+async def sign_in(target: home.Target, prove: Prove) -> home.Context:
+    """A context with a fresh token; when there is but one project it is chosen."""
+    async with make_client(target) as client:
+        token = await prove(client)
+    signed_in = home.Target(target.context, target.server, token.access_token, "", target.ca_file)
+    async with make_client(signed_in) as client:
+        projects = (await client.call(PROJECT_LIST, timeout_s=READ_S)).items
+    project_id = projects[0].project_id if len(projects) == 1 else ""
+    return home.Context(server=target.server, token=token.access_token, project_id=project_id, ca_file=target.ca_file)

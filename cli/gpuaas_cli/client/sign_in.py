@@ -1,0 +1,61 @@
+"""The ways to prove who you are: a password, a service account's key, or an identity provider in a browser."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from gpuaas_contract.identity import LOGIN, SERVICE_ACCOUNT_TOKEN, Login, ServiceAccountLogin, Token
+from gpuaas_contract.sessions import OIDC_AUTHORIZE, OIDC_EXCHANGE, OidcExchange
+from gpuaas_sdk.client import Client
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.client.session import CHANGE_S, Prove
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import ask, files
+
+BROWSER = "gpuaas login --browser"
+
+
+def by_password(name: str, password: str) -> Prove:
+    async def prove(client: Client) -> Token:
+        return await client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
+
+    return prove
+
+
+def by_key_file(path: str) -> Prove:
+    try:
+        body = msgspec.json.decode(files.text(path), type=ServiceAccountLogin)
+    except msgspec.DecodeError as error:
+        raise failures.usage(
+            f"{path} holds no key of a service account: {error}", "gpuaas service-account key NAME --key-file FILE"
+        ) from error
+
+    async def prove(client: Client) -> Token:
+        return await client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
+
+    return prove
+
+
+def by_browser(flags: Flags) -> Prove:
+    """The provider sends the browser to the platform's own address, so a person pastes the address it ended at."""
+
+    async def prove(client: Client) -> Token:
+        start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
+        output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
+        body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
+        return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
+
+    return prove
+
+
+def returned(address: str, state: str) -> OidcExchange:
+    """Pure: what the provider sent back; it must answer this very sign-in."""
+    found = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+    if "error" in found:
+        why = found.get("error_description", found["error"])
+        raise failures.Failure(f"The provider refused: {output.clean(why)}", fix=BROWSER, code=found["error"])
+    if "code" not in found or "state" not in found:
+        raise failures.usage("This address carries no code and no state; take the whole of it", BROWSER)
+    if found["state"] != state:
+        raise failures.Failure("This address belongs to another sign-in", fix=BROWSER, code="sign_in_refused")
+    return OidcExchange(code=found["code"], state=state)

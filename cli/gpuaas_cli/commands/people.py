@@ -1,0 +1,161 @@
+"""Organisations, projects, people, their roles, passwords and sessions."""
+
+import os
+
+from gpuaas_contract import bindings, permissions
+from gpuaas_contract.identity import ORG_CREATE, PROJECT_CREATE, PROJECT_DELETE, PROJECT_GET, PROJECT_RENAME, Project
+from gpuaas_contract.sessions import SESSION_END, SESSION_LIST
+from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_ENABLE, USER_LIST, USER_SET_PASSWORD
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home
+from gpuaas_cli.input import ask
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+
+org = run.group(
+    "org",
+    "Organisations own projects.",
+    Command(ORG_CREATE, "create acme", "Create an organisation.", fields={"name": Field("NAME")}),
+)
+
+
+def _use_first(call: Call, made: Project) -> None:
+    if not call.session.target.project and not call.dry_run:
+        home.use_project(home.folder(os.environ), call.session.target, made.project_id)
+
+
+def _use(call: Call, chosen: Project) -> None:
+    home.use_project(home.folder(os.environ), call.session.target, chosen.project_id)
+    output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
+
+
+_PROJECT = {"project_id": Field("NAME")}
+project = run.group(
+    "project",
+    "Projects own allocations, service accounts and app instances.",
+    Command(
+        PROJECT_CREATE,
+        "create research --org acme",
+        "Create a project; the first one becomes the one you work in.",
+        fields={"name": Field("NAME"), "org_id": Field("--org", "Organisation, by name or id.", default=...)},
+        then=_use_first,
+    ),
+    Command(PROJECT_GET, "get research", "Show one project.", fields=_PROJECT),
+    Command(
+        PROJECT_RENAME,
+        "rename research research-2",
+        "Rename a project; its id stays.",
+        fields={**_PROJECT, "name": Field("NEW_NAME")},
+        reads=PROJECT_GET,
+    ),
+    Command(
+        PROJECT_DELETE,
+        "delete research",
+        "Delete a project that owns nothing; what it still owns is listed.",
+        fields=_PROJECT,
+    ),
+    Command(PROJECT_GET, "use research", "Work in this project from now on.", fields=_PROJECT, shows=False, then=_use),
+)
+
+
+def _password(call: Call, _: object) -> str:
+    name = call["name"] or call["user_id"]
+    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
+
+
+def _first_password(call: Call, _: object) -> str:
+    return _password(call, _) if call["with_password"] else ""
+
+
+user = run.group(
+    "user",
+    "People are made here, or by their first sign-in through an identity provider; roles are given apart.",
+    Command(
+        USER_CREATE,
+        "create ada --password",
+        "Create a person. The password is asked for, or read from stdin; never give it on the command line.",
+        fields={"name": Field("NAME"), "password": Field(typed=False, read=_first_password)},
+        extra={
+            "with_password": switch("--password", "Ask for a password, or read it from stdin; without, none is set.")
+        },
+        next="gpuaas binding grant {name} ROLE",
+    ),
+    Command(USER_LIST, "list", "Everybody."),
+    Command(USER_DISABLE, "disable ada", "End all of a person's sessions at once and let them start no new ones."),
+    Command(USER_ENABLE, "enable ada", "Let a disabled person sign in again, with the roles they have."),
+    Command(
+        USER_SET_PASSWORD,
+        "set-password ada",
+        "Give a person a new password and end all their sessions. It is asked for, or read from stdin.",
+        fields={"password": Field(typed=False, read=_password)},
+    ),
+)
+
+
+def _present(call: Call, _: object) -> str:
+    return ask.secret(call.flags, "Present password", "gpuaas password")
+
+
+def _new(call: Call, _: object) -> str:
+    return ask.new_password(call.flags, "yours from now on", "gpuaas password")
+
+
+def _changed(call: Call, _: object) -> None:
+    if not call.dry_run:
+        output.talk("Changed. Your other sessions have ended; this one continues.")
+
+
+password = run.single(
+    Command(
+        MY_PASSWORD,
+        "password",
+        "Change your own password and end your other sessions. The present and the new one are asked for, or read from "
+        "stdin as two lines; never give them on the command line.",
+        fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
+        then=_changed,
+    )
+)
+
+
+own_sessions = run.group(
+    "session",
+    "A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.",
+    Command(SESSION_LIST, "list", "Your sessions; the one this call is made with is marked."),
+    Command(
+        SESSION_END,
+        "end ses_01k9z0c5p3v2m8q7r6t5w4x3y2",
+        "End one of your sessions: its token opens nothing from now on.",
+    ),
+)
+
+
+def _check_role(call: Call) -> None:
+    known = permissions.GRANTABLE[call.level]
+    if call["role"] not in known:
+        raise failures.usage(
+            f"{call['role']} cannot be given at this level ({call.level}); {', '.join(known)} can",
+            "gpuaas binding grant --help",
+        )
+
+
+binding = run.group(
+    "binding",
+    "A role reaches everything below the place it is given at: the platform, an organisation, a project.",
+    Command(
+        Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
+        "list --org acme",
+        "Roles given at the platform, in an organisation, or in the project.",
+    ),
+    Command(
+        Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
+        "grant ada project_member --project research",
+        "Give a person a role, at most one of your own. People without the right to list people name them by id.",
+        fields={"user_id": Field("USER", "Name or id."), "role": Field("ROLE")},
+        check=_check_role,
+    ),
+    Command(
+        Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
+        "revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme",
+        "Take a role away; it counts from the next call on.",
+    ),
+)

@@ -1,0 +1,234 @@
+"""What was recorded: events, the audit trail, usage, everything under one correlation id."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRow
+from gpuaas_contract.correlations import CORRELATION_GET, PART_MAX, Correlation
+from gpuaas_contract.events import EVENT_LIST, ORG_EVENT_LIST, PLATFORM_EVENT_LIST, Event
+from gpuaas_contract.instances import INSTANCE_GET
+from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
+
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import times
+from gpuaas_cli.kinds.record import AUDIT_LIMIT
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import Call, Command, Field, Levels, run
+from gpuaas_cli.show import story, timeline
+
+
+def _check(call: Call) -> None:
+    if call["instance"] and call.level != "project":
+        raise failures.usage("--instance is for a project's events", "Leave out --platform and --org")
+
+
+async def _follow(call: Call) -> None:
+    filters = {"correlation_id": call["correlation"]}
+    if call["instance"]:
+        instance = await call.session.call(INSTANCE_GET, instance_id=call["instance"])
+        filters["app_instance_id"] = instance.instance_id
+    path: dict[str, Any] = await call.path()
+    if call.level == "project":
+        path["project_id"] = await call.session.project()
+    begin = call["after"] if call["after"] is not None else await _now(call, path)
+    async for event in call.session.client.follow(call.endpoint, filters, after=begin, **path):
+        print(_line(call.flags, event), flush=True)
+
+
+async def _now(call: Call, path: dict[str, Any]) -> int:
+    """The cursor behind everything that has happened: it moves past what a filter leaves out, here all."""
+    page = await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)
+    return int(page.cursor)
+
+
+def _line(flags: Flags, event: Event) -> str:
+    if flags.output == "json":
+        return json.dumps(output.plain(event), ensure_ascii=False)
+    if flags.output == "yaml":
+        return f"---\n{output.encoded('yaml', output.plain(event))}"
+    if flags.output == "name":
+        return event.event_id
+    return "  ".join(kinds.cells(flags, "events", event))
+
+
+events = run.single(
+    Command(
+        Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
+        ("events --instance slurm", "events --org acme"),
+        "Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.",
+        fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
+        extra={
+            "instance": Field("--instance", "Only of this instance."),
+            "correlation": Field("--correlation", "Only with this correlation id."),
+            "after": Field("--after", "Begin behind this cursor; else with what comes.", type=int, default=None),
+        },
+        check=_check,
+        work=_follow,
+        shows=False,
+        also=(INSTANCE_GET,),
+    )
+)
+
+
+def _moment(option: str) -> Any:
+    return lambda _, text: times.moment(text, option).isoformat() if text else ""
+
+
+async def _list(call: Call) -> tuple[list[AuditRow], bool]:
+    query = {name: value for name, value in call.sent.items() if value not in ("", None)}
+    return await call.session.first(call["limit"], call.endpoint, query=query, **await call.path())
+
+
+def _audit_show(call: Call, found: tuple[list[AuditRow], bool]) -> None:
+    rows, more = found
+    kinds.show_list(call.flags, "audit", rows)
+    if more:
+        output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
+
+
+audit = run.group(
+    "audit",
+    "Rows are only ever added; each is chained to the one before by its hash.",
+    Command(
+        Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
+        ("list --action authz.deny --since 24h", "list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2"),
+        "The audit trail of the project, of an organisation, or of everything; oldest first.",
+        fields={
+            "correlation_id": Field("--correlation", "Of this correlation id."),
+            "actor_id": Field("--actor", "By this user or service account, by id."),
+            "action": Field(help="Of this action; authz.deny for refusals."),
+            "target": Field(help="About this id."),
+            "result": Field(help="success or failure.", type=str, default=""),
+            "since": Field(
+                "--since TIME",
+                "From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.",
+                default="",
+                read=_moment("--since"),
+            ),
+            "until": Field("--until TIME", "Up to then.", default="", read=_moment("--until")),
+            "after": Field(help="Continue behind this cursor."),
+        },
+        extra={"limit": Field("--limit", "At most this many rows.", type=int, default=AUDIT_LIMIT)},
+        work=_list,
+        shows=False,
+        then=_audit_show,
+    ),
+)
+
+
+def _usage_moment(option: str, *, day: bool = False) -> Any:
+    def read(_: Call, text: str) -> str:
+        moment = times.moment(text, option).isoformat() if text else ""
+        return moment.partition("T")[0] if day else moment
+
+    return read
+
+
+def _filters(*, day: bool = False) -> dict[str, Field]:
+    since = "Started then or later: 2030-01-31, or 7d for seven days ago."
+    return {
+        "since": Field("--since TIME", since, default="", read=_usage_moment("--since", day=day)),
+        "until": Field("--until TIME", "Started before.", default="", read=_usage_moment("--until", day=day)),
+        "instance_id": Field("--instance", "Only of this instance."),
+        "meter": Field("--meter", "Only of this meter."),
+    }
+
+
+async def _instance(call: Call) -> dict[str, str]:
+    named = call["instance_id"]
+    return {"instance_id": (await call.session.call(INSTANCE_GET, instance_id=named)).instance_id} if named else {}
+
+
+async def _usage_list(call: Call) -> Sequence[Any]:
+    return await call.rows(**await _instance(call))
+
+
+async def _export(call: Call) -> None:
+    query = {name: text for name, text in {**call.sent, **await _instance(call)}.items() if text}
+    content = call.session.client.download(USAGE_EXPORT, query=query, project_id=await call.session.project())
+    with _target(call["csv"]) as file:
+        async for chunk in content:
+            file.write(chunk)
+    if call["csv"] != "-":
+        output.talk(f"Written to {call['csv']}.")
+
+
+@contextlib.contextmanager
+def _target(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    unfinished = Path(f"{path}.part")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.replace(path)
+    except OSError as error:
+        raise failures.usage(f"{path} cannot be written: {error.strerror}", "--csv FILE") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+usage = run.group(
+    "usage",
+    "Apps report usage; quantities are exact decimal numbers.",
+    Command(
+        USAGE_LIST,
+        "list --since 24h --meter gpu-time",
+        "Usage records by the time they started.",
+        fields=_filters(),
+        work=_usage_list,
+        also=(INSTANCE_GET,),
+    ),
+    Command(
+        USAGE_SUMMARY,
+        "summary --since 2030-01-01 --until 2030-02-01",
+        "Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.",
+        fields=_filters(day=True),
+        work=_usage_list,
+        table=table("day", "DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
+        also=(INSTANCE_GET,),
+    ),
+    Command(
+        USAGE_EXPORT,
+        "export --csv january.csv --since 2030-01-01 --until 2030-02-01",
+        "All records as a CSV file, written whole or not at all.",
+        extra={"csv": Field("--csv FILE", "Where to write it; - is stdout.", default="-")},
+        fields=_filters(),
+        work=_export,
+        shows=False,
+        also=(INSTANCE_GET,),
+    ),
+)
+
+
+_ENTRIES = table("what", "TIME=at SOURCE WHAT DETAIL")
+
+
+def _triage_show(call: Call, found: Correlation) -> None:
+    for part, permission in found.withheld.items():
+        output.talk(f"{part}: not shown to you; it needs {permission}")
+    for part in found.truncated:
+        output.talk(f"{part}: only the first {PART_MAX} are shown")
+    if call.flags.structured_whole:
+        output.show_data(call.flags, found)
+        return
+    output.show_list(call.flags, timeline.entries(found), _ENTRIES)
+    next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in found.operations]
+    print("\n".join(story.section("Next", next_commands)))
+
+
+triage = run.single(
+    Command(
+        CORRELATION_GET,
+        "triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
+        "Operations, members, events and audit rows of one correlation id, in time order.",
+        shows=False,
+        then=_triage_show,
+    )
+)

@@ -1,0 +1,222 @@
+"""What is allowed: permissions, policy, emergency access."""
+
+from typing import Any
+
+from gpuaas_contract import policy as contract
+from gpuaas_contract.bindings import BREAK_GLASS_CREATE, BREAK_GLASS_END, PROJECT_BINDING_LIST, RoleBinding
+from gpuaas_contract.identity import ME
+from gpuaas_contract.permissions import BREAK_GLASS
+from gpuaas_contract.policy import (
+    CAN_I,
+    CanIAnswer,
+    ChangedPolicyLayer,
+    Ineffective,
+    Overlay,
+    PolicyExplanation,
+    PolicyLayer,
+)
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.input import ask, documents
+from gpuaas_cli.output import aligned, clock_time
+from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+from gpuaas_cli.show.story import section
+
+
+async def _ask(call: Call) -> CanIAnswer:
+    scope = {"project": "project_id", "org": "org_id", "platform": ""}[call.level]
+    where: dict[str, Any] = {scope: call["org"] or await call.session.project()} if scope else {}
+    answer: CanIAnswer = await call.send(**where)
+    if not call.flags.structured_whole:
+        output.talk(answer.explanation)
+    return answer
+
+
+can_i = run.single(
+    Command(
+        CAN_I,
+        "can-i apps.instance.create --app slurm",
+        "Whether you may do something here, and what decides it: 0 yes, 1 no.",
+        fields={
+            "permission": Field("PERMISSION", "area.thing.verb"),
+            "project_id": None,
+            "org_id": None,
+            "region": Field(help="With this region."),
+            "sku": Field(help="With this SKU."),
+            "app": Field(help="With this app."),
+            "artifact_source": Field(help="With an artifact from there."),
+        },
+        extra={
+            "platform": switch("--platform", "At the platform, not in the project."),
+            "org": Field("--org", "In this organisation, not in the project."),
+        },
+        work=_ask,
+        page=lambda answer: ["yes" if answer.allowed else "no"],
+        then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,
+        asks=True,
+    )
+)
+
+
+_GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)
+_SET = Levels(contract.PROJECT_SET, contract.GLOBAL_SET, contract.ORG_SET)
+
+
+async def _set(call: Call) -> ChangedPolicyLayer:
+    """The overlay takes the place of the revision that was named, else of the present one."""
+    path = await call.path()
+    etag = call["if_match"] or (f'"{call["revision"]}"' if call["revision"] is not None else "")
+    if not etag:
+        etag = (await call.session.read(getattr(_GET, call.level), **path)).etag
+    return await call.session.call(call.endpoint, call.sent["body"], if_match=etag, dry_run=call.dry_run, **path)
+
+
+def _origin(layer: PolicyLayer) -> str:
+    where = f"{layer.layer} layer of {layer.scope}"
+    if layer.changed_at is None:
+        return f"{where}: never set"
+    return f"{where}: revision {layer.revision}, {clock_time(layer.changed_at)} by {layer.changed_by}"
+
+
+def _show_origin(call: Call, layer: PolicyLayer) -> None:
+    if not call.flags.structured_whole:
+        output.talk(_origin(layer))
+
+
+def _changed(layer: ChangedPolicyLayer) -> list[str]:
+    return [_origin(layer), *section("Without effect", _ineffective(layer.ineffective))]
+
+
+def _explanation(found: PolicyExplanation) -> list[str]:
+    verdicts = [
+        [one.subject, one.value, "allowed" if one.allowed else "refused", one.layer or "-", one.rule]
+        for one in found.verdicts
+    ]
+    limits = [[one.limit, str(one.max), one.layer, one.rule] for one in found.limits]
+    return [
+        *section("Verdicts", aligned(verdicts)),
+        *section("Limits", aligned(limits)),
+        *section("All layers together", _text(found.effective).splitlines()),
+        *section("Without effect", _ineffective(found.ineffective)),
+    ]
+
+
+def _text(overlay: Overlay) -> str:
+    """Only what the overlay narrows."""
+    empty = output.plain(Overlay())
+    narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
+    return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
+
+
+def _ineffective(entries: list[Ineffective]) -> list[str]:
+    """What is written down but wider than the layers above allow."""
+    return [f"{one.layer} {one.field} {one.entry}: {one.extent}, by {one.narrowed_by}: {one.rule}" for one in entries]
+
+
+policy = run.group(
+    "policy",
+    "An overlay narrows and never broadens: what is allowed, every layer allows and none denies.",
+    Command(
+        _GET,
+        "show --org acme > acme.yaml",
+        "The overlay of one layer, in the form that policy set takes.",
+        page=lambda layer: _text(layer.overlay).splitlines(),
+        then=_show_origin,
+    ),
+    Command(
+        _SET,
+        "set acme.yaml --org acme",
+        "Put an overlay in place of the present one, unless it was changed by another since you read it.",
+        whole=Field(
+            "FILE",
+            "The whole overlay, YAML or JSON; - is stdin.",
+            read=lambda _, path: documents.read(path, Overlay, "an overlay"),
+        ),
+        extra={
+            "revision": Field(
+                "--revision", "Only if it is still this one; the present one if not given.", type=int, default=None
+            )
+        },
+        work=_set,
+        page=_changed,
+        also=_GET.every,
+    ),
+    Command(
+        contract.EXPLAIN,
+        "explain --region eu-1 --app slurm",
+        "What all layers together allow in the project, and which of them decides.",
+        fields={
+            "region": Field(help="May this region be used?"),
+            "sku": Field(help="May this SKU be used?"),
+            "app": Field(help="May this app be deployed?"),
+            "artifact_source": Field(help="May artifacts come from there?"),
+        },
+        page=_explanation,
+        asks=True,
+    ),
+)
+
+
+def _check(call: Call) -> None:
+    if not call["end"] and not call["reason"]:
+        project = call["project_id"]
+        raise failures.usage("Missing option '--reason'", f'gpuaas break-glass {project} --reason "WHY"')
+
+
+async def _confirm(call: Call) -> None:
+    """A script must add --yes: unlike elsewhere, to call the command is not enough."""
+    if call["end"]:
+        return
+    project, again = call["project_id"], f'gpuaas break-glass {call["project_id"]} --reason "WHY"'
+    if not ask.is_possible(call.flags):
+        raise failures.usage("There is no terminal to confirm it at", f"{again} --yes")
+    consequence = (
+        f"This opens {project} to you for {call['minutes']} minutes. Its organisation reads your name and your reason."
+    )
+    ask.confirm(call.flags, consequence, name=project, what="project", again=again)
+
+
+async def _work(call: Call) -> RoleBinding:
+    if not call["end"]:
+        made: RoleBinding = await call.send()
+        return made
+    me = await call.session.call(ME)
+    bindings = await call.session.every(PROJECT_BINDING_LIST, project_id=call["project_id"])
+    mine = [one.binding_id for one in bindings if one.role == BREAK_GLASS and one.user_id == me.actor_id]
+    if not mine:
+        raise failures.not_found(f"You have no temporary access to {call['project_id']}", "gpuaas whoami")
+    return await call.session.call(BREAK_GLASS_END, binding_id=mine[0], dry_run=call.dry_run)
+
+
+def _tell(call: Call, binding: RoleBinding) -> None:
+    if call.dry_run:
+        return
+    if call["end"]:
+        output.talk(f"Your access to {call['project_id']} has ended; its organisation can see that.")
+    elif binding.expires_at:
+        output.talk(f"It ends by itself at {output.clock_time(binding.expires_at)}.")
+        output.talk(f"  work in it: gpuaas get instances --project {binding.scope}")
+        output.talk(f"  when you are done: gpuaas break-glass {binding.scope} --end")
+
+
+break_glass = run.single(
+    Command(
+        BREAK_GLASS_CREATE,
+        (
+            'break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"',
+            "break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end",
+        ),
+        "Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.",
+        fields={
+            "project_id": Field("PROJECT", "Its id, or its name if you see it."),
+            "reason": Field(help="Why; kept on the audit trail. Needed unless you end it.", default=""),
+            "minutes": Field(help="It ends by itself."),
+        },
+        extra={"end": switch("--end", "End the access you took, before its time.")},
+        check=_check,
+        confirm=_confirm,
+        work=_work,
+        then=_tell,
+        also=(BREAK_GLASS_END, PROJECT_BINDING_LIST, ME),
+    )
+)

@@ -1,0 +1,125 @@
+"""Sign in, sign out, and who you are."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+from gpuaas_contract import identity, sessions
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.identity import ME, Me
+from gpuaas_sdk.outcomes import NoAnswer
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.client import home, session, sign_in
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import ask
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import Call, Command, run
+
+login_app = run.single()
+
+
+@run.by_hand(
+    login_app, reaches=(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE)
+)
+def login(
+    context: typer.Context,
+    name: Annotated[str, typer.Option(help="Your name on the server.")] = "",
+    browser: Annotated[bool, typer.Option("--browser", help="Sign in through the server's identity provider.")] = False,
+    key_file: Annotated[str, typer.Option(metavar="FILE", help="As a service account, with its key; - is stdin.")] = "",
+) -> int:
+    """Sign in. The password is asked for, or read from stdin; never give it on the command line.
+
+    Example: gpuaas login --server http://127.0.0.1:7070 --name admin
+
+    Example: gpuaas login --server https://gpuaas.example.com --browser
+    """
+    flags = run.flags_of(context)
+    if sum(map(bool, (name, browser, key_file))) > 1:
+        raise failures.usage("--name, --browser and --key-file exclude each other", "gpuaas login --help")
+    folder = home.folder(os.environ)
+    target = _target(flags, home.load(folder))
+    prove = _proof(flags, name, key_file, browser=browser)
+    found = asyncio.run(session.sign_in(target, prove))
+    home.set_context(folder, target.context, found)
+    output.talk(f"Signed in to {found.server}{f' as {name}' if name else ''} (context {target.context}).")
+    if not found.project_id:
+        output.talk("  next: gpuaas project use NAME, or gpuaas project create NAME --org ORG")
+    return failures.OK
+
+
+def _target(flags: Flags, config: home.Config) -> home.Target:
+    context_name = flags.context or os.environ.get("GPUAAS_CONTEXT", "") or config.current or "default"
+    known = config.contexts.get(context_name)
+    server = flags.server or os.environ.get("GPUAAS_SERVER", "") or (known.server if known else "")
+    if not server:
+        raise failures.usage("No server was named", "gpuaas login --server http://127.0.0.1:7070 --name admin")
+    ca_file = flags.ca_file or (known.ca_file if known else "")
+    return home.Target(context_name, server.rstrip("/"), "", "", ca_file)
+
+
+def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
+    if browser:
+        return sign_in.by_browser(flags)
+    if key_file:
+        return sign_in.by_key_file(key_file)
+    name = name or ask.name(flags, "gpuaas login")
+    return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))
+
+
+logout_app = run.single()
+
+
+@run.by_hand(logout_app, reaches=(sessions.LOGOUT,))
+def logout(context: typer.Context) -> int:
+    """End the session at the server and forget its token, of the current context or of the one named by --context.
+
+    Example: gpuaas logout --context prod
+    """
+    flags = run.flags_of(context)
+    folder = home.folder(os.environ)
+    config = home.load(folder)
+    name = home.resolve(flags, os.environ, config).context
+    known = config.contexts.get(name)
+    if known is None or not known.token:
+        output.talk("You were not signed in.")
+        return failures.OK
+    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
+    home.forget_token(folder, name)
+    output.talk(f"Signed out of {known.server} (context {name}).")
+    if trouble:
+        output.talk(f"The token is forgotten here, but the session may live on at the server: {trouble}")
+    return failures.OK
+
+
+async def _end(target: home.Target) -> str:
+    """Why the server may still honour the token; empty when it does not. The token is forgotten in any case."""
+    try:
+        async with session.make_client(target) as client:
+            await client.call(sessions.LOGOUT, timeout_s=session.READ_S)
+    except ApiError as error:
+        return "" if error.status == 401 else error.message
+    except (NoAnswer, failures.Failure) as error:
+        return error.message
+    return ""
+
+
+def _where(call: Call, _: Me) -> None:
+    target = call.session.target
+    output.talk(f"context {target.context or '-'}, server {target.server}, project {target.project or '-'}")
+
+
+whoami = run.single(
+    Command(
+        ME,
+        "whoami -o json",
+        "Who you are, and with which roles.",
+        table=table(
+            "name",
+            "NAME TYPE=actor_type ID=actor_id ROLES",
+            ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
+        ),
+        then=_where,
+    )
+)

@@ -1,0 +1,1 @@
+"""The contract in words, for `gpuaas explain` and `gpuaas schema`."""

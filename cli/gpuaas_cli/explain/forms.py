@@ -1,0 +1,166 @@
+"""Pure: what crosses the wire, as people ask for it: a form by its name, its fields, what each means. Needs no server;
+everything is read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from gpuaas_contract import meanings, registry
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, NoQuery, Page
+from msgspec import inspect as shapes
+
+from gpuaas_cli import failures, kinds
+from gpuaas_cli.explain import types
+
+_CALLED = {
+    "app": "app-version",
+    "grant": "machine-grant",
+    "secret": "runtime-secret",
+    "binding": "role-binding",
+    "audit": "audit-row",
+    "usage": "usage-record",
+}
+"""Kinds of `gpuaas get` whose form has a longer name."""
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: str
+    required: bool
+    default: Any
+    values: list[str]
+    """Nothing else is permitted; empty where anything of the type is."""
+    limits: str
+    meaning: str
+    form: str
+    """The form its value has, when it has fields of its own."""
+
+
+@dataclass(frozen=True)
+class Form:
+    name: str
+    struct: type
+    meaning: str
+    fields: list[Field]
+    is_sent: bool
+    """Callers fill it in; of any other it makes no difference which fields are required."""
+
+
+@functools.cache
+def every() -> dict[str, Form]:
+    sent: dict[str, shapes.StructType] = {}
+    answered: dict[str, shapes.StructType] = {}
+    for endpoint in registry.ENDPOINTS:
+        for kind, found in ((endpoint.request, sent), (endpoint.query, sent), (endpoint.response, answered)):
+            if kind not in (NoBody, NoQuery, bytes):
+                _gather(shapes.type_info(kind), found)
+    both = answered | sent
+    return {name: _form(name, both[name], is_sent=name in sent) for name in sorted(both)}
+
+
+def find(path: str) -> tuple[Form, Field | None]:
+    """`node`, `Node`, `nodes`, or on into it: `node.facts.gpus`."""
+    word, *rest = path.split(".")
+    form, field = _named(word), None
+    for place, name in enumerate(rest):
+        field = next((one for one in form.fields if one.name == name), None)
+        if field is None:
+            raise _unknown(f"{form.name} has no field {name!r}", name, [one.name for one in form.fields], form.name)
+        if place + 1 < len(rest):
+            if not field.form:
+                raise failures.not_found(
+                    f"{form.name}.{name} is {field.type}, without fields", f"gpuaas explain {form.name}"
+                )
+            form = every()[field.form]
+    return form, field
+
+
+def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
+    """Those that take one, answer with one, list them, or have one as the last thing their path names."""
+    id_field = form.fields[0].name if form.fields else ""
+    is_its_own = f"{form.name.replace('-', '_')}_id".endswith(id_field) and id_field.endswith("_id")
+    return [
+        one
+        for one in registry.ENDPOINTS
+        if form.struct in (one.request, *_answers(one.response))
+        or (is_its_own and re.findall(r"{(\w+)}", one.path)[-1:] == [id_field])
+    ]
+
+
+def parents_of(form: Form) -> list[str]:
+    """Where the form is a part: `node.facts`."""
+    return [f"{one.name}.{field.name}" for one in every().values() for field in one.fields if field.form == form.name]
+
+
+def name_of(struct: type) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
+
+
+def _named(word: str) -> Form:
+    forms, plain = every(), word.lower().replace("_", "-")
+    kind = kinds.find(plain)
+    called = kind.plural.removesuffix("s") if kind else plain
+    for name in (_CALLED.get(called, called), plain, plain.removesuffix("s")):
+        if name in forms:
+            return forms[name]
+    squeezed = {name.replace("-", ""): form for name, form in forms.items()}
+    if plain in squeezed:
+        return squeezed[plain]
+    raise _unknown(f"There is no form {word!r}", plain, list(forms), "")
+
+
+def _unknown(message: str, word: str, known: list[str], of_form: str) -> failures.Failure:
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return failures.not_found(f"{message}{hint}", f"gpuaas explain {of_form}".rstrip())
+
+
+def _answers(response: Any) -> Iterator[Any]:
+    yield response
+    info = shapes.type_info(response)
+    if isinstance(info, shapes.StructType):
+        items = next((field.type for field in info.fields if field.name == "items"), None)
+        if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
+            yield items.item_type.cls
+
+
+def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
+    for struct in meanings.structs(kind):
+        is_page = getattr(struct.cls, "__origin__", None) is Page
+        name = "" if is_page else name_of(struct.cls)
+        if name not in found:
+            if name:
+                found[name] = struct
+            for field in struct.fields:
+                _gather(field.type, found)
+
+
+def _form(name: str, struct: shapes.StructType, *, is_sent: bool) -> Form:
+    texts = meanings.of(struct.cls)
+    fields = [_field(field, texts.get(field.name, "")) for field in struct.fields]
+    meaning = inspect.cleandoc(struct.cls.__dict__.get("__doc__") or "")
+    return Form(name, struct.cls, meaning, fields, is_sent)
+
+
+def _field(field: shapes.Field, meaning: str) -> Field:
+    inner = next(meanings.structs(field.type), None)
+    default = None if field.default is msgspec.NODEFAULT else field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    return Field(
+        name=field.encode_name,
+        type=types.text(field.type, name_of),
+        required=field.required,
+        default=msgspec.to_builtins(default),
+        values=types.values(field.type),
+        limits=types.limits(field.type),
+        meaning=meaning,
+        form=name_of(inner.cls) if inner else "",
+    )

@@ -1,0 +1,167 @@
+"""Pure: a form or an endpoint of the API as lines for people. For `gpuaas explain` and `gpuaas schema`."""
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody, NoQuery
+
+from gpuaas_cli.explain import forms
+from gpuaas_cli.output import aligned
+from gpuaas_cli.runner import reach
+from gpuaas_cli.show.story import section
+
+WIDTH = 100
+_TEXT_WIDTH_MIN = 24
+
+Lines = list[str]
+
+
+def of_form(form: forms.Form, width: int = WIDTH) -> Lines:
+    parents = ", ".join(forms.parents_of(form))
+    return [
+        *_facts({"Form": form.name, "Meaning": form.meaning, "Part of": parents}, width),
+        *section("Fields", _fields(form, width)),
+        *section("Commands", _columns(commands(form), width)),
+        *section("More", [f"gpuaas explain {form.name}.{one.name}" for one in form.fields if one.form]),
+    ]
+
+
+def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
+    inner = forms.every()[field.form] if field.form else None
+    return [
+        *_facts(
+            {
+                "Field": f"{form.name}.{field.name}",
+                "Meaning": field.meaning,
+                "Type": field.type,
+                "Given": _given(field) if form.is_sent else "",
+                "Values": ", ".join(field.values),
+                "Limits": field.limits,
+            },
+            width,
+        ),
+        *(section(f"Fields of {inner.name}", _fields(inner, width)) if inner else []),
+    ]
+
+
+def commands(form: forms.Form) -> dict[str, str]:
+    """Each once, with what the first endpoint it reaches does; a repeated text is left out."""
+    found: dict[str, str] = {}
+    for endpoint in forms.endpoints_of(form):
+        for line in reach.lines(endpoint):
+            found.setdefault(line, "" if endpoint.summary in found.values() else endpoint.summary)
+    return found
+
+
+def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
+    lines = reach.lines(endpoint)
+    return [
+        *_facts(
+            {
+                "Endpoint": endpoint.name,
+                "Does": endpoint.summary,
+                "Request": f"{endpoint.method} {endpoint.path}",
+                "Permission": endpoint.permission or "none of its own",
+                "Answers": f"{endpoint.status} {_named(endpoint.response)}",
+                "Repeated": _repeated(endpoint),
+                "Command": ", ".join(lines) or f"none: {reach.why_unreached(endpoint)}",
+            },
+            width,
+        ),
+        *section("Parameters", _fields(_form_of(endpoint.query), width) if endpoint.query is not NoQuery else []),
+        *section(f"Body: {_named(endpoint.request)}", _body(endpoint, width)),
+        *section("Example", [json.dumps(endpoint.example)] if endpoint.example else []),
+        *section("Errors", _columns(_errors(endpoint), width)),
+        *section("More", [f"gpuaas schema {endpoint.name} -o json", *_further(endpoint.response)]),
+    ]
+
+
+def _body(endpoint: Endpoint[Any, Any], width: int) -> Lines:
+    if endpoint.request is NoBody:
+        return []
+    return ["raw bytes"] if endpoint.takes_bytes else _fields(_form_of(endpoint.request), width)
+
+
+def _form_of(struct: type) -> forms.Form:
+    return forms.every()[forms.name_of(struct)]
+
+
+def _named(struct: Any) -> str:
+    """`page of node` for what lists answer with."""
+    inside = getattr(struct, "__args__", ())
+    if inside:
+        return f"page of {_named(inside[0])}"
+    return "bytes" if struct is bytes else forms.name_of(struct)
+
+
+def _further(response: Any) -> Lines:
+    name = _named(response).removeprefix("page of ")
+    return [f"gpuaas explain {name}"] if name in forms.every() else []
+
+
+def _repeated(endpoint: Endpoint[Any, Any]) -> str:
+    if not endpoint.mutates:
+        return ""
+    return "with the same X-Idempotency-Key, once" if endpoint.repeat == "key" else "as often as you like, the same"
+
+
+def _errors(endpoint: Endpoint[Any, Any]) -> dict[str, str]:
+    found = sorted(endpoint.possible_errors(), key=lambda one: (one.status, one.code))
+    return {f"{one.status}  {one.code}": one.title for one in found}
+
+
+def _fields(form: forms.Form, width: int) -> Lines:
+    rows = [[one.name, one.type, _given(one) if form.is_sent else ""] for one in form.fields]
+    lines: Lines = []
+    for head, field in zip(aligned(rows), form.fields, strict=True):
+        values = f"One of {', '.join(field.values)}." if field.values else ""
+        text = " ".join(filter(None, (field.meaning, values, field.limits and _sentence(field.limits))))
+        lines += [head, *_wrapped(text, width - 2, "    ", "    ")]
+    return lines
+
+
+def _facts(pairs: Mapping[str, str], width: int) -> Lines:
+    return list(_in_two_columns({name: value for name, value in pairs.items() if value}, width))
+
+
+def _columns(pairs: Mapping[str, str], width: int) -> Lines:
+    """For a section, whose lines are moved in by two."""
+    return list(_in_two_columns(pairs, width - 2))
+
+
+def _in_two_columns(pairs: Mapping[str, str], width: int) -> Iterable[str]:
+    """A long value continues on the next line."""
+    left = max(map(len, pairs), default=0) + 2
+    for name, value in pairs.items():
+        yield from _wrapped(value, max(width, left + _TEXT_WIDTH_MIN), name.ljust(left), " " * left) or [name]
+
+
+def _wrapped(text: str, width: int, first: str, further: str) -> Lines:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _given(field: forms.Field) -> str:
+    if field.required:
+        return "required"
+    return f"default {json.dumps(field.default)}" if field.default not in (None, "", [], {}) else "optional"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def as_data(form: forms.Form) -> dict[str, Any]:
+    """For programs: the same as `of_form`, in fields."""
+    reached = [(line, one) for one in forms.endpoints_of(form) for line in reach.lines(one)]
+    return {
+        "form": form.name,
+        "meaning": form.meaning,
+        "fields": msgspec.to_builtins(form.fields),
+        "commands": [{"command": line, "endpoint": one.name, "does": one.summary} for line, one in reached],
+    }

@@ -1,0 +1,1 @@
+"""What people give a command: answers at the terminal, files, times, form values."""

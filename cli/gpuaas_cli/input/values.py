@@ -1,0 +1,98 @@
+"""Pure: turn `key=value` into the inputs of a deploy, an upgrade or an action, typed by the app's form."""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuaas_contract.catalog import Manifest
+
+from gpuaas_cli import failures
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+def build(manifest: Manifest, sets: Sequence[str]) -> dict[str, Any]:
+    return typed(manifest.display_name, manifest.deploy_form, sets)
+
+
+def typed(owner: str, form: Mapping[str, Any], pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """`owner` is whose form it is, for people; `option` is the one the pairs came with. Allocations stay as they were
+    typed: the server finds them by id or node."""
+    fields: Mapping[str, Any] = form.get("properties", {})
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, mark, text = pair.partition("=")
+        if not mark:
+            raise failures.usage(f"{option} takes key=value, not {pair!r}", f"{option} KEY=VALUE")
+        if name not in fields:
+            raise _unknown(owner, name, fields)
+        given[name] = _value(name, text, fields[name], option)
+    return given
+
+
+def topology(manifest: Manifest, asked: str) -> str:
+    """The topology that was named, or the only one there is."""
+    known = list(manifest.topologies)
+    if asked in known:
+        return asked
+    if not asked and len(known) == 1:
+        return known[0]
+    what = f"has no topology {asked!r}" if asked else "has several topologies"
+    raise failures.usage(
+        f"{manifest.display_name} {what}; choose from {', '.join(known)}", f"--topology {known[0] if known else 'T'}"
+    )
+
+
+def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> dict[str, Any]:
+    """Inputs that put an app on the given allocations: a field for one takes the first, a field for many takes all.
+    Other fields the form requires take the default or the first example it gives."""
+    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    given: dict[str, Any] = {}
+    for name in manifest.topologies[chosen].values():
+        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    for name in manifest.deploy_form.get("required", []):
+        field = fields.get(name, {})
+        offered = [field["default"]] if "default" in field else field.get("examples", [])
+        if name not in given and offered:
+            given[name] = offered[0]
+    return given
+
+
+def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
+    kind = field.get("type")
+    if kind == "string":
+        return text
+    if kind == "array":
+        items = field.get("items") or {}
+        if text.lstrip().startswith("["):
+            return _json(name, text, option)
+        return [_value(name, part.strip(), items, option) for part in text.split(",") if part.strip()]
+    if kind == "boolean":
+        if text.lower() not in _TRUE | _FALSE:
+            raise failures.usage(f"{name} takes true or false, not {text!r}", f"{option} {name}=true")
+        return text.lower() in _TRUE
+    if kind in ("integer", "number", "object"):
+        return _json(name, text, option)
+    return _json_or_text(text)
+
+
+def _json(name: str, text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"{option} '{name}=JSON'") from error
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:
+    close = difflib.get_close_matches(name, fields, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return failures.usage(f"{owner} has no input {name!r}{hint}", f"It knows: {', '.join(fields) or 'none'}")

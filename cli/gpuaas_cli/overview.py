@@ -1,0 +1,80 @@
+"""The commands in groups: where each is, and what it does. The first page of the help."""
+
+from gpuaas_cli.flags import HELP
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "A cloud on this machine": {
+        "up": ("cloud:up_app", "start a local GPU cloud with an app on it; again: only what is missing"),
+        "down": ("cloud:down_app", "stop it; data stays unless --purge"),
+    },
+    "Look": {
+        "get": ("get", "list things: instances, members, operations, nodes, allocations, apps, events…"),
+        "describe": ("describe", "the whole story of an instance, an operation or a member"),
+        "triage": ("record:triage", "everything that carries one correlation id, in time order"),
+        "access": ("instances:access", "how to use an app instance: endpoints, paths, commands"),
+        "events": ("record:events", "follow what happens in a project, as it happens"),
+        "usage": ("record:usage", "what was used: records, daily sums, CSV"),
+        "whoami": ("sign_in:whoami", "who you are and with which roles"),
+        "explain": (
+            "explain:explain_app",
+            "what a resource and its fields mean, and which commands act on it; works offline",
+        ),
+        "schema": ("explain:schema_app", "what the API takes and answers, endpoint by endpoint; works offline"),
+    },
+    "Run apps": {
+        "deploy": ("instances:deploy", "deploy an app on allocations and follow it"),
+        "member": ("member", "add, drain, resume, remove or replace members of an instance"),
+        "stop": ("instances:stop", "stop an app; members, machines and data stay"),
+        "start": ("instances:start", "start a stopped app"),
+        "restart": ("instances:restart", "stop and start an app"),
+        "upgrade": ("instances:upgrade", "move an instance to another version of its app"),
+        "rollback": ("instances:rollback", "go back to the version before the last upgrade"),
+        "decommission": ("instances:decommission", "tear an instance down on every machine"),
+        "op": ("op", "follow operations, wait for them, retry, cancel, and other ways out"),
+        "action": ("action", "what an app lets you do with an instance"),
+        "hold": ("instances:hold", "keep a member from work or from removal for a while"),
+        "role": ("instances:role", "let a role take new members again after too many failed"),
+        "operator": ("instances:operator", "whose controller works on an instance"),
+        "secret": ("access:secret", "values an app issued for its machines: list them, destroy them"),
+        "ssh": ("ssh", "log in to a machine with a certificate of ten minutes"),
+    },
+    "Set up": {
+        "login": ("sign_in:login_app", "sign in to a server"),
+        "logout": ("sign_in:logout_app", "end your session and forget its token"),
+        "password": ("people:password", "change your own password"),
+        "session": ("people:own_sessions", "where you are signed in; end it"),
+        "org": ("people:org", "create organisations"),
+        "project": ("people:project", "create projects, choose the one to work in"),
+        "service-account": ("service_account", "service accounts and their keys, from making to ending them"),
+        "node": ("node", "admit nodes, look at them and their health, cordon, drain and retire them"),
+        "agent": ("agent", "releases of the node agent; upgrade nodes one after another"),
+        "allocation": ("allocation", "claim nodes for a project, choose who is on them, give them back"),
+        "credential": ("access:credential", "private keys for hosts that know no other, kept in custody"),
+        "ssh-key": ("access:ssh_key", "your own public keys"),
+        "app": ("app", "register, show, publish, retire and entitle apps"),
+        "artifact": ("artifact", "publish, verify, promote and revoke content; whose signatures count"),
+    },
+    "Who may do what": {
+        "user": ("people:user", "create, disable and enable people, set their passwords"),
+        "binding": ("people:binding", "who holds which role: give and take roles"),
+        "policy": ("rights:policy", "what is allowed where: show, narrow, explain"),
+        "can-i": ("rights:can_i", "whether you may do something, and what decides it"),
+        "grant": ("access:grant", "who may enter machines now; end it"),
+        "break-glass": ("rights:break_glass", "temporary access to a project in an emergency, with a reason"),
+        "custody": ("access:custody", "where secrets are kept; open them on a sealed server"),
+        "audit": ("record:audit", "who did what, and who was refused"),
+    },
+    "Other programs": {
+        "lab": ("", "machines on this host (gpuaas-lab)"),
+        "server": ("", "the control plane (gpuaas-platform server)"),
+    },
+}
+"""Title -> command -> where it is, `module` or `module:attribute`, and what it does."""
+
+
+def page() -> str:
+    lines = ["gpuaas - apps on GPU clouds", "", "Usage: gpuaas COMMAND [ARGUMENTS] [FLAGS]"]
+    for title, commands in COMMANDS.items():
+        lines += ["", title, *(f"  {name:<16} {text}" for name, (_, text) in commands.items())]
+    lines += ["", HELP.replace(" · ", "  "), "", "First steps: gpuaas up      Help on a command: gpuaas COMMAND --help"]
+    return "\n".join(lines)

@@ -1,0 +1,198 @@
+"""One run of a declared command: build the request, call the endpoint for each target, show the answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from gpuaas_contract.wire import NoBody
+
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.client import session
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.kinds import Filters
+from gpuaas_cli.output import Table
+from gpuaas_cli.runner import parameters
+from gpuaas_cli.runner.command import AnyEndpoint, Command, Level, Levels
+from gpuaas_cli.work import operations
+
+
+class Call:
+    """What a command was given, and the session it works with."""
+
+    session: Session
+
+    def __init__(self, command: Command, words: str, flags: Flags, values: Mapping[str, Any]) -> None:
+        self.command, self.words, self.flags, self.values = command, words, flags, values
+        self.dry_run: bool = values.get("dry_run", False)
+        self.targets: list[str] = []
+        self.sent: dict[str, Any] = {}
+        """Fields of the request by name."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    @property
+    def line(self) -> str:
+        """The command with its arguments, to be typed again."""
+        return " ".join([f"gpuaas {self.words}", *self._arguments()])
+
+    @property
+    def level(self) -> Level:
+        if self["platform"] and self["org"]:
+            raise failures.usage("--platform and --org exclude each other", "Name one of them")
+        if self["platform"]:
+            return "platform"
+        return "org" if self["org"] else "project"
+
+    @property
+    def endpoint(self) -> AnyEndpoint:
+        """The endpoint of the level the command is about."""
+        declared = self.command.endpoint
+        return getattr(declared, self.level) if isinstance(declared, Levels) else declared
+
+    async def path(self, target: str = "") -> dict[str, Any]:
+        names = parameters.path_names(self.command)
+        given = {name: self.values[name] for name in names}
+        if self.command.many and names:
+            given[names[-1]] = target
+        return {**given, **({"org_id": self["org"]} if self["org"] and "org_id" not in given else {})}
+
+    async def send(self, target: str = "", *, dry_run: bool | None = None, **changes: Any) -> Any:
+        """Call the endpoint once; `changes` are fields of the request that differ."""
+        path = await self.path(target)
+        body, etag = await self._body(path, changes)
+        return await self.session.call(
+            self.endpoint,
+            body,
+            if_match=etag,
+            dry_run=self.dry_run if dry_run is None else dry_run,
+            timeout_s=self.command.timeout_s,
+            **path,
+        )
+
+    async def each(self) -> list[Any]:
+        """Call it for every target. All are rehearsed first, so that a typo in the last one changes nothing."""
+        if len(self.targets) > 1 and not self.dry_run and self.command.is_rehearsable:
+            for target in self.targets:
+                await self.send(target, dry_run=True)
+        return [await self.send(target) for target in self.targets]
+
+    def prepare(self) -> None:
+        """Read what was given, ask for what is missing, refuse what cannot be sent."""
+        names = parameters.path_names(self.command)
+        if self.command.many and names:
+            self.targets = words(self.values[names[-1]])
+        if self.command.check:
+            self.command.check(self)
+        whole = self.command.whole
+        if whole and whole.read:
+            self.sent["body"] = whole.read(self, self.values["body"])
+        for field, given in parameters.form_fields(self.command):
+            value = self.values.get(field.name)
+            if given.read:
+                value = given.read(self, value)
+            elif isinstance(value, list):
+                value = words(value)
+            if value is not None and not (value == "" and field.required and self.command.reads):
+                self.sent[field.name] = value
+        if self.sent.get("force") and not str(self.sent.get("reason", "")).strip():
+            raise failures.usage("--force needs a reason", f'{self.line} --force --reason "WHY"')
+
+    async def work(self, opened: Session) -> Any:
+        self.session = opened
+        if self.command.confirm and not (self["yes"] or self.dry_run):
+            await self.command.confirm(self)
+        if self.command.work:
+            return await self.command.work(self)
+        if self.command.is_list:
+            return await self.rows()
+        if not self.command.is_followed:
+            return await (self.each() if self.command.many else self.send())
+        return await self.follow(await self.send())
+
+    async def rows(self, **query: Any) -> Sequence[Any]:
+        """What the list has; `query` are parameters that differ."""
+        kind = kinds.of(kinds.item_of(self.endpoint.response))
+        asked = {name: _query_text(value) for name, value in {**self.sent, **query}.items() if value not in ("", None)}
+        filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
+        if kind is None:
+            return await self.session.every(self.endpoint, query=asked, **filters.path)
+        return await kind.fetch(self.session, filters, self.endpoint)
+
+    async def follow(self, operation: Any, about: str = "") -> int:
+        about = about or f"{len(operation.targets)} members"
+        return await operations.finish(
+            self.session,
+            operation,
+            about=about,
+            detach=bool(self["detach"]),
+            dry_run=self.dry_run,
+            wanted=self.command.wanted,
+        )
+
+    def show(self, answer: Any) -> None:
+        command = self.command
+        if command.page and self.flags.output != "name":
+            output.show_page(self.flags, answer, command.page(answer))
+            return
+        shape = command.table or _table(answer, self.endpoint)
+        show = output.show_list if isinstance(answer, list | tuple) else output.show_one
+        show(self.flags, answer, shape)
+
+    async def _body(self, path: dict[str, Any], changes: Mapping[str, Any]) -> tuple[Any, str]:
+        form, sent, etag = self.endpoint.request, {**self.sent, **changes}, self["if_match"] or ""
+        if self.command.reads:
+            read = await self.session.read(self.command.reads, **path)
+            present = msgspec.structs.asdict(read.answer)
+            sent = {name: present[name] for name in form.__struct_fields__ if name in present} | sent
+            etag = etag or read.etag
+        if form is NoBody or not self.endpoint.mutates:
+            return None, etag
+        return (sent["body"] if "body" in sent else msgspec.convert(sent, form, strict=False)), etag
+
+    def _arguments(self) -> list[str]:
+        names = parameters.path_names(self.command)
+        if not names:
+            return []
+        last = self.targets or [self.values[names[-1]]]
+        return [*(str(self.values[name]) for name in names[:-1]), *map(str, last)]
+
+
+def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) -> int:
+    call = Call(command, line, flags, values)
+    call.prepare()
+    answer = session.run(flags, call.work)
+    if command.is_followed:
+        return int(answer)
+    if command.shows:
+        call.show(answer)
+    if call.dry_run:
+        output.talk("Nothing was changed.")
+    elif text := _next(command, answer):
+        output.talk(f"  next: {text}")
+    return (command.then(call, answer) or failures.OK) if command.then else failures.OK
+
+
+def words(given: Sequence[str]) -> list[str]:
+    """`a,b c` and `a b c` are the same three."""
+    return [part for word in given for part in word.split(",") if part]
+
+
+def _next(command: Command, answer: Any) -> str:
+    if callable(command.next):
+        return command.next(answer)
+    return command.next.format_map(msgspec.structs.asdict(answer)) if command.next else ""
+
+
+def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
+    """How things of this form are listed; of an empty list the endpoint knows the form."""
+    first = answer[0] if isinstance(answer, list | tuple) and answer else answer
+    kind = kinds.of(type(first)) or kinds.of(kinds.item_of(endpoint.response))
+    if kind is None:
+        raise LookupError(f"{endpoint.name}: no kind has the form {type(first).__name__}")
+    return kind.table
+
+
+def _query_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,145 @@
+"""A command is a declaration: the endpoint it calls, what differs from the endpoint's request, help and example.
+
+`parameters` makes arguments and options from it, `call` runs it, `reach` reads which endpoints it reaches."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.lifecycles import OperationStatus
+from gpuaas_contract.operations import Operation
+
+from gpuaas_cli.output import Table
+
+AnyEndpoint = Endpoint[Any, Any]
+FROM_FORM: Any = object()
+"""The default of the field in the request."""
+REQUIRED: Any = ...
+
+
+@dataclass(frozen=True)
+class Field:
+    """How one value is given, where it is not an option named after a field of the request."""
+
+    flag: str = ""
+    """An option with its value, `--for TIME`, or its short form, `--all -a`; else the word of an argument, `NAME`.
+    Empty: the option that is called as the field is."""
+    help: str = ""
+    type: Any = None
+    default: Any = FROM_FORM
+    read: Callable[[Any, Any], Any] | None = None
+    """Turns what was typed into what is sent. Its first argument is the `Call`."""
+    typed: bool = True
+    """Whether it is on the command line at all; if not, `read` finds it out."""
+
+    @property
+    def is_argument(self) -> bool:
+        return bool(self.flag) and not self.flag.startswith("-")
+
+    @property
+    def options(self) -> list[str]:
+        return [word for word in self.flag.split() if word.startswith("-")]
+
+    @property
+    def metavar(self) -> str:
+        return " ".join(word for word in self.flag.split() if not word.startswith("-"))
+
+
+def switch(flag: str, help_text: str, read: Callable[[Any, Any], Any] | None = None) -> Field:
+    """An option without a value."""
+    return Field(flag, help_text, bool, default=False, read=read)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The same act at the platform, in an organisation and in a project, chosen by --platform and --org."""
+
+    project: AnyEndpoint
+    platform: AnyEndpoint | None = None
+    org: AnyEndpoint | None = None
+    platform_help: str = "At the platform, not in the project."
+
+    @property
+    def every(self) -> tuple[AnyEndpoint, ...]:
+        return tuple(one for one in (self.project, self.org, self.platform) if one is not None)
+
+
+def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
+    """An act on what belongs to the project, or on what the platform shares with every project."""
+    return Levels(own, platform=shared, platform_help="Shared with every project, not the project's own.")
+
+
+@dataclass(frozen=True)
+class Command:
+    endpoint: AnyEndpoint | Levels
+    example: str | tuple[str, ...]
+    """The name of the command, and what may follow it; several where one would not show enough."""
+    help: str
+    many: bool = False
+    """The last argument takes several things. Each is rehearsed as a dry run before the first one changes."""
+    fields: Mapping[str, Field | None] = field(default_factory=dict)
+    """By parameter of the path or field of the request; None leaves an optional field out."""
+    whole: Field | None = None
+    """How the whole body is given, instead of field by field: a document in a file."""
+    extra: Mapping[str, Field] = field(default_factory=dict)
+    """Options that are no part of the request; `work`, `check` and `then` read them."""
+    check: Callable[[Any], None] | None = None
+    """Refuses what cannot be sent, before anything is."""
+    work: Callable[[Any], Awaitable[Any]] | None = None
+    """Takes the place of the one call of the endpoint."""
+    reads: AnyEndpoint | None = None
+    """GET of what is changed: fields that are not given stay as they are, and a change by another is refused."""
+    also: tuple[AnyEndpoint, ...] = ()
+    """Endpoints it reaches beside its own."""
+    table: Table | None = None
+    """How the answer is shown, where it is not one of the kinds."""
+    page: Callable[[Any], list[str]] | None = None
+    """The answer as lines for people."""
+    next: str | Callable[[Any], str] = ""
+    """The command to type next, with fields of the answer in braces; not shown after a dry run."""
+    then: Callable[[Any, Any], int | None] | None = None
+    """Gets the call and the answer once it was shown; may choose the exit code."""
+    shows: bool = True
+    """Whether the answer is shown as such; `then` does otherwise."""
+    confirm: Callable[[Any], Awaitable[None]] | None = None
+    """Asks before it acts; adds --yes."""
+    wanted: OperationStatus = "succeeded"
+    """The good end of the operation it starts."""
+    follows: bool | None = None
+    """Whether the operation it starts is followed; by default where it answers with one."""
+    asks: bool = False
+    """A question: it changes nothing although it is sent with POST."""
+    timeout_s: float | None = None
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return (self.example,) if isinstance(self.example, str) else self.example
+
+    @property
+    def name(self) -> str:
+        return self.examples[0].split()[0]
+
+    @property
+    def endpoints(self) -> tuple[AnyEndpoint, ...]:
+        return self.endpoint.every if isinstance(self.endpoint, Levels) else (self.endpoint,)
+
+    @property
+    def main(self) -> AnyEndpoint:
+        return self.endpoints[0]
+
+    @property
+    def is_list(self) -> bool:
+        form = getattr(self.main.response, "__origin__", self.main.response)
+        return not self.main.mutates and "items" in getattr(form, "__struct_fields__", ())
+
+    @property
+    def is_followed(self) -> bool:
+        return self.main.response is Operation and self.main.mutates if self.follows is None else self.follows
+
+    @property
+    def is_rehearsable(self) -> bool:
+        return self.main.mutates and not self.asks
+
+
+Level = Literal["platform", "org", "project"]

@@ -1,0 +1,213 @@
+"""Make the arguments and options of a command from its declaration and the form of its request."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from gpuaas_contract import meanings
+from gpuaas_contract.wire import NoBody, NoQuery
+from msgspec import inspect as shapes
+
+from gpuaas_cli import kinds
+from gpuaas_cli.runner.command import FROM_FORM, REQUIRED, Command, Field, Levels
+
+_TARGETS = {
+    "instance_id": Field("INSTANCE"),
+    "operation_id": Field("OPERATION"),
+    "node_id": Field("NODE", "Name or id."),
+    "allocation_id": Field("ALLOCATION|NODE"),
+    "member_id": Field("MEMBER|NODE"),
+    "user_id": Field("NAME"),
+    "service_account_id": Field("NAME"),
+    "credential_id": Field("CREDENTIAL", "Name or id."),
+    "artifact_id": Field("ARTIFACT", "Id, digest, or a name only one has."),
+    "key_id": Field("KEY", "Its id; gpuaas service-account keys NAME lists them."),
+    "ssh_key_id": Field("KEY", "Id, fingerprint, or a comment only one has."),
+    "hold_id": Field("HOLD", "Its name or id."),
+    "secret_id": Field("SECRET", "Id, or a name only one has."),
+    "app_slug": Field("APP"),
+    "component_key": Field("ROLE"),
+    "version": Field("VERSION"),
+    "trust_key_id": Field("KEY"),
+    "correlation_id": Field("CORRELATION_ID"),
+    "task_id": Field("TASK", "Its id."),
+    "grant_id": Field("GRANT", "Its id."),
+    "session_id": Field("SESSION", "Its id."),
+    "binding_id": Field("BINDING", "Its id."),
+}
+_HELP = {
+    "reason": "Why; kept on the audit trail.",
+    "force": "Against holds, budgets and missing evidence that it is safe; needs --reason.",
+}
+_FROM_SESSION = ("project_id", "org_id")
+_PAGING = frozenset({"page_size", "page_token"})
+
+
+def signature(command: Command) -> inspect.Signature:
+    return inspect.Signature([inspect.Parameter("context", _KEYWORD, annotation=typer.Context), *_all(command)])
+
+
+def path_names(command: Command) -> list[str]:
+    """Parameters of the path that are given on the command line."""
+    names = re.findall(r"{(\w+)}", command.main.path)
+    return [name for name in names if command.fields.get(name, name not in _FROM_SESSION)]
+
+
+def request_form(command: Command) -> type[msgspec.Struct] | None:
+    """The struct whose fields are given: the body, or the query of a list."""
+    if command.whole:
+        return None
+    if command.main.request is NoBody:
+        return command.main.query if command.main.query is not NoQuery and not command.main.mutates else None
+    return None if command.main.takes_bytes else command.main.request
+
+
+def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
+    """Every field of the request that the command gives, and how."""
+    form = request_form(command)
+    if form is None:
+        return
+    texts = meanings.of(form)
+    for field in shapes.type_info(form).fields:  # type: ignore[attr-defined]
+        given = command.fields.get(field.name, Field())
+        if field.name not in _PAGING and given is not None and (field.name in command.fields or _derivable(field.type)):
+            filters = "" if command.main.mutates else f"Only with this {field.name.replace('_', ' ')}."
+            yield field, _with_help(given, field.name, texts.get(field.name, filters))
+
+
+def _all(command: Command) -> Iterator[inspect.Parameter]:
+    names = path_names(command)
+    for place, name in enumerate(names):
+        given = command.fields.get(name) or _TARGETS[name]
+        several = command.many and place + 1 == len(names)
+        help_text = given.help.replace("Name or id.", "Names or ids.") if several else given.help
+        yield _parameter(name, given, list[str] if several else str, given.default, help_text)
+    if command.whole:
+        yield _parameter("body", command.whole, str, command.whole.default, command.whole.help)
+    fields = sorted(form_fields(command), key=lambda pair: _order(command, pair[0].name))
+    for field, given in fields:
+        if given.typed:
+            yield _of_form(field, given, reads=command.reads is not None)
+    for name, given in command.extra.items():
+        yield _parameter(
+            name, given, given.type or str, "" if given.default is FROM_FORM else given.default, given.help
+        )
+    yield from _of_runner(command)
+
+
+def _of_runner(command: Command) -> Iterator[inspect.Parameter]:
+    if isinstance(command.endpoint, Levels) and command.endpoint.platform:
+        yield _flag("platform", "--platform", command.endpoint.platform_help)
+    if isinstance(command.endpoint, Levels) and command.endpoint.org:
+        option = typer.Option("--org", help="In this organisation, not in the project.")
+        yield inspect.Parameter("org", _KEYWORD, default="", annotation=Annotated[str, option])
+    if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
+        yield _flag("everything", "--all -a", "Also what is gone.")
+    if command.confirm:
+        yield _flag("yes", "--yes -y", "Do not ask.")
+    if command.is_followed:
+        yield _flag("detach", "--detach/--wait -d/-w", "Return at once, or follow it to its end.")
+    if command.main.guarded:
+        option = typer.Option("--if-match", metavar="ETAG", help="Change only this revision; else the present one.")
+        yield inspect.Parameter("if_match", _KEYWORD, default="", annotation=Annotated[str, option])
+    if command.is_rehearsable:
+        yield _flag("dry_run", "--dry-run", "Check everything, change nothing.")
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _order(command: Command, name: str) -> int:
+    """Fields in the order in which the command names them, the others after them."""
+    names = list(command.fields)
+    return names.index(name) if name in names else len(names)
+
+
+def _with_help(given: Field, name: str, meaning: str) -> Field:
+    """The first sentence of what the contract has under the field, where the command has no words of its own."""
+    text = given.help or _HELP.get(name, "") or meaning.partition(". ")[0].rstrip(".") + ("." if meaning else "")
+    return dataclasses.replace(given, help=text)
+
+
+def _of_form(field: shapes.Field, given: Field, *, reads: bool) -> inspect.Parameter:
+    default = given.default
+    if default is FROM_FORM:
+        default = REQUIRED if field.required else _default(field)
+        if reads and field.required and field.name != "reason" and not given.is_argument:
+            default = ""
+    kind = field.type if given.read is None or isinstance(field.type, shapes.ListType) else str
+    return _parameter(field.name, given, given.type or kind, default, given.help)
+
+
+def _default(field: shapes.Field) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return None
+    return None if field.default is msgspec.NODEFAULT else field.default
+
+
+def _parameter(name: str, given: Field, kind: Any, default: Any, help_text: str) -> inspect.Parameter:
+    annotation, options = _annotation(kind, optional=default is None)
+    if given.metavar:
+        options["metavar"] = given.metavar
+    if given.is_argument:
+        annotated: Any = Annotated[annotation, typer.Argument(help=help_text or None, **options)]
+        default = REQUIRED if default is FROM_FORM else default
+    else:
+        flags = given.options or [f"--{name.replace('_', '-')}"]
+        annotated = Annotated[annotation, typer.Option(*flags, help=help_text or None, **options)]
+    value = inspect.Parameter.empty if default is REQUIRED else default
+    return inspect.Parameter(name, _KEYWORD, default=value, annotation=annotated)
+
+
+def _flag(name: str, flags: str, help_text: str) -> inspect.Parameter:
+    option = typer.Option(*flags.split(), help=help_text)
+    return inspect.Parameter(name, _KEYWORD, default=False, annotation=Annotated[bool, option])
+
+
+def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
+    """The type that typer knows for a type of the contract, and what it needs beside it."""
+    options: dict[str, Any] = {}
+    if isinstance(kind, shapes.Metadata):
+        return _annotation(kind.type, optional=optional)
+    if isinstance(kind, shapes.UnionType):
+        parts = [part for part in kind.types if not isinstance(part, shapes.NoneType)]
+        return _annotation(parts[0], optional=True)
+    if isinstance(kind, shapes.IntType):
+        options = {name: limit for name, limit in (("min", kind.ge), ("max", kind.le)) if limit is not None}
+        found: Any = int
+    elif isinstance(kind, shapes.LiteralType):
+        words = [str(value).replace("_", "-") for value in kind.values]
+        options = {"parser": _choice(words), "metavar": "|".join(words)}
+        found = str
+    elif isinstance(kind, shapes.ListType):
+        found = list[str]
+    elif isinstance(kind, shapes.BoolType):
+        found = bool
+    else:
+        found = str if isinstance(kind, shapes.Type) else kind
+    return (found | None if optional else found), options
+
+
+def _choice(words: list[str]) -> Any:
+    """One of these words, typed with hyphens or underscores."""
+
+    def parse(text: str) -> str:
+        if text.replace("_", "-") not in words:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(words)}.")
+        return text.replace("-", "_")
+
+    return parse
+
+
+def _derivable(kind: shapes.Type) -> bool:
+    if isinstance(kind, shapes.Metadata):
+        return _derivable(kind.type)
+    if isinstance(kind, shapes.UnionType):
+        return all(_derivable(part) for part in kind.types)
+    if isinstance(kind, shapes.ListType):
+        return isinstance(kind.item_type, shapes.StrType)
+    return isinstance(kind, shapes.StrType | shapes.IntType | shapes.BoolType | shapes.LiteralType | shapes.NoneType)

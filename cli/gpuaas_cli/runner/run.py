@@ -1,0 +1,108 @@
+"""Register commands, run one, and turn its end into an exit code and a line for people. Called by `main`."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from gpuaas_contract.errors import ApiError
+from gpuaas_sdk.outcomes import NoAnswer
+
+from gpuaas_cli import failures
+from gpuaas_cli.flags import HELP, Flags
+from gpuaas_cli.runner import call, parameters
+from gpuaas_cli.runner.command import AnyEndpoint, Command
+
+Handler = Callable[..., int | None]
+
+
+def single(*commands: Command) -> typer.Typer:
+    """The place of a command without sub-commands."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        epilog=HELP,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    declare(app, "", *commands)
+    return app
+
+
+def group(words: str, help_text: str, *commands: Command) -> typer.Typer:
+    """`words` are what is typed before the name of each command."""
+    app = single()
+
+    @app.callback(help=help_text)
+    def about() -> None:
+        return None
+
+    declare(app, words, *commands)
+    return app
+
+
+def declare(app: typer.Typer, words: str, *commands: Command) -> None:
+    for command in commands:
+        _declare(app, words, command)
+
+
+def by_hand(
+    app: typer.Typer, name: str | None = None, *, reaches: tuple[AnyEndpoint, ...] = ()
+) -> Callable[[Handler], Handler]:
+    """Register a function as a command; its help is the docstring. `reaches` are the endpoints it calls."""
+
+    def register(function: Handler) -> Handler:
+        function.endpoints = (reaches, ())  # type: ignore[attr-defined]
+        return app.command(name, epilog=HELP)(function)
+
+    return register
+
+
+def flags_of(context: typer.Context) -> Flags:
+    flags = context.obj
+    if not isinstance(flags, Flags):
+        raise TypeError("the command was started without its flags")
+    return flags
+
+
+def run(app: typer.Typer, name: str, words: list[str], flags: Flags) -> int:
+    as_json = flags.output == "json"
+    try:
+        return app(words, prog_name=name, obj=flags, standalone_mode=False) or 0
+    except typer.Abort:
+        return failures.DETACHED
+    except typer.TyperException as error:
+        text = getattr(error, "format_message", error.__str__)()
+        reached = getattr(error, "ctx", None)
+        failure = failures.usage(text or "a word is missing", f"{reached.command_path if reached else name} --help")
+    except (failures.Failure, ApiError, NoAnswer) as error:
+        failure = failures.as_failure(error)
+    except BrokenPipeError:
+        # The reader has enough; Python must not complain about it again while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return failures.OK
+    print(failures.text(failure, as_json=as_json), file=sys.stderr)
+    return failure.exit_code
+
+
+def _declare(app: typer.Typer, words: str, command: Command) -> None:
+    line = f"{words} {command.name}".strip()
+
+    def handler(context: typer.Context, **values: Any) -> int:
+        return call.run(command, line, flags_of(context), values)
+
+    signature = parameters.signature(command)
+    handler.__signature__ = signature  # type: ignore[attr-defined]
+    handler.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
+    examples = [f"Example: gpuaas {f'{words} {example}'.strip()}" for example in command.examples]
+    help_text = "\n\n".join([command.help, *examples])
+    app.command(command.name, help=help_text, epilog=HELP)(handler)
+
+
+def endpoints_of(handler: Any) -> tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]]:
+    """The endpoints that a command is made for, and those that it calls beside them."""
+    found: tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]] = inspect.unwrap(handler).endpoints
+    return found

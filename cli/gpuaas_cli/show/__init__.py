@@ -1,0 +1,1 @@
+"""Pure: records of the platform as lines for people."""

@@ -1,0 +1,96 @@
+"""Pure: nodes, their tasks, and the people on an allocation, as lines."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuaas_contract.agents import NodeTask
+from gpuaas_contract.capacity import Node, NodeAllocation
+from gpuaas_contract.ssh_keys import AllocationKeys
+
+from gpuaas_cli.output import age, aligned, cell, clean, clock_time, facts, listing, table
+from gpuaas_cli.show import states
+from gpuaas_cli.show.story import section
+
+Lines = list[str]
+
+_NODE = table(
+    "name",
+    "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
+    "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
+    Node=lambda node: f"{node.name} ({node.node_id})",
+    Status=lambda node: f"{node.status}, last heartbeat {age(node.last_seen_at)} ago",
+    State=lambda node: f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
+    Sold_as=lambda node: f"{node.sku} in {node.region}",
+    GPUs=lambda node: ", ".join(f"{count} {kind}" for kind, count in node.gpus_by_type.items()) or "none",
+    Memory=lambda node: f"{node.facts.memory_mb} MB",
+    Disk=lambda node: f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
+    System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
+)
+_ALLOCATIONS = table(
+    "allocation_id", "ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids"
+)
+_PEOPLE = table("name", "NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
+
+
+def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
+    return [*facts(node, _NODE), *section("Work on it", listing(allocations, _ALLOCATIONS))]
+
+
+def of_task(task: NodeTask, node: Node) -> Lines:
+    shape = table(
+        "task_id",
+        "Task=task_id Node Type For=subject_id State Issued=issued_at Until=expires_at Correlation=correlation_id",
+        Node=lambda _: f"{node.name} ({node.node_id})",
+    )
+    return [
+        *facts(task, shape),
+        *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
+        *section("Result", _values(task.result)),
+    ]
+
+
+def of_facts(node: Node, task: NodeTask) -> Lines:
+    return [f"Node  {node.name} ({node.node_id})", *section("What it reports", _values(task.result))]
+
+
+def of_health(found: Iterable[tuple[Node, NodeTask]]) -> Lines:
+    """A line for each check of each node."""
+    rows = [["NODE", "CHECK", "OK", "WHY"]]
+    for node, task in found:
+        for check in task.result.get("checks", []):
+            rows.append(_check(node, str(check["name"]), ok=bool(check["ok"]), why=str(check["message"])))
+        if task.state != "succeeded":
+            rows.append(_check(node, "answers", ok=False, why=states.why_not(task)))
+    return aligned(rows)
+
+
+def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
+    """The allocations that keep each node from being empty."""
+    lines: Lines = []
+    for name, allocations in left.items():
+        if allocations:
+            lines.append(f"{name} waits for its owners, who have been informed:")
+            lines += [f"  {line}" for line in listing(allocations, _ALLOCATIONS)]
+        else:
+            lines.append(f"{name} is empty: gpuaas node retire {name} --reason REASON")
+    return lines
+
+
+def of_people(keys: AllocationKeys) -> Lines:
+    state = (
+        f"on the machine since {clock_time(keys.installed_at)}" if keys.installed_at else "no key is on the machine yet"
+    )
+    if keys.state == "pending":
+        state = f"not on the machine yet{f': {keys.error}' if keys.error else ''}"
+    return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
+
+
+def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
+    return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
+
+
+def _values(result: Mapping[str, Any]) -> Lines:
+    """What a node answered, value by value, in the agent's own words."""
+    plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
+    return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

@@ -1,0 +1,293 @@
+"""Pure: everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuaas_contract.holds import Hold
+from gpuaas_contract.instances import AccessBundle, Instance, Member, Role
+from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
+from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.runtime import Controller
+
+from gpuaas_cli.output import age, aligned, clean, clock_time, duration, facts, listing, table
+from gpuaas_cli.show import states, steps
+
+CONTROLLERS_SHOWN = 3
+OPERATIONS_SHOWN = 10
+
+Lines = list[str]
+
+
+def of_operation(
+    operation: Operation, members: Sequence[Member], names: Mapping[str, str], now: datetime.datetime
+) -> Lines:
+    involved = [member for member in members if member.member_id in {target.member_id for target in operation.targets}]
+    return [
+        *_operation_facts(operation, now),
+        *section("Error", _error(operation)),
+        *section("Members", _targets(operation, members)),
+        *section("Steps", _steps(operation.steps, operation, names, now)),
+        *section("Adapter detail", _details(involved, names)),
+        *section("Result", of_result(operation.result or {})),
+        *section("Ways out", steps.ways_out(operation)),
+        *section("Next", list(dict.fromkeys(_next_of_operation(operation, involved)))),
+    ]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What belongs to an instance."""
+
+    members: Sequence[Member]
+    operations: Sequence[Operation]
+    roles: Sequence[Role] = ()
+    holds: Sequence[Hold] = ()
+    controllers: Sequence[Controller] = ()
+
+
+def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
+    # A preview is a question; its end has no meaning for the instance.
+    members, operations = around.members, [one for one in around.operations if one.kind != "preview"]
+    live = [member for member in members if member.status not in GONE_MEMBER]
+    latest = operations[-1] if operations else None
+    failed = next((one for one in reversed(operations) if one.status == "failed"), None)
+    story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
+    names = steps.names_of(members)
+    return [
+        *_instance_facts(instance, now),
+        *section("Conditions", listing(instance.conditions, _CONDITIONS)),
+        *section("Controllers", _controllers(instance, around.controllers, now)),
+        *section("Roles", listing(around.roles, _ROLES)),
+        *section("Members", listing(live, _MEMBERS)),
+        *section("Holds", _holds(around.holds, names, now)),
+        *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
+        *(_failure_of(story, names, now) if story else []),
+        *section("Adapter detail", _details([one for one in live if one.adapter_detail or one.status_reason], names)),
+        *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
+    ]
+
+
+def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
+    latest = next((one for one in operations if one.operation_id == member.last_operation_id), None)
+    own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
+    about = [one for one in operations if any(target.member_id == member.member_id for target in one.targets)]
+    names = {member.member_id: member.node_name}
+    return [
+        *_member_facts(member, now),
+        *section("Adapter detail", _details([member], names)),
+        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names, now) if latest else []),
+        *section("Error", _error(latest) if latest else []),
+        *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
+        *section("Next", _next_of_member(member)),
+    ]
+
+
+def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
+    commands: Lines = []
+    for command in bundle.commands:
+        where = node_names.get(command.allocation_id, command.allocation_id)
+        place = f" on {where}" if where else ""
+        user = f" as {command.user}" if command.user else ""
+        commands += [f"{clean(command.title)}{place}{user}:", f"    {clean(command.line)}"]
+    return [
+        *section("Endpoints", [f"{one.name}  {clean(one.url)}" for one in bundle.endpoints]),
+        *section("Paths", [f"{name}  {clean(path)}" for name, path in bundle.paths.items()]),
+        *section("Commands", commands),
+        *section("Notes", [clean(note) for note in bundle.notes]),
+    ]
+
+
+def of_result(result: Mapping[str, Any]) -> Lines:
+    """The result of an action."""
+    return [f"{clean(str(key))}: {_plain(value)}" for key, value in result.items()]
+
+
+def section(title: str, lines: Sequence[str]) -> Lines:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []
+
+
+_CONDITIONS = table("type", "CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
+_ROLES = table(
+    "component_key",
+    "ROLE=component_key HEALTH READY FAILED_LATELY=breaker.failures BREAKER",
+    READY=lambda role: f"{role.ready}/{role.desired}",
+    BREAKER=lambda role: states.of_breaker(role.breaker),
+)
+_MEMBERS = table(
+    "member_id",
+    "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
+    "REASON=status_reason",
+)
+_OPERATIONS = table(
+    "operation_id",
+    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
+    ERROR=lambda operation: operation.error.message if operation.error else "",
+)
+
+
+def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
+    took = duration(steps.elapsed_s(operation, operation.ended_at or now))
+    ended = operation.status in ENDED_OPERATION
+    holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
+    shape = table(
+        "operation_id",
+        "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
+        "Attempts Controller Deadline",
+        What=steps.title,
+        Status=lambda one: f"{one.status} {'after' if ended else 'for'} {took}",
+        Instance=lambda one: f"{one.instance_name} ({one.instance_id})",
+        Requested=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
+        Forced=lambda one: "yes" if one.force else "",
+        Controller=lambda _: holder or ("" if ended else "none has taken it yet"),
+        Deadline=lambda one: "" if ended else clock_time(one.deadline_at),
+    )
+    return facts(operation, shape)
+
+
+def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
+    before = f" (before: {instance.previous_version})" if instance.previous_version else ""
+    shape = table(
+        "name",
+        "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
+        "Resource=resource_name",
+        Instance=lambda one: f"{one.name} ({one.instance_id})",
+        App=lambda one: f"{one.app_slug} {one.app_version}{before}",
+        Inputs=lambda one: json.dumps(one.inputs, ensure_ascii=False) if one.inputs else "",
+        Created=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
+        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+    )
+    return facts(instance, shape)
+
+
+def _member_facts(member: Member, now: datetime.datetime) -> Lines:
+    shape = table(
+        "member_id",
+        "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
+        "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
+        Node=lambda one: f"{one.node_name} {one.address}",
+        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+    )
+    return facts(member, shape)
+
+
+def _error(operation: Operation) -> Lines:
+    error = operation.error
+    if error is None:
+        return []
+    again = "a retry may help" if error.retryable else "a retry alone will not help"
+    lines = [f"{clean(error.message)}", f"code {error.code} · {error.failure_class} · {again}"]
+    return [*lines, f"fix: {clean(error.fix)}"] if error.fix else lines
+
+
+def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
+    by_id = {member.member_id: member for member in members}
+    order = {member_id: place for place, member_id in enumerate(by_id)}
+
+    def of_member(attribute: str) -> Any:
+        return lambda target: getattr(by_id.get(target.member_id), attribute, "")
+
+    def error(target: Any) -> str:
+        text = target.error or of_member("status_reason")(target)
+        seen = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
+        return f"{text}{seen}".strip()
+
+    shape = table(
+        "member_id",
+        "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
+        NODE=of_member("node_name"),
+        ROLE=of_member("component_key"),
+        STATUS=of_member("status"),
+        ERROR=error,
+    )
+    return listing(sorted(operation.targets, key=lambda target: order.get(target.member_id, -1)), shape)
+
+
+def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
+    """Those that could work on the instance, the one seen last first."""
+    operator = instance.operator_service_account_id
+    mine = [one for one in controllers if one.app_slug == instance.app_slug and operator in ("", one.actor_id)]
+    newest = sorted(mine, key=lambda one: one.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
+    if not newest:
+        return ["none has ever asked for work here; operations wait for one"]
+    return aligned([[one.holder, one.version or "-", f"last seen {age(one.last_seen_at, now)} ago"] for one in newest])
+
+
+def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
+    shape = table(
+        "hold_id",
+        "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON",
+        ON=lambda hold: names.get(hold.member_id, hold.member_id),
+    )
+    return listing([hold for hold in holds if states.of_hold(hold, now) == "active"], shape)
+
+
+def _steps(found: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+    shape = table(
+        "name",
+        "AT TOOK NODE STATE STEP=name MESSAGE",
+        AT=lambda step: duration((step.started_at - operation.created_at).total_seconds()),
+        TOOK=lambda step: duration(steps.step_s(step, now)),
+        NODE=lambda step: names.get(step.member_id, step.member_id),
+        STATE=lambda step: step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)",
+    )
+    return listing(found, shape)
+
+
+def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+    title = f"Failed: {steps.title(operation)} ({operation.operation_id}, {operation.correlation_id})"
+    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names, now))]
+
+
+def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
+    lines: Lines = []
+    for member in members:
+        if member.adapter_detail:
+            name = names.get(member.member_id, member.node_name)
+            lines.append(f"{name} ({member.component_key}, {member.member_id})")
+            lines += [f"  {clean(str(key))}: {_plain(value)}" for key, value in member.adapter_detail.items()]
+    return lines
+
+
+def _plain(value: Any) -> str:
+    return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\n      ")
+
+
+def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Lines:
+    if operation.status not in ENDED_OPERATION:
+        return [f"gpuaas op follow {operation.operation_id}"]
+    if operation.status == "succeeded":
+        return [f"gpuaas describe instance {operation.instance_id}"]
+    lines = [operation.error.fix] if operation.error and operation.error.fix.startswith("gpuaas ") else []
+    lines += [f"gpuaas triage {operation.correlation_id}"]
+    failed = [member for member in involved if member.status == "failed"]
+    lines += [f"gpuaas ssh {member.node_name}" for member in failed[:1]]
+    return (
+        [*lines, f"gpuaas decommission {operation.instance_id}, then deploy again"]
+        if operation.kind == "deploy"
+        else lines
+    )
+
+
+def _next_of_instance(instance: Instance, latest: Operation | None, story: Operation | None) -> Lines:
+    if latest is not None and latest.status not in ENDED_OPERATION:
+        return [f"gpuaas op follow {latest.operation_id}"]
+    if instance.status == "failed" and story is not None:
+        return [f"gpuaas triage {story.correlation_id}", f"gpuaas decommission {instance.name}"]
+    if instance.status in ("running", "degraded"):
+        return [f"gpuaas access {instance.name}", f"gpuaas ssh {instance.name}"]
+    return [f"gpuaas start {instance.name}"] if instance.status == "stopped" else []
+
+
+def _next_of_roles(instance: Instance, roles: Sequence[Role]) -> Lines:
+    """A breaker closes by itself; after a repair it can be reset at once."""
+    tripped = [role.component_key for role in roles if role.breaker.open]
+    return [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
+
+
+def _next_of_member(member: Member) -> Lines:
+    if member.status in GONE_MEMBER:
+        return []
+    return [f"gpuaas describe operation {member.last_operation_id}", f"gpuaas ssh {member.node_name}"]

@@ -1,0 +1,1 @@
+"""Work that takes time: follow operations, wait for nodes and allocations."""

@@ -1,0 +1,172 @@
+"""Watch an operation until it ends, on a terminal or into a log. Ctrl-C leaves it running."""
+
+import asyncio
+import contextlib
+import datetime
+import os
+import sys
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import msgspec
+from gpuaas_contract.capacity import ALLOCATION_GET
+from gpuaas_contract.errors import NotFound, PermissionDenied
+from gpuaas_contract.instances import MEMBER_LIST
+from gpuaas_contract.lifecycles import OperationStatus
+from gpuaas_contract.operations import Operation
+
+from gpuaas_cli import failures, output
+from gpuaas_cli.client.session import Session
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.show import steps, story
+
+QUIET_S = 10.0
+"""After this long without a controller, show what the operation waits for."""
+
+
+class View(Protocol):
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
+
+
+async def started(
+    session: Session, operation: Operation, *, detach: bool, wanted: OperationStatus = "succeeded"
+) -> int:
+    """What every command does once its operation is accepted."""
+    if not detach:
+        return await to_the_end(session, operation.operation_id, wanted=wanted)
+    show(session.flags, operation)
+    output.talk(
+        f"{steps.title(operation)} continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
+    )
+    return failures.OK
+
+
+async def to_the_end(
+    session: Session, operation_id: str, *, quiet: bool = False, wanted: OperationStatus = "succeeded"
+) -> int:
+    """Exit code of the operation's outcome. A terminal state of any kind ends the watch."""
+    try:
+        operation = await _watch(session, operation_id, quiet=quiet)
+    except asyncio.CancelledError:
+        output.talk(
+            "\nDetached. The operation continues in the background; nothing was cancelled.\n"
+            f"  follow it: gpuaas op follow {operation_id}"
+        )
+        raise
+    if session.flags.structured:
+        show(session.flags, operation)
+    if operation.status == wanted:
+        _say(session.flags, steps.outcome(operation))
+        if operation.result is not None and not session.flags.structured:
+            print("\n".join(story.of_result(operation.result)), flush=True)
+        return failures.OK
+    output.talk(failure_text(operation, as_json=session.flags.output == "json"))
+    return failures.FAILED
+
+
+def show(flags: Flags, operation: Operation) -> None:
+    if flags.output in ("json", "yaml"):
+        print(output.encoded(flags.output, msgspec.to_builtins(operation)), flush=True)
+    else:
+        print(operation.operation_id, flush=True)
+
+
+def failure_text(operation: Operation, *, as_json: bool = False) -> str:
+    error = operation.error
+    failure = failures.Failure(
+        f"{steps.outcome(operation)}: {output.clean(error.message)}" if error else steps.outcome(operation),
+        code=error.code if error else operation.status,
+        fix=(error.fix if error else "") or f"gpuaas describe operation {operation.operation_id}",
+        correlation_id=operation.correlation_id,
+    )
+    text = failures.text(failure, as_json=as_json)
+    if as_json:
+        return text
+    look = f"  look: gpuaas describe operation {operation.operation_id}"
+    return "\n".join([text, look, *(f"  or:   {way}" for way in steps.ways_out(operation))])
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
+    names: dict[str, str] = {}
+    latest: Operation | None = None
+    with _view(session.flags, quiet=quiet) as view:
+        async for latest in session.client.watch_operation(await session.project(), operation_id):
+            if {step.member_id for step in latest.steps} - {"", *names}:
+                names = await names_in(session, latest)
+            view.update(latest, names)
+    if latest is None:
+        raise LookupError(operation_id)
+    return latest
+
+
+async def names_in(session: Session, operation: Operation) -> dict[str, str]:
+    """Names of the members of an operation's instance. Without the right to list members their ids are shown."""
+    with contextlib.suppress(NotFound, PermissionDenied):
+        names = steps.names_of(await session.every(MEMBER_LIST, instance_id=operation.instance_id))
+        return steps.moved(operation, names, await _nodes(session, operation))
+    return {}
+
+
+async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
+    """The node of each allocation that members move between."""
+    ends = [
+        (target.previous_allocation_id, target.allocation_id) for target in operation.targets if target.allocation_id
+    ]
+    ids = {allocation_id for pair in ends for allocation_id in pair if allocation_id}
+    return {one: (await session.call(ALLOCATION_GET, allocation_id=one)).node_name for one in sorted(ids)}
+
+
+def _view(flags: Flags, *, quiet: bool) -> View:
+    if quiet:
+        return _Silence()
+    if not on_terminal():
+        return _Lines(flags)
+    from gpuaas_cli.work import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
+
+    return live.LiveView()
+
+
+def _say(flags: Flags, text: str) -> None:
+    """Progress is the data of a table-form command, and talk beside a structured one."""
+    print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)
+
+
+class _Silence:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
+        return None
+
+
+class _Lines(_Silence):
+    """One plain line per change."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._seen: steps.Seen = {}
+        self._patience: asyncio.TimerHandle | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_waiting()
+
+    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
+        self._stop_waiting()
+        if operation.status == "accepted":
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
+        for line in steps.news(operation, self._seen, names, datetime.datetime.now(datetime.UTC)):
+            _say(self._flags, line)
+
+    def _stop_waiting(self) -> None:
+        if self._patience:
+            self._patience.cancel()

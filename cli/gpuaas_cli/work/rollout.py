@@ -1,0 +1,46 @@
+"""Pure: which nodes a release of the agent is put on, one after another, and why the others are left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuaas_contract.agents import AgentRelease
+from gpuaas_contract.capacity import Node
+
+DIGEST_DIGITS_MIN = 8
+
+
+@dataclass(frozen=True)
+class Rollout:
+    wanted: list[Node]
+    current: list[Node]
+    """Run exactly these bytes already."""
+    silent: list[Node]
+    """Sent no heartbeat lately, so they cannot take it now."""
+
+
+def releases(known: Sequence[AgentRelease], named: str) -> list[AgentRelease]:
+    """Those with this version, else those whose digest begins so."""
+    by_version = [release for release in known if release.version == named]
+    long_enough = len(named) >= DIGEST_DIGITS_MIN
+    return by_version or [release for release in known if long_enough and release.sha256.startswith(named)]
+
+
+def plan(nodes: Sequence[Node], release: AgentRelease) -> Rollout:
+    others = [node for node in nodes if node.agent_sha256 != release.sha256]
+    return Rollout(
+        wanted=[node for node in others if node.status == "ready"],
+        current=[node for node in nodes if node.agent_sha256 == release.sha256],
+        silent=[node for node in others if node.status != "ready"],
+    )
+
+
+def left_out(rollout: Rollout, release: AgentRelease) -> list[str]:
+    current = [f"{node.name} runs {release.version} already." for node in rollout.current]
+    return [
+        *current,
+        *(f"{node.name} sends no heartbeat and was left out; try again when it does." for node in rollout.silent),
+    ]
+
+
+def names(nodes: Sequence[Node]) -> str:
+    return ", ".join(node.name for node in nodes)

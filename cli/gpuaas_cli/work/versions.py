@@ -1,0 +1,32 @@
+"""Which version of an app a project may deploy, and the manifest of the one that an instance runs."""
+
+from gpuaas_contract.catalog import PROJECT_APP_GET, PROJECT_APP_LIST, AppVersion, Manifest
+from gpuaas_contract.errors import NotFound
+from gpuaas_contract.instances import Instance
+
+from gpuaas_cli import failures
+from gpuaas_cli.client.session import Session
+
+
+async def find(session: Session, app_slug: str, version: str) -> AppVersion:
+    """The version that the project may deploy; the newest registered one when no version is named."""
+    offered = await session.every(PROJECT_APP_LIST)
+    matching = [one for one in offered if one.app_slug == app_slug and version in ("", one.version)]
+    if matching:
+        return max(matching, key=lambda one: one.created_at)
+    known = ", ".join(f"{one.app_slug}@{one.version}" for one in offered) or "none"
+    raise failures.not_found(
+        f"This project may not deploy {app_slug} {version}".rstrip() + f"; it may deploy: {known}",
+        f"gpuaas app entitle {app_slug}",
+    )
+
+
+async def manifest(session: Session, instance: Instance) -> Manifest:
+    try:
+        version = await session.call(PROJECT_APP_GET, app_slug=instance.app_slug, version=instance.app_version)
+    except NotFound as error:
+        raise failures.not_found(
+            f"{instance.app_slug} {instance.app_version} is not among the apps of this project any more",
+            f"gpuaas app entitle {instance.app_slug}",
+        ) from error
+    return version.manifest
