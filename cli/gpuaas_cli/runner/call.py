@@ -152,11 +152,10 @@ class Call:
         return (sent["body"] if "body" in sent else msgspec.convert(sent, form, strict=False)), etag
 
     def _arguments(self) -> list[str]:
-        names = parameters.path_names(self.command)
-        if not names:
-            return []
-        last = self.targets or [self.values[names[-1]]]
-        return [*(str(self.values[name]) for name in names[:-1]), *map(str, last)]
+        """Everything that was given without an option, in its order."""
+        of_form = [field.name for field, given in parameters.form_fields(self.command) if given.is_argument]
+        given = [self.values.get(name) for name in (*parameters.path_names(self.command), *of_form)]
+        return [str(word) for value in given for word in (value if isinstance(value, list) else [value]) if word]
 
 
 def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) -> int:
