@@ -43,6 +43,7 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, safe com
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_platform.commands.schema --check
 
 words: .venv/.ready ## words that are not plain English, with what to write instead (ARGS=--tests, or a path)
 	@$(BIN)/python tools/plain-words $(ARGS)
@@ -59,6 +60,7 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_platform.commands.schema --write
 
 lock: .venv/.ready ## resolve requirements.in again into requirements.lock
 	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock

@@ -1,1 +1,1 @@
-"""Side-by-side benchmarks. Every number is a ratio against a floor measured in the same run on the same machine."""
+"""Benchmarks that compare two things in the same run on the same machine and print the ratio."""

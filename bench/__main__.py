@@ -1,4 +1,4 @@
-"""`make bench`: everything, or one part: `make bench ARGS=api`."""
+"""`make bench` runs every benchmark; `make bench ARGS=api` runs one."""
 
 import sys
 
@@ -19,7 +19,7 @@ def main() -> None:
     wanted = sys.argv[1:] or list(PARTS)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
-        raise SystemExit(f"bench: there is no part {unknown[0]}; there is {', '.join(PARTS)}")
+        raise SystemExit(f"bench: unknown benchmark {unknown[0]}; choose from: {', '.join(PARTS)}")
     for name in wanted:
         print(f"\n== {name}")
         PARTS[name]()

@@ -1,8 +1,8 @@
-"""Durable POST, GET and list of 100 through the full edge against the bare floor, interleaved, each with its own store.
+"""Compare durable POST, GET and list of 100 of the platform with the bare floor, in turns, each with its own store.
 
 The POST creates a service account, which needs a token, a permission in a project, an idempotency key and an audit row
-in the organisation's chain. Ours and the floor leave equal rows: the account, the audit row, the kept answer. Beside
-the rate stands the processor time each request cost the server, which other work on the machine disturbs less.
+in the organisation's chain. The platform and the floor write equal rows: the account, the audit row, the kept answer.
+The processor time per request is printed too, because other work on the machine affects it less than the rate.
 """
 
 import os
@@ -24,34 +24,35 @@ from bench.floor import ORGS
 CONNECTIONS = (1, 16, 64)
 REPEATS = 3
 SECONDS = 2
+START_TIMEOUT_S = 60
 _LUA = Path(__file__).with_name("wrk.lua")
 
 
 def run() -> None:
     _install_wrk()
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
-        data = Path(folder, "ours")
+        data = Path(folder, "platform")
         password = admin_password(data)
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(data)]
         command += ["--rate-limit-per-s", "0"]  # one caller sends everything here
         with (
-            process([*command, "--listen", "127.0.0.1:7171"], 7171) as ours,
+            process([*command, "--listen", "127.0.0.1:7171"], 7171) as platform,
             process([sys.executable, "-m", "bench.floor", str(Path(folder, "floor")), "7172"], 7172) as floor,
         ):
             token = login(password, 7171)
             print(
-                f"{'':24}{'ours':>19}{'floor':>19}{'ratio of':>14}   (median of {REPEATS} x {SECONDS} s, interleaved)"
+                f"{'':24}{'platform':>19}{'floor':>19}{'ratio of':>14}   (median of {REPEATS} x {SECONDS} s, in turns)"
             )
             print(f"{'':24}{'/s':>10}{'CPU us':>9}{'/s':>10}{'CPU us':>9}{'/s':>7}{'CPU':>7}")
             for case in _cases(token):
                 for connections in CONNECTIONS:
-                    _compare(case, connections, token, ours, floor)
+                    _compare(case, connections, token, platform, floor)
 
 
 @dataclass(frozen=True)
 class Case:
     title: str
-    ours: str
+    platform: str
     floor: str
     post: bool = False
 
@@ -59,17 +60,17 @@ class Case:
 def _cases(token: str) -> list[Case]:
     api, floor = "http://127.0.0.1:7171/api/v1", "http://127.0.0.1:7172"
     accounts_path = _make_project(api, token)
-    ours_id = _create(api, token, accounts_path, "reader")["service_account_id"]
+    account_id = _create(api, token, accounts_path, "reader")["service_account_id"]
     floor_id = httpx.post(floor, json={"name": "reader"}).json()["service_account_id"]
     return [
         Case("durable POST", f"{api}{accounts_path}", f"{floor}/", post=True),
-        Case("GET of one", f"{api}{accounts_path}/{ours_id}", f"{floor}/one/{floor_id}"),
+        Case("GET of one", f"{api}{accounts_path}/{account_id}", f"{floor}/one/{floor_id}"),
         Case("list of 100", f"{api}/orgs?page_size=100", f"{floor}/"),
     ]
 
 
 def _make_project(api: str, token: str) -> str:
-    """As many organisations as the floor has; in the last one a project. The path of its service accounts."""
+    """Make as many organisations as the floor has and a project in the last; return its path of service accounts."""
     for number in range(ORGS):
         org = _create(api, token, "/orgs", f"org-{number}")
     project = _create(api, token, f"/orgs/{org['org_id']}/projects", "bench")
@@ -78,8 +79,8 @@ def _make_project(api: str, token: str) -> str:
 
 def _create(api: str, token: str, path: str, name: str) -> dict[str, str]:
     headers = {"Authorization": f"Bearer {token}", "X-Idempotency-Key": uuid.uuid4().hex}
-    made: dict[str, str] = httpx.post(f"{api}{path}", json={"name": name}, headers=headers).json()
-    return made
+    created: dict[str, str] = httpx.post(f"{api}{path}", json={"name": name}, headers=headers).json()
+    return created
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,11 @@ class Measured:
     """Processor time of the server per request."""
 
 
-def _compare(case: Case, connections: int, token: str, ours: "process", floor: "process") -> None:
+def _compare(case: Case, connections: int, token: str, platform: "process", floor: "process") -> None:
     runs: list[tuple[Measured, Measured]] = []
     for _ in range(REPEATS):
-        by_ours = _measure(ours, case.ours, connections, token, post=case.post)
-        runs.append((by_ours, _measure(floor, case.floor, connections, token, post=case.post)))
+        by_platform = _measure(platform, case.platform, connections, token, post=case.post)
+        runs.append((by_platform, _measure(floor, case.floor, connections, token, post=case.post)))
     first, second = (_median([run[side] for run in runs]) for side in (0, 1))
     title = f"{case.title}, c={connections}"
     numbers = f"{first.rate:10.0f}{first.cpu_us:9.0f}{second.rate:10.0f}{second.cpu_us:9.0f}"
@@ -102,17 +103,18 @@ def _compare(case: Case, connections: int, token: str, ours: "process", floor: "
 
 
 def _median(measured: list[Measured]) -> Measured:
-    return Measured(statistics.median(one.rate for one in measured), statistics.median(one.cpu_us for one in measured))
+    rates, cpu_us = [run.rate for run in measured], [run.cpu_us for run in measured]
+    return Measured(statistics.median(rates), statistics.median(cpu_us))
 
 
 def _measure(server: "process", url: str, connections: int, token: str, *, post: bool) -> Measured:
     cpu_s_before = server.cpu_s()
-    said = _wrk(url, connections, token, post=post)
-    cpu_s = server.cpu_s() - cpu_s_before
-    rate, count = re.search(r"Requests/sec:\s+([\d.]+)", said), re.search(r"(\d+) requests in", said)
+    output = _wrk(url, connections, token, post=post)
+    used_s = server.cpu_s() - cpu_s_before
+    rate, count = re.search(r"Requests/sec:\s+([\d.]+)", output), re.search(r"(\d+) requests in", output)
     if not rate or not count:
-        raise SystemExit(f"bench: wrk said nothing to read:\n{said}")
-    return Measured(float(rate[1]), cpu_s / int(count[1]) * 1_000_000)
+        raise SystemExit(f"bench: the output of wrk cannot be read:\n{output}")
+    return Measured(float(rate[1]), used_s / int(count[1]) * 1_000_000)
 
 
 def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
@@ -122,11 +124,11 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
         command += ["-s", str(_LUA)]
     else:
         command += ["-H", f"Authorization: Bearer {token}"]
-    said = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
-    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    output = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
+    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
     if failed:
-        raise SystemExit(f"bench: {failed[1]} requests to {url} were refused; the numbers would mean nothing")
-    return said
+        raise SystemExit(f"bench: {failed[1]} requests to {url} were refused; the numbers would be wrong")
+    return output
 
 
 class process:
@@ -135,27 +137,32 @@ class process:
 
     def __enter__(self) -> "process":
         self._child = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline_s:
             try:
                 httpx.get(f"http://127.0.0.1:{self._port}/livez")
                 return self
             except httpx.TransportError:
                 time.sleep(0.05)
-        raise SystemExit(f"bench: nothing answers on port {self._port}")
+        self.__exit__()
+        raise SystemExit(f"bench: no server answered on port {self._port} within {START_TIMEOUT_S} s")
 
     @property
     def pid(self) -> int:
         return self._child.pid
 
     def cpu_s(self) -> float:
-        """Processor time so far, its own and what the kernel did for it."""
-        after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.pid)
 
     def __exit__(self, *_: object) -> None:
         self._child.terminate()
         self._child.wait(10)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process so far, user and system."""
+    fields_after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields_after_name[11]) + int(fields_after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def admin_password(data: Path, database_url: str = "") -> str:

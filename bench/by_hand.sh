@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a good engineer would type: a Slurm cluster with accounting on bare machines, everything that can run in parallel
-# in parallel, no checks beyond the ones needed to go on. by_hand.sh KEY CONTROLLER_IP WORKER_IP...
+# in parallel, only the checks that the next command needs. by_hand.sh KEY CONTROLLER_IP WORKER_IP...
 set -euo pipefail
 key=$1 controller=$2
 shift 2

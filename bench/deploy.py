@@ -1,6 +1,6 @@
-"""Deploy one controller and three workers: through the platform, and by a parallel shell script on the same machines.
+"""Compare a deploy of one controller and three workers with a parallel shell script on the same machines.
 
-Each round starts with fresh machines: our deploy, our decommission, which leaves them as they were, the script."""
+Each round starts with fresh machines: deploy, decommission, which restores the machines, and then the script."""
 
 import datetime
 import json
@@ -20,15 +20,17 @@ MACHINES = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
 
 def run() -> None:
     if os.geteuid() != 0:
-        raise SystemExit("bench: the deploy benchmark starts machines, which needs root; alone: make bench ARGS=api")
-    times: dict[str, list[float]] = {"ours": [], "by hand": []}
+        raise SystemExit(
+            "bench: the deploy benchmark starts machines, which needs root; without machines: make bench ARGS=api"
+        )
+    times: dict[str, list[float]] = {"platform": [], "by hand": []}
     for number in range(1, ROUNDS + 1):
-        ours, by_hand = _round()
-        times["ours"].append(ours)
-        times["by hand"].append(by_hand)
-        print(f"round {number}: ours {ours:.1f} s, by hand {by_hand:.1f} s")
-    ours, by_hand = (statistics.median(times[name]) for name in ("ours", "by hand"))
-    print(f"deploy of 1+3 until the first job ran: ours / by hand = {ours / by_hand:.2f}")
+        platform_s, by_hand_s = _round()
+        times["platform"].append(platform_s)
+        times["by hand"].append(by_hand_s)
+        print(f"round {number}: platform {platform_s:.1f} s, by hand {by_hand_s:.1f} s")
+    platform_s, by_hand_s = (statistics.median(times[name]) for name in ("platform", "by hand"))
+    print(f"deploy of 1+3 until the first job has run: platform / by hand = {platform_s / by_hand_s:.2f}")
 
 
 def _round() -> tuple[float, float]:
@@ -43,7 +45,7 @@ def _round() -> tuple[float, float]:
 
 def _deploy(home: str) -> float:
     settings = ["cluster_name=bench", "controller_allocation_id=gpu-1", "worker_allocation_ids=gpu-2,gpu-3,gpu-4"]
-    flags = [word for setting in settings for word in ("--set", setting)]
+    flags = [argument for setting in settings for argument in ("--set", setting)]
     _gpuaas(home, "deploy", "slurm", "--name", "bench", "--topology", "split", *flags)
     instance = json.loads(_gpuaas(home, "get", "instance", "bench", "-o", "json"))
     operation = json.loads(_gpuaas(home, "get", "operation", instance["last_operation_id"], "-o", "json"))
@@ -58,27 +60,27 @@ def _by_hand(folder: Path) -> float:
     public = key.with_suffix(".pub").read_text()
     for machine in MACHINES:
         write = "mkdir -p -m 700 /root/.ssh && cat > /root/.ssh/authorized_keys"
-        _lab("exec", machine, "--", "sh", "-c", write, given=public)
+        _lab("exec", machine, "--", "sh", "-c", write, input=public)
     addresses = [_lab("address", machine).strip() for machine in MACHINES]
     script = Path(__file__).with_name("by_hand.sh")
     started = time.monotonic()
-    said = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
+    result = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
     took_s = time.monotonic() - started
-    if sorted(said.stdout.split()) != MACHINES[1:]:
-        raise SystemExit(f"bench: the shell script did not bring the cluster up:\n{said.stdout}{said.stderr}")
+    if sorted(result.stdout.split()) != MACHINES[1:]:
+        raise SystemExit(f"bench: the shell script did not start the cluster:\n{result.stdout}{result.stderr}")
     return took_s
 
 
 def _gpuaas(home: str, *arguments: str) -> str:
     environment = {**os.environ, "GPUAAS_HOME": home, "NO_COLOR": "1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [str(BIN / "gpuaas"), *arguments], env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        raise SystemExit(f"bench: gpuaas {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if result.returncode != 0:
+        raise SystemExit(f"bench: gpuaas {' '.join(arguments)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
-def _lab(command: str, *arguments: str, given: str = "") -> str:
+def _lab(command: str, *arguments: str, input: str = "") -> str:
     argv = [str(BIN / "gpuaas-lab"), command, "--lab", LAB, *arguments]
-    return subprocess.run(argv, input=given, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(argv, input=input, capture_output=True, text=True, check=True).stdout

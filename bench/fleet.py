@@ -1,7 +1,7 @@
-"""Two thousand simulated agents on the real wire, against one server: what a heartbeat takes and what an agent costs.
+"""Measure the time of a heartbeat and the cost of an agent, with 200 and 2,000 simulated agents on one server.
 
-Each does what a node's agent does: two TLS connections that it keeps, one for a heartbeat with all facts every ten
-seconds, one for a poll for tasks that is open all the time."""
+Each simulated agent keeps two TLS connections, as a real one: one sends a heartbeat with all facts every ten seconds,
+the other always has an open poll for tasks."""
 
 import asyncio
 import base64
@@ -31,30 +31,29 @@ from bench import api, watchers
 
 FLEETS = (200, 2000)
 INTERVAL_S = 10.0
-"""Half as often as the server asks for, so two beats missed in a row make a node lost."""
+"""Half as often as the server asks for, so that a node is lost after two missed heartbeats."""
 WARM_S = 15.0
 MEASURED_S = 30.0
 ENROL_AT_ONCE = 32
 POLL_S = 30
 IDLE_S = 10.0
 _ADMIN_PORT, _NODES_PORT = 7175, 7176
-_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def run() -> None:
-    everywhere = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {1})  # the server has the other one
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {1})  # the server uses the other core
     try:
         measured = {count: _measured(count) for count in FLEETS}
     finally:
-        os.sched_setaffinity(0, everywhere)
+        os.sched_setaffinity(0, all_cores)
     few, many = (measured[count].cpu_ms_per_agent for count in FLEETS)
     print(f"cost of one agent among {FLEETS[1]} against one among {FLEETS[0]}: {many / few:.2f}")
 
 
 @dataclass
 class Fleet:
-    """What was seen of all agents together."""
+    """The measurements of all agents together."""
 
     beats_ms: list[float] = field(default_factory=list)
     failures: int = 0
@@ -70,41 +69,41 @@ def _measured(count: int) -> Fleet:
         server = api.process(command, _ADMIN_PORT)
         with server:
             wire = Wire(address, _tls(), api.login(password, _ADMIN_PORT))
-            fleet = uvloop.run(_beaten(count, wire, server.pid))
+            fleet = uvloop.run(_run_fleet(count, wire, server.pid))
         fleet.beats_ms.sort()
         print(
             f"{count} agents: {len(fleet.beats_ms)} heartbeats, p50 {statistics.median(fleet.beats_ms):.1f} ms,"
             f" p99 {fleet.beats_ms[len(fleet.beats_ms) * 99 // 100]:.1f} ms, worst {fleet.beats_ms[-1]:.1f} ms;"
-            f" {fleet.failures} failed, {_taken_for_lost(Path(folder))} taken for lost;"
+            f" {fleet.failures} failed, {_lost_count(Path(folder))} marked as lost;"
             f" server {fleet.server_mb:.0f} MB,"
-            f" {fleet.cpu_ms_per_agent:.2f} ms of CPU per agent and {INTERVAL_S:.0f} s",
+            f" {fleet.cpu_ms_per_agent:.2f} ms of CPU per agent in {INTERVAL_S:.0f} s",
             flush=True,
         )
         return fleet
 
 
-async def _beaten(count: int, wire: "Wire", server_pid: int) -> Fleet:
-    # uvloop takes it for an error when both sides close a TLS connection at once, as agents and server do here.
+async def _run_fleet(count: int, wire: "Wire", server_pid: int) -> Fleet:
+    # uvloop reports an error when both sides close a TLS connection at once, as agents and server do here.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     idle_share = await _busy_share(server_pid, IDLE_S)
     fleet, turns, enrolled = Fleet(), asyncio.Semaphore(ENROL_AT_ONCE), asyncio.Barrier(count + 1)
-    living = [asyncio.create_task(_live(number, wire, fleet, turns, enrolled)) for number in range(count)]
+    agents = [asyncio.create_task(_live(number, wire, fleet, turns, enrolled)) for number in range(count)]
     await enrolled.wait()
     await asyncio.sleep(WARM_S)
     fleet.beats_ms.clear()
     busy_share = await _busy_share(server_pid, MEASURED_S) - idle_share
     fleet.cpu_ms_per_agent = busy_share * INTERVAL_S * 1000 / count
     fleet.server_mb = watchers.resident_kb(server_pid) / 1024
-    for one in living:
-        one.cancel()
-    await asyncio.gather(*living, return_exceptions=True)
+    for agent in agents:
+        agent.cancel()
+    await asyncio.gather(*agents, return_exceptions=True)
     return fleet
 
 
 async def _live(number: int, wire: "Wire", fleet: Fleet, turns: asyncio.Semaphore, enrolled: asyncio.Barrier) -> None:
-    """Beats from the moment it is enrolled, like a real one: until all are, the first would be lost."""
+    """Send heartbeats as soon as it is enrolled, as a real agent; otherwise the first would be lost before the last."""
     async with turns:
-        agent = await _enrolled(number, wire)
+        agent = await _enrol(number, wire)
     await asyncio.gather(agent.beat(fleet), agent.poll(fleet), enrolled.wait())
 
 
@@ -132,13 +131,13 @@ class Agent:
                 await line.send("GET", f"/node/v1/tasks?wait_s={POLL_S}", b"", self.node_token)
 
 
-async def _enrolled(number: int, wire: "Wire") -> Agent:
+async def _enrol(number: int, wire: "Wire") -> Agent:
     key, name, facts = Ed25519PrivateKey.generate(), f"node-{number}", _facts(number)
     public_key_pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-    admitted = await wire.ask("/api/v1/admin/enrolment-tokens", {"name": name}, wire.admin_token)
-    joining = {"token": admitted["token"], "name": name, "public_key_pem": public_key_pem, "facts": facts}
-    joined = await wire.ask("/node/v1/enrol", {**joining, "ssh_host_public_key": f"ssh-ed25519 AAAA{number}"})
-    token = await wire.ask("/node/v1/token", _proof(key, joined["node_id"]))
+    admission = await wire.call("/api/v1/admin/enrolment-tokens", {"name": name}, wire.admin_token)
+    request = {"token": admission["token"], "name": name, "public_key_pem": public_key_pem, "facts": facts}
+    node = await wire.call("/node/v1/enrol", {**request, "ssh_host_public_key": f"ssh-ed25519 AAAA{number}"})
+    token = await wire.call("/node/v1/token", _proof(key, node["node_id"]))
     status = {"agent_version": "1.0.0", "boot_id": f"boot-{number}", "facts": facts}
     return Agent(wire, token["access_token"], json.dumps(status).encode())
 
@@ -146,8 +145,8 @@ async def _enrolled(number: int, wire: "Wire") -> Agent:
 def _proof(key: Ed25519PrivateKey, node_id: str) -> dict[str, Any]:
     timestamp_s, nonce = int(time.time()), secrets.token_hex(16)
     signature = key.sign(f"gpuaas-node-token\n{node_id}\n{timestamp_s}\n{nonce}".encode())
-    said = {"node_id": node_id, "timestamp_s": timestamp_s, "nonce": nonce}
-    return {**said, "signature": base64.b64encode(signature).decode()}
+    message = {"node_id": node_id, "timestamp_s": timestamp_s, "nonce": nonce}
+    return {**message, "signature": base64.b64encode(signature).decode()}
 
 
 def _facts(number: int) -> dict[str, Any]:
@@ -166,13 +165,13 @@ def _facts(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Wire:
-    """As little as a client can be, so that its own cost hides the server's as little as possible."""
+    """A minimal client, so that its own cost affects the measurement as little as possible."""
 
     address: str
     tls: ssl.SSLContext
     admin_token: str
 
-    async def ask(self, path: str, body: dict[str, Any], token: str = "") -> dict[str, Any]:
+    async def call(self, path: str, body: dict[str, Any], token: str = "") -> dict[str, Any]:
         line = Line(self)
         try:
             answer: dict[str, Any] = json.loads(await line.send("POST", path, json.dumps(body).encode(), token))
@@ -193,7 +192,7 @@ class Wire:
 
 
 class Line:
-    """A connection that is kept from one request to the next; after a failure the next one opens another."""
+    """A connection that is kept between requests; after a failure the next request opens a new one."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -224,10 +223,10 @@ def _content_length(head: bytes) -> int:
 
 
 def _own_address() -> str:
-    """The host's own, for on loopback the server speaks no TLS. Nothing is sent to find it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looking:
-        looking.connect(("192.0.2.1", 9))
-        address: str = looking.getsockname()[0]
+    """Return the host's own address, because the server uses no TLS on loopback. Nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        address: str = probe.getsockname()[0]
         return address
 
 
@@ -239,7 +238,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class Refused(Exception):
-    """The server answered, and not as an agent hopes."""
+    """The server answered with an error."""
 
 
 FAILURES = (OSError, asyncio.IncompleteReadError, Refused)
@@ -256,20 +255,15 @@ def _counted(fleet: Fleet) -> Iterator[None]:
 
 
 async def _busy_share(pid: int, seconds: float) -> float:
-    """Of one core, over so long."""
-    cpu_s, since_s = _cpu_s(pid), time.perf_counter()
+    """Return the share of one core that the process uses during this time."""
+    before_s, since_s = api.cpu_s(pid), time.perf_counter()
     await asyncio.sleep(seconds)
-    return (_cpu_s(pid) - cpu_s) / (time.perf_counter() - since_s)
+    return (api.cpu_s(pid) - before_s) / (time.perf_counter() - since_s)
 
 
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS_PER_S
-
-
-def _taken_for_lost(data: Path) -> int:
-    """Whether a node was lost and found again between two looks, only the events say."""
+def _lost_count(data: Path) -> int:
+    """Count lost nodes by the events, which also show nodes that were lost and came back."""
     with contextlib.closing(sqlite3.connect(data / "gpuaas.sqlite")) as store:
         lost = "document ->> 'type' = 'capacity.node.changed' AND document ->> '$.payload.status' = 'lost'"
-        found: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]
-        return found
+        count: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]
+        return count

@@ -1,8 +1,8 @@
-"""The floor: a bare ASGI application on the same store that leaves the same rows, and does nothing else.
+"""The floor: a bare ASGI application on the same store that writes the same rows and does nothing else.
 
 A create writes the service account, its audit row and the answer kept for repeats, with documents of the contract's
-own structs: byte for byte as long as ours, in the same tables with the same indexes. It asks nobody who calls, keeps no
-chain, compares no digest, writes no log line.
+own structs: of the same length as the platform's, in the same tables with the same indexes. It does not authenticate,
+compute hashes, compare digests or write log lines.
 """
 
 import sys
@@ -15,11 +15,8 @@ import uvicorn
 import uvloop
 from gpuaas_contract import identity
 from gpuaas_contract.audit import AuditEntry
-from gpuaas_platform import server
-from gpuaas_platform.call import Site
-from gpuaas_platform.identity import store
-from gpuaas_platform.kit import clock, db, ids
-from gpuaas_platform.kit.settings import Settings
+
+from bench.platform_parts import ORG_TABLE, Settings, Site, Tx, clock, ids, open_site
 
 ORGS = 120
 _HASH = "0" * 64
@@ -32,7 +29,7 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 async def serve(data: Path, port: int) -> None:
-    async with server.open_site(Settings(data_dir=data)) as site:
+    async with open_site(Settings(data_dir=data)) as site:
         await site.database.write(_insert_orgs)
         config = uvicorn.Config(application(site), port=port, log_config=None, access_log=False)
         await uvicorn.Server(config).serve()
@@ -49,17 +46,17 @@ def application(site: Site) -> Application:
             name = msgspec.json.decode((await receive())["body"])["name"]
             await _answer(send, 201, await site.database.write(lambda tx: rows.insert(tx, name)))
         elif scope["path"].startswith("/one/"):
-            row = await reader.one(_ONE, scope["path"][5:])
+            row = await reader.one(_ACCOUNT_BY_ID, scope["path"][5:])
             await _answer(send, 200, row[0].encode() if row else b"{}")
         else:
-            found = await reader.all(_HUNDRED)
-            await _answer(send, 200, b'{"items":[' + b",".join([row[0].encode() for row in found]) + b"]}")
+            orgs = await reader.all(_HUNDRED_ORGS)
+            await _answer(send, 200, b'{"items":[' + b",".join([row[0].encode() for row in orgs]) + b"]}")
 
     return answer
 
 
-_ONE = "SELECT document FROM service_accounts WHERE service_account_id = $1"
-_HUNDRED = "SELECT document FROM orgs WHERE org_id > '' ORDER BY org_id LIMIT 100"
+_ACCOUNT_BY_ID = "SELECT document FROM service_accounts WHERE service_account_id = $1"
+_HUNDRED_ORGS = "SELECT document FROM orgs WHERE org_id > '' ORDER BY org_id LIMIT 100"
 _ACCOUNT = """INSERT INTO service_accounts (service_account_id, project_id, name, state, document)
     VALUES ($1, $2, $3, $4, $5)"""
 _AUDIT = """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
@@ -69,14 +66,14 @@ _KEPT = """INSERT INTO idempotency (actor_id, route, idempotency_key, request_di
 
 
 class Rows:
-    """What a create leaves behind."""
+    """Writes the rows of a create."""
 
     def __init__(self) -> None:
         self._org_id, self._project_id, self._user_id = ids.new("org"), ids.new("proj"), ids.new("user")
         self._path = f"/api/v1/projects/{self._project_id}/service-accounts"
         self._position = 0
 
-    async def insert(self, tx: db.Tx, name: str) -> bytes:
+    async def insert(self, tx: Tx, name: str) -> bytes:
         now, account_id, correlation_id = clock.utc_now(), ids.new("sa"), ids.new("cor")
         micros = clock.micros(now)
         self._position += 1
@@ -115,10 +112,10 @@ class Rows:
         return content
 
 
-async def _insert_orgs(tx: db.Tx) -> None:
+async def _insert_orgs(tx: Tx) -> None:
     for number in range(ORGS):
         org = identity.Org(org_id=ids.new("org"), name=f"org-{number}", created_at=clock.utc_now())
-        await store.ORGS.insert(tx, org)
+        await ORG_TABLE.insert(tx, org)
 
 
 async def _answer(send: Send, status: int, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Does a page cost more when there is more behind it? The same requests on a thousand and on a million rows."""
+"""Compare the same reads on a thousand and on a million rows."""
 
 import datetime
 import sqlite3
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 import msgspec
-from gpuaas_platform.kit import tables
 
 from bench.api import admin_password, login, process
+from bench.platform_parts import page_token
 
 SMALL, LARGE = 1_000, 1_000_000
 REQUESTS = 200
@@ -43,7 +43,7 @@ def _measure(rows: int) -> dict[str, float]:
             with httpx.Client(
                 base_url=f"http://127.0.0.1:{PORT}/api/v1", headers={"Authorization": f"Bearer {token}"}
             ) as client:
-                middle = tables.write_token("orgs", f"org_{rows // 2:026d}")
+                middle = page_token("orgs", f"org_{rows // 2:026d}")
                 return {
                     "list, first page of 100": _median_ms(client, "/orgs", page_size=100),
                     "list, page in the middle": _median_ms(client, "/orgs", page_size=100, page_token=middle),
@@ -55,7 +55,7 @@ def _measure(rows: int) -> dict[str, float]:
 
 
 def _median_ms(client: httpx.Client, path: str, **query: str | int) -> float:
-    """Of the requests after the first ones, which find the file cold and more so the longer it is."""
+    """Return the median after some warm-up requests, which are slower because the file is not cached yet."""
     taken = []
     for _ in range(WARM + REQUESTS):
         started = time.perf_counter()
@@ -67,7 +67,7 @@ def _median_ms(client: httpx.Client, path: str, **query: str | int) -> float:
 
 
 def _fill(path: Path, rows: int) -> None:
-    """Straight into the tables: what is measured is reading, not how the rows came to be."""
+    """Write straight into the tables: the benchmark measures reading the rows, not making them."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous=OFF")
     with connection:

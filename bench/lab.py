@@ -1,4 +1,4 @@
-"""How long machines take to come: from fresh disks, when they run already, and sixteen of them. The image exists."""
+"""Measure how long machines take to start: with fresh disks, with used disks, running already, and sixteen of them."""
 
 import os
 import subprocess
@@ -12,7 +12,9 @@ LAB = "benchlab"
 
 def run() -> None:
     if os.geteuid() != 0:
-        raise SystemExit("bench: the lab benchmark starts machines, which needs root; alone: make bench ARGS=api")
+        raise SystemExit(
+            "bench: the lab benchmark starts machines, which needs root; without machines: make bench ARGS=api"
+        )
     _lab("image")
     _lab("down", "--purge")
     try:
@@ -40,9 +42,9 @@ def _print(measured: dict[str, float]) -> None:
 
 def _lab(command: str, *arguments: str) -> float:
     started = time.monotonic()
-    done = subprocess.run(
+    result = subprocess.run(
         [str(PROGRAM), command, "--lab", LAB, *arguments], capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        raise SystemExit(f"bench: gpuaas-lab {command} failed:\n{done.stdout}{done.stderr}")
+    if result.returncode != 0:
+        raise SystemExit(f"bench: gpuaas-lab {command} failed:\n{result.stdout}{result.stderr}")
     return time.monotonic() - started

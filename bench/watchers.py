@@ -1,4 +1,4 @@
-"""A thousand idle watchers of one project: what each costs the server, and how long until all have an event."""
+"""Measure the cost of a thousand idle watchers of one project, and the time until all have received an event."""
 
 import asyncio
 import statistics
@@ -34,7 +34,7 @@ def run() -> None:
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
         password = api.admin_password(Path(folder))
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", folder]
-        command += ["--rate-limit-per-s", "0"]  # one caller opens everything here
+        command += ["--rate-limit-per-s", "0"]  # one caller makes all connections
         server = api.process([*command, "--listen", f"127.0.0.1:{_PORT}"], _PORT)
         with server:
             asyncio.run(_measure(api.login(password, _PORT), server.pid))
@@ -46,7 +46,7 @@ async def _measure(admin_token: str, server_pid: int) -> None:
         await admin.make_project()
         warm = [await _watch(admin.project_id, admin_token) for _ in range(WARM)]
         await admin.make_event()
-        await asyncio.gather(*(watcher.told.wait() for watcher in warm))
+        await asyncio.gather(*(watcher.received.wait() for watcher in warm))
         before_kb = resident_kb(server_pid)
         watchers = [await _watch(admin.project_id, admin_token) for _ in range(WATCHERS)]
         each_kb = (resident_kb(server_pid) - before_kb) / WATCHERS
@@ -58,7 +58,7 @@ async def _measure(admin_token: str, server_pid: int) -> None:
             all_ms += took_ms
         all_ms.sort()
         print(
-            f"one event to {WARM + WATCHERS} of them, from the sending of the change, {ROUNDS} rounds:"
+            f"one event to {WARM + WATCHERS} watchers, from the request that causes it, {ROUNDS} rounds:"
             f" p50 {statistics.median(all_ms):.1f} ms, p99 {all_ms[len(all_ms) * 99 // 100]:.1f} ms,"
             f" the last after {statistics.median(lasts_ms):.1f} ms (median), {max(lasts_ms):.1f} ms (worst)"
         )
@@ -68,23 +68,23 @@ async def _measure(admin_token: str, server_pid: int) -> None:
 
 
 async def _round(admin: "Admin", watchers: list["Watcher"]) -> list[float]:
-    """Milliseconds until each watcher had the event, in order."""
+    """Return the milliseconds until each watcher received the event, sorted."""
     for watcher in watchers:
-        watcher.told.clear()
+        watcher.received.clear()
     started_s = time.perf_counter()
     await admin.make_event()
     async with asyncio.timeout(30):
-        await asyncio.gather(*(watcher.told.wait() for watcher in watchers))
-    return sorted((watcher.told_at_s - started_s) * 1000 for watcher in watchers)
+        await asyncio.gather(*(watcher.received.wait() for watcher in watchers))
+    return sorted((watcher.received_at_s - started_s) * 1000 for watcher in watchers)
 
 
 class Watcher(asyncio.Protocol):
-    """As little as a client can be, so that its own cost hides the server's as little as possible."""
+    """A minimal client, so that its own cost affects the measurement as little as possible."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
-        self.opened, self.told = asyncio.Event(), asyncio.Event()
-        self.told_at_s = 0.0
+        self.accepted, self.received = asyncio.Event(), asyncio.Event()
+        self.received_at_s = 0.0
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,17 +96,17 @@ class Watcher(asyncio.Protocol):
         if data.startswith(b"HTTP/1.1"):
             if not data.startswith(b"HTTP/1.1 200"):
                 raise SystemExit(f"bench: a watcher was refused: {data.decode()}")
-            self.opened.set()
+            self.accepted.set()
         if b"event: catalog" in data:
-            self.told_at_s = time.perf_counter()
-            self.told.set()
+            self.received_at_s = time.perf_counter()
+            self.received.set()
 
 
 async def _watch(project_id: str, token: str) -> Watcher:
     path = f"/api/v1/projects/{project_id}/events/stream"
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{_PORT}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     _, watcher = await asyncio.get_running_loop().create_connection(lambda: Watcher(request), "127.0.0.1", _PORT)
-    await watcher.opened.wait()
+    await watcher.accepted.wait()
     return watcher
 
 
@@ -134,8 +134,8 @@ class Admin:
         answer = await self._client.request(method, path, json=body, headers=headers)
         if answer.is_error:
             raise SystemExit(f"bench: {method} {path}: {answer.status_code} {answer.text}")
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
 
 def resident_kb(pid: int) -> int:

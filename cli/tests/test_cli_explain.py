@@ -88,7 +88,5 @@ def test_every_form_can_be_shown(form: forms.Form) -> None:
 
 
 def test_what_the_contract_says_under_a_field_is_in_the_schema() -> None:
-    found = explain.json_schema(forms.find("node")[0])
-    assert (
-        found["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why operators put it into this state."
-    )
+    described = explain.json_schema(forms.find("node")[0])
+    assert described["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why an operator set this state."

@@ -1,4 +1,4 @@
-"""Machine access: a short SSH certificate for one allocation, and the record of who got one."""
+"""Machine access: a short-lived SSH certificate for one allocation, and the list of who has one."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import AllocationPath, MachineGrantPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
 
 CERTIFICATE_S_MAX = 600
@@ -14,44 +15,44 @@ CertificateSeconds = Annotated[
     int, msgspec.Meta(ge=1, le=CERTIFICATE_S_MAX, description=f"From 1 to {CERTIFICATE_S_MAX} seconds.")
 ]
 GrantState = Literal["active", "ended"]
-"""An ended grant opens no session and holds none open."""
+"""An ended grant opens no session and keeps none open."""
 
 
 class RequestMachineAccess(Request):
-    """Asks to enter the machine of an active allocation."""
+    """Asks for a certificate to log in to an allocation's machine."""
 
     public_key: str
     """An Ed25519 key in OpenSSH form. The private key never leaves the caller."""
     operation_id: str = ""
-    """App controllers name the operation they hold; people leave it empty."""
+    """App controllers send the operation they hold; people leave it empty."""
     epoch: int = 0
-    """Of the operation's lease, for app controllers."""
+    """Epoch of the operation's lease, for app controllers."""
     ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
     """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
 
 
 class MachineAccess(Wire):
-    """A certificate and all there is to know to connect with it."""
+    """A certificate and what is needed to connect with it."""
 
     grant_id: str
     certificate: str
-    """OpenSSH user certificate: one principal, one source, serial bound to operation and actor. Empty in a dry run."""
+    """OpenSSH user certificate for one principal and one source address. Empty in a dry run."""
     serial: Serial
     """Serial number of the certificate, as sshd logs it."""
     principal: str
-    """The name in the certificate that the machine lets in: the allocation's id."""
+    """The principal in the certificate: the allocation's id."""
     host: str
     port: int
     user: str
     """The Unix user to log in as."""
     host_public_key: str
-    """Pin it: there is no trust on first use."""
+    """Pin this key. Do not trust a host key on first use."""
     expires_at: Timestamp
     """Until then the certificate opens new sessions."""
 
 
 class MachineGrant(Wire):
-    """Who may enter which machine, for what, and until when."""
+    """Who may log in to which machine, why, and until when."""
 
     grant_id: str
     org_id: str
@@ -60,28 +61,28 @@ class MachineGrant(Wire):
     node_id: str
     node_name: str
     operation_id: str
-    """What it is for; empty when a person asked."""
+    """The operation it is for; empty when a person asked."""
     epoch: int
-    """Of the operation's lease: the grant ends with it."""
+    """Epoch of the operation's lease; the grant ends with the lease."""
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
     serial: Serial
     """Serial number of the certificate, as sshd logs it."""
     source: str
-    """The only address the certificate is good from."""
+    """The only address the certificate is valid from."""
     state: GrantState
     granted_at: Timestamp
     expires_at: Timestamp
     """Until then the certificate opens new sessions."""
     sessions_until: Timestamp | None = None
-    """When its sessions end; none for an operation, whose sessions last as long as its lease."""
+    """When its sessions end. None for an operation: its sessions last as long as its lease."""
     ended_at: Timestamp | None = None
     ended_by: str = ""
-    """Who ended it; `platform` when what it rested on was gone."""
+    """Who ended it; `platform` when the reason for the access no longer existed."""
     end_reason: str = ""
     enforced_at: Timestamp | None = None
-    """When the machine had the end: from here on it refuses the certificate and its sessions are gone."""
+    """When the machine applied the end: it refuses the certificate, and its sessions are closed."""
 
 
 class GrantQuery(PageQuery):
@@ -91,7 +92,7 @@ class GrantQuery(PageQuery):
 
 
 class RevokeGrant(Request):
-    """Ends somebody's access to a machine."""
+    """Ends a person's or controller's access to a machine."""
 
     reason: Reason
     """Shown with the grant and kept in the audit trail."""
@@ -101,19 +102,24 @@ MACHINE_ACCESS = Endpoint(
     "access.machine.grant",
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/machine-access",
-    "Get a short certificate for an allocation's machine",
+    "Get an SSH certificate for an allocation's machine",
+    params=AllocationPath,
     permission="access.machine.connect",
     request=RequestMachineAccess,
     response=MachineAccess,
     subject="grant_id",
     status=201,
     errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
+    description="The certificate works for one machine and one source address, for at most ten minutes. Service "
+    "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
+    "certificate.",
 )
 GRANT_LIST = Endpoint(
     "access.machine.list",
     "GET",
     "/api/v1/projects/{project_id}/machine-grants",
-    "Who may enter the project's machines, and who could before",
+    "List who may log in to the project's machines, ended access included",
+    params=ProjectPath,
     permission="access.machine.read",
     request=NoBody,
     query=GrantQuery,
@@ -123,11 +129,13 @@ GRANT_REVOKE = Endpoint(
     "access.machine.revoke",
     "POST",
     "/api/v1/projects/{project_id}/machine-grants/{grant_id}/revoke",
-    "End a grant: its certificate is refused and its sessions are cut within seconds",
+    "End access to a machine",
+    params=MachineGrantPath,
     permission="access.machine.revoke",
     request=RevokeGrant,
     response=MachineGrant,
     subject="grant_id",
     repeat="natural",
+    description="The machine refuses the certificate and closes its sessions within seconds. `enforced_at` shows when.",
 )
 ENDPOINTS = (MACHINE_ACCESS, GRANT_LIST, GRANT_REVOKE)

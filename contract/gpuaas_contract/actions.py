@@ -5,16 +5,17 @@ from typing import Any
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Operation, OptionalReason
+from gpuaas_contract.paths import ActionPath
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
 class InvokeAction(Request):
-    """Asks a running app for something it offers."""
+    """Runs one of the actions that an app offers."""
 
     inputs: dict[str, Any] = {}
     """Checked against the action's schema in the app's manifest."""
     reason: OptionalReason = ""
-    """Why; kept with the operation."""
+    """Reason; stored with the operation."""
 
 
 class ActionQuery(Query):
@@ -26,7 +27,8 @@ ACTION_INVOKE = Endpoint(
     "apps.action.invoke",
     "POST",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/actions/{action}",
-    "Have the app do something it declared; needs the permission the app named for it",
+    "Run an action of the app",
+    params=ActionPath,
     permission="apps.instance.read",
     request=InvokeAction,
     query=ActionQuery,
@@ -34,5 +36,7 @@ ACTION_INVOKE = Endpoint(
     subject="operation_id",
     status=202,
     errors=(errors.OperationInProgress,),
+    description="The app's controller runs the action as an operation. It also needs the permission that the app's "
+    "manifest names for the action. `wait_s` waits for the end.",
 )
 ENDPOINTS = (ACTION_INVOKE,)

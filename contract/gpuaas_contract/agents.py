@@ -1,4 +1,4 @@
-"""The node agent as operators see it: its releases, and the tasks nodes were given."""
+"""The node agent, for operators: its releases, and the tasks of each node."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import NodePath, NodeTaskPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
@@ -16,19 +17,19 @@ TaskState = Literal["queued", "succeeded", "failed", "refused", "expired"]
 
 
 class RegisterAgentRelease(Request):
-    """Makes a build of the node agent known, so that nodes can be told to run it."""
+    """Registers a build of the node agent, so that it can be installed on nodes."""
 
     version: Label
-    """What the build is called, for people; nodes go by the digest."""
+    """Name of the build, for people. Nodes use the digest."""
     content: Annotated[bytes, msgspec.Meta(min_length=1)]
     """The built agent, one .pyz file, base64."""
 
 
 class AgentRelease(Wire):
-    """A build of the node agent that nodes can be told to run."""
+    """A build of the node agent that can be installed on nodes."""
 
     sha256: str
-    """Names the release: nodes run exactly these bytes or keep what they have."""
+    """Identifies the release: a node runs exactly these bytes or keeps its present agent."""
     version: str
     size_bytes: int
     registered_by: str
@@ -36,39 +37,39 @@ class AgentRelease(Wire):
 
 
 class UpgradeAgent(Request):
-    """Puts a registered build of the agent on a node."""
+    """Installs a registered build of the agent on a node."""
 
     sha256: Sha256
     reason: Reason
-    """Why; kept in the audit trail."""
+    """Reason; stored in the audit trail."""
 
 
 class InspectNode(Request):
-    """Asks a node what it is or how it is."""
+    """Asks a node for its hardware facts or its health."""
 
     type: Literal["host.facts", "host.health"]
-    """`host.facts`: what it is made of. `host.health`: how it does."""
+    """`host.facts`: its hardware and system. `host.health`: checks of disk, memory, sshd and GPUs."""
 
 
 class NodeTask(Wire):
-    """One thing a node was told to do."""
+    """One task of a node."""
 
     task_id: str
     node_id: str
     type: str
-    """What it is to do: `allocation.provision`, `agent.upgrade` and so on."""
+    """Kind of task: `allocation.provision`, `agent.upgrade` and others."""
     subject_id: str
-    """The allocation or placement it serves; empty for tasks of the node itself."""
+    """The allocation or placement it is for; empty for tasks of the node itself."""
     state: TaskState
-    """`queued` until the node answers; `refused` when it would not do it, `expired` when it never answered."""
+    """`queued` until the node answers; `refused`: the node did not accept it; `expired`: the node never answered."""
     result: dict[str, Any]
-    """What the node answered; empty until then."""
+    """The node's answer; empty until then."""
     error: TaskError | None
     """Why it failed or was refused."""
     correlation_id: str
     issued_at: Timestamp
     expires_at: Timestamp
-    """A node that has not begun by then leaves it."""
+    """A node that has not started it by then does not start it."""
 
 
 class TaskWaitQuery(Query):
@@ -80,18 +81,19 @@ AGENT_RELEASE_REGISTER = Endpoint(
     "capacity.agent_release.register",
     "POST",
     "/api/v1/admin/agent-releases",
-    "Make a build of the node agent known; the same bytes again change nothing",
+    "Register a build of the node agent",
     permission="capacity.agent.release",
     request=RegisterAgentRelease,
     response=AgentRelease,
     subject="sha256",
     status=201,
+    description="The same bytes again change nothing.",
 )
 AGENT_RELEASE_LIST = Endpoint(
     "capacity.agent_release.list",
     "GET",
     "/api/v1/admin/agent-releases",
-    "Releases of the node agent",
+    "List releases of the node agent",
     permission="capacity.node.read",
     request=NoBody,
     query=PageQuery,
@@ -101,29 +103,34 @@ NODE_UPGRADE_AGENT = Endpoint(
     "capacity.node.upgrade_agent",
     "POST",
     "/api/v1/admin/nodes/{node_id}/upgrade-agent",
-    "Put a release of the agent on a node; one that does not report never takes its place",
+    "Install a release of the agent on a node",
+    params=NodePath,
     permission="capacity.agent.release",
     request=UpgradeAgent,
     response=NodeTask,
     subject="task_id",
     status=202,
+    description="If the new agent does not report, the node keeps the present one.",
 )
 NODE_INSPECT = Endpoint(
     "capacity.node.inspect",
     "POST",
     "/api/v1/admin/nodes/{node_id}/inspect",
-    "Have a node say what it is or how it is",
+    "Ask a node for its facts or its health",
+    params=NodePath,
     permission="capacity.node.change",
     request=InspectNode,
     response=NodeTask,
     subject="task_id",
     status=202,
+    description="The answer is a task; read it with `wait_s` to get its result.",
 )
 NODE_TASK_LIST = Endpoint(
     "capacity.node_task.list",
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks",
-    "What a node was told to do lately",
+    "List recent tasks of a node, newest first",
+    params=NodePath,
     permission="capacity.node.read",
     request=NoBody,
     query=PageQuery,
@@ -133,7 +140,8 @@ NODE_TASK_GET = Endpoint(
     "capacity.node_task.get",
     "GET",
     "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
-    "One task of a node, with its result",
+    "Get one task of a node, with its result",
+    params=NodeTaskPath,
     permission="capacity.node.read",
     request=NoBody,
     query=TaskWaitQuery,

@@ -1,8 +1,6 @@
-"""Artifacts: content named by its digest, verified against trusted keys, promoted into channels, ended.
-
-Each act exists twice: in a project, and for the platform's shared artifacts, which every project may use. Whose
-signatures count is in `trust_keys`, how the bytes leave the platform in `deliveries` and `placements`.
-"""
+"""Artifacts: content identified by its digest, verified against trusted keys, promoted into channels, retired. Each
+route exists twice: for a project, and for the platform's shared artifacts, which every project may use. `trust_keys`
+has the trusted keys; `deliveries` and `placements` hand the content out."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,11 +9,12 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint, Repeat
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
+from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath, ProjectPath
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Timestamp, Wire
 
 SHARED = "platform"
-"""The scope of artifacts and trust keys that hold for every project."""
+"""The scope of artifacts and trust keys that are valid for every project."""
 
 Digest = Annotated[
     str,
@@ -43,18 +42,18 @@ SourceToken = Annotated[
 
 
 class LocalSource(Request, tag_field="kind", tag="local"):
-    """Uploaded to the platform, which keeps it."""
+    """Content that is uploaded to the platform."""
 
 
 class HttpSource(Request, tag_field="kind", tag="http"):
-    """Fetched by the platform from a web server."""
+    """Content that the platform fetches from a web server."""
 
     url: Annotated[str, msgspec.Meta(min_length=8, max_length=2000)]
     """`https://…` or `http://…`, without user, query and fragment."""
 
 
 class OciSource(Request, tag_field="kind", tag="oci"):
-    """Fetched by the platform from a container registry."""
+    """Content that the platform fetches from a container registry."""
 
     reference: Annotated[str, msgspec.Meta(min_length=3, max_length=400)]
     """`registry/repository`: the blob with the artifact's digest. With `:tag` or `@sha256:…` that manifest must list
@@ -70,7 +69,7 @@ class EnvelopeSignature(Wire):
     sig: str
     """Base64."""
     keyid: str = ""
-    """A hint of the signer's; it decides nothing."""
+    """A hint by the signer; it is not used for verification."""
 
 
 class Envelope(Wire):
@@ -84,10 +83,10 @@ class Envelope(Wire):
 
 
 class PublishArtifact(Request):
-    """Says what will be published and where its content comes from."""
+    """Declares an artifact and where its content comes from."""
 
     name: Label
-    """With the digest it is unique in its scope; apps ask for an artifact by both."""
+    """Name and digest together are unique in the scope; apps refer to an artifact by both."""
     digest: Digest
     size_bytes: SizeBytes
     media_type: MediaType
@@ -97,7 +96,7 @@ class PublishArtifact(Request):
 
 
 class Artifact(Wire):
-    """Content for machines, named by its digest."""
+    """Content for machines, identified by its digest."""
 
     artifact_id: str
     scope: str
@@ -107,48 +106,48 @@ class Artifact(Wire):
     size_bytes: int
     media_type: str
     source: Source
-    """Where its content came from."""
+    """Where its content comes from."""
     lifecycle: ArtifactLifecycle
-    """How far it is released; independent of its trust."""
+    """Release state; independent of its trust."""
     trust: ArtifactTrust
-    """What the last verification found."""
+    """Result of the last verification."""
     trust_code: str
-    """The error code the last verification ended with; empty when it passed or there was none."""
+    """Error code of the last verification; empty when it passed or there was none."""
     trust_message: str
-    """The same for people."""
+    """The same as a sentence."""
     channels: list[str]
     """Channels it was promoted into, in order."""
     signed: bool
-    """Whether a signature was sent; it counts once it is verified."""
+    """Whether a signature was sent. It counts after verification."""
     signers: list[str]
-    """Fingerprints of the trusted keys that vouched for it when it was verified."""
+    """Fingerprints of the trusted keys that had signed it when it was verified."""
     reason: str
     """Why it was deprecated, retired or revoked."""
     created_by: str
     created_at: Timestamp
     content_checked_at: Timestamp | None = None
-    """When its content was last seen to be as published."""
+    """When its content was last compared with the published digest."""
     verified_at: Timestamp | None = None
     ended_at: Timestamp | None = None
-    """When it was retired or revoked, whichever came first. Its content is deleted some time later."""
+    """When it was first retired or revoked. Its content is deleted some time later."""
 
 
 class ArtifactStorage(Wire):
-    """How much room artifacts take, and how much there is."""
+    """Storage used by artifacts, and the limit."""
 
     bytes_used: int
-    """Of artifacts that are published, and of those ended whose content is still kept."""
+    """Size of published artifacts, and of retired or revoked ones whose content is still stored."""
     artifact_count: int
-    """As many artifacts are counted in it."""
+    """Number of artifacts counted in `bytes_used`."""
     limit: PolicyLimit | None
-    """The limit that holds here, and the layer that sets it; None: there is none."""
+    """The limit that applies here, and the policy layer that sets it; none: no limit."""
 
 
 class VerifyArtifact(Request):
-    """Has an artifact's content and signature checked."""
+    """Verifies an artifact's content and signature."""
 
     source_token: SourceToken = ""
-    """Bearer token for the source; used for this request only, never kept."""
+    """Bearer token for the source; used for this request only, never stored."""
 
 
 class PromoteArtifact(Request):
@@ -156,14 +155,14 @@ class PromoteArtifact(Request):
 
     channel: Label
     source_token: SourceToken = ""
-    """As for verifying: the content is looked at again."""
+    """As for verify: the content is checked again."""
 
 
 class EndArtifact(Request):
     """Deprecates, retires or revokes an artifact."""
 
     reason: Reason
-    """Shown with the artifact and to whoever is refused because of it."""
+    """Shown with the artifact, and to callers who are refused because of it."""
 
 
 class ArtifactQuery(PageQuery):
@@ -177,6 +176,15 @@ class ProjectArtifactQuery(ArtifactQuery):
 
 _Body = TypeVar("_Body")
 _Answer = TypeVar("_Answer")
+_Path = TypeVar("_Path", bound=Path)
+_OwnPath = TypeVar("_OwnPath", bound=Path)
+_SharedPath = TypeVar("_SharedPath", bound=Path)
+_Query = TypeVar("_Query", bound=Query)
+_OwnQuery = TypeVar("_OwnQuery", bound=Query)
+_SharedQuery = TypeVar("_SharedQuery", bound=Query)
+_PLACE = (ProjectPath, Path)
+_ARTIFACT = (ProjectArtifactPath, ArtifactPath)
+NO_QUERY = (NoQuery, NoQuery)
 
 _DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 _PUBLISH = {
@@ -220,26 +228,27 @@ def own_and_shared(
     *,
     permission: str,
     subject: str = "",
+    description: str = "",
     shared_permission: str = "artifacts.shared.change",
     status: int = 200,
-    query: tuple[type[Query], type[Query]] = (NoQuery, NoQuery),
+    params: tuple[type[_OwnPath], type[_SharedPath]],
+    query: tuple[type[_OwnQuery], type[_SharedQuery]],
     repeat: Repeat = "key",
     errors: tuple[type[errors.ApiError], ...] = (),
     example: dict[str, Any] | None = None,
-) -> tuple[Endpoint[_Body, _Answer], Endpoint[_Body, _Answer]]:
-    """The same act in a project, and by the platform's admins for all projects."""
-    places = (
-        (f"artifacts.{thing}.{verb}", f"/api/v1/projects/{{project_id}}/{path}", permission),
-        (f"artifacts.shared_{thing}.{verb}", f"/api/v1/admin/{path}", shared_permission),
-    )
-    own, shared = (
-        Endpoint(
-            name,
+) -> tuple[Endpoint[_Body, _Answer, _OwnPath, _OwnQuery], Endpoint[_Body, _Answer, _SharedPath, _SharedQuery]]:
+    """Make the same route for a project, and for the platform's admins on behalf of all projects."""
+
+    def row(
+        name: str, prefix: str, key: str, path_params: type[_Path], asked: type[_Query]
+    ) -> Endpoint[_Body, _Answer, _Path, _Query]:
+        return Endpoint(
+            f"artifacts.{name}.{verb}",
             method,
-            where,
+            f"{prefix}/{path}",
             summary,
+            params=path_params,
             permission=key,
-            subject=subject,
             request=request,
             response=response,
             status=status,
@@ -247,10 +256,14 @@ def own_and_shared(
             repeat=repeat,
             errors=errors,
             example=example or {},
+            description=description,
+            subject=subject,
         )
-        for (name, where, key), asked in zip(places, query, strict=True)
+
+    return (
+        row(thing, "/api/v1/projects/{project_id}", permission, params[0], query[0]),
+        row(f"shared_{thing}", "/api/v1/admin", shared_permission, params[1], query[1]),
     )
-    return own, shared
 
 
 PUBLISH, SHARED_PUBLISH = own_and_shared(
@@ -258,23 +271,27 @@ PUBLISH, SHARED_PUBLISH = own_and_shared(
     "publish",
     "POST",
     "artifacts",
-    "Say what will be published: name, digest, size, media type, and where it comes from",
+    "Publish an artifact: its name, digest, size, media type and source",
     PublishArtifact,
     Artifact,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
     subject="artifact_id",
+    description="Upload the content of a local artifact next. Then verify and promote it.",
 )
 LIST, SHARED_LIST = own_and_shared(
     "artifact",
     "list",
     "GET",
     "artifacts",
-    "Artifacts, oldest first",
+    "List artifacts, oldest first",
     NoBody,
     Page[Artifact],
+    params=_PLACE,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
     query=(ProjectArtifactQuery, ArtifactQuery),
@@ -284,9 +301,11 @@ STORAGE_GET, SHARED_STORAGE_GET = own_and_shared(
     "get",
     "GET",
     "artifact-storage",
-    "How much room artifacts take, and how much there is",
+    "Get the storage used by artifacts, and the limit",
     NoBody,
     ArtifactStorage,
+    params=_PLACE,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -295,9 +314,11 @@ GET, SHARED_GET = own_and_shared(
     "get",
     "GET",
     "artifacts/{artifact_id}",
-    "One artifact",
+    "Get one artifact",
     NoBody,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.read",
     shared_permission="artifacts.shared.read",
 )
@@ -306,9 +327,11 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
     "put",
     "PUT",
     "artifacts/{artifact_id}/content",
-    "Upload the content of a local artifact: raw bytes, kept only when size and digest are as published",
+    "Upload the content of a local artifact",
     bytes,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(
@@ -320,28 +343,34 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
         errors.PolicyDenied,
     ),
     subject="artifact_id",
+    description="Raw bytes. They are stored only if size and digest are as published.",
 )
 SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
     "signature",
     "put",
     "PUT",
     "artifacts/{artifact_id}/signature",
-    "Attach the signature: a DSSE envelope with an in-toto statement about the digest",
+    "Attach a signature to an artifact",
     Envelope,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.publish",
     repeat="natural",
     errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
     subject="artifact_id",
+    description="A DSSE envelope with an in-toto statement about the digest. It counts after verify.",
 )
 VERIFY, SHARED_VERIFY = own_and_shared(
     "artifact",
     "verify",
     "POST",
     "artifacts/{artifact_id}/verify",
-    "Fetch and check size, digest, media type and signature; the outcome is the artifact's trust",
+    "Verify an artifact",
     VerifyArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.verify",
     errors=(
         errors.ArtifactSourceDenied,
@@ -352,55 +381,69 @@ VERIFY, SHARED_VERIFY = own_and_shared(
     ),
     example={},
     subject="artifact_id",
+    description="Fetches the content and checks size, digest, media type and signature. The result is the artifact's "
+    "`trust`; the answer is 200 also if it failed.",
 )
 PROMOTE, SHARED_PROMOTE = own_and_shared(
     "artifact",
     "promote",
     "POST",
     "artifacts/{artifact_id}/promote",
-    "Promote a verified artifact into a channel; its content is checked against the digest once more",
+    "Promote a verified artifact into a channel",
     PromoteArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.promote",
     errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
     example={"channel": "stable"},
     subject="artifact_id",
+    description="The content is compared with the digest again.",
 )
 DEPRECATE, SHARED_DEPRECATE = own_and_shared(
     "artifact",
     "deprecate",
     "POST",
     "artifacts/{artifact_id}/deprecate",
-    "Stop new deploys of it; what runs can still fetch it",
+    "Deprecate an artifact",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "replaced by 1.1"},
     subject="artifact_id",
+    description="New deploys do not use it; running instances can still download it.",
 )
 RETIRE, SHARED_RETIRE = own_and_shared(
     "artifact",
     "retire",
     "POST",
     "artifacts/{artifact_id}/retire",
-    "Stop every use of it",
+    "Retire an artifact",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.retire",
     example={"reason": "no longer supported"},
     subject="artifact_id",
+    description="It cannot be used any more.",
 )
 REVOKE, SHARED_REVOKE = own_and_shared(
     "artifact",
     "revoke",
     "POST",
     "artifacts/{artifact_id}/revoke",
-    "Withdraw trust for good: this digest is refused from now on, under every name",
+    "Revoke an artifact permanently",
     EndArtifact,
     Artifact,
+    params=_ARTIFACT,
+    query=NO_QUERY,
     permission="artifacts.artifact.revoke",
     example={"reason": "the build machine was broken into"},
     subject="artifact_id",
+    description="The digest is refused from now on, under every name.",
 )
 _PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
     (PUBLISH, SHARED_PUBLISH),

@@ -1,7 +1,5 @@
-"""Make the AsyncAPI 3.0 document, and the table of event types in the docs, from the event catalogue.
-
-`--check` compares both with the golden files and `--write` renews them; a file's ending says which of the two it is.
-"""
+"""Make the AsyncAPI 3.0 document, and the table of event types in the docs, from the event catalogue. `--check`
+compares both with the golden files and `--write` renews them; the file's suffix selects which."""
 
 import sys
 from collections.abc import Sequence
@@ -28,8 +26,8 @@ _TITLES: dict[Level, str] = {
     "platform": "Events of the platform",
 }
 _PARAMETERS: dict[Level, dict[str, Any]] = {
-    "project": {"project_id": {"description": "The project that is followed."}},
-    "org": {"org_id": {"description": "The organisation that is followed."}},
+    "project": {"project_id": {"description": "The project whose events are sent."}},
+    "org": {"org_id": {"description": "The organisation whose events are sent."}},
     "platform": {},
 }
 
@@ -40,10 +38,14 @@ def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
     schema_of = dict(zip(kinds, shapes, strict=True))
     return {
         "asyncapi": "3.0.0",
-        "info": {"title": "GPUaaS events", "version": VERSION, "description": "What happens, in order."},
+        "info": {
+            "title": "GPUaaS events",
+            "version": VERSION,
+            "description": "Events of projects, organisations and the platform, in commit order.",
+        },
         "defaultContentType": "application/json",
         "channels": {f"{level}Events": _channel(level, catalogue) for level in STREAMS},
-        "operations": {f"tell{level.capitalize()}Events": _operation(level) for level in STREAMS},
+        "operations": {f"send{level.capitalize()}Events": _operation(level) for level in STREAMS},
         "components": {
             "messages": {kind.name: _message(kind, schema_of) for kind in catalogue},
             "schemas": meanings.described(components, kinds),
@@ -54,7 +56,7 @@ def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
 
 def table(catalogue: Sequence[EventType] = CATALOGUE) -> str:
     rows = [f"| `{kind.name}` | {kind.meaning} | {', '.join(kind.levels)} | {_fields(kind)} |" for kind in catalogue]
-    return "\n".join(["| type | told when | in the record of | payload |", "|---|---|---|---|", *rows, ""])
+    return "\n".join(["| type | sent when | in the record of | payload |", "|---|---|---|---|", *rows, ""])
 
 
 def text() -> str:
@@ -62,7 +64,7 @@ def text() -> str:
 
 
 def expected(path: Path) -> str:
-    """What the file should hold: the whole document, or a page of prose with the table renewed."""
+    """Return what the file should contain: the whole document, or the page with a renewed table."""
     if path.suffix == ".json":
         return text()
     page = path.read_text()
@@ -82,8 +84,8 @@ def _channel(level: Level, catalogue: Sequence[EventType]) -> dict[str, Any]:
         "address": STREAMS[level].path,
         "title": _TITLES[level],
         "description": (
-            "Server-sent events: `id` is the cursor, `event` the type, `data` the message. Ordered, unique, without a"
-            " gap; `Last-Event-ID` resumes. An event named `bookmark` only moves the cursor on."
+            "Server-sent events: `id` is the cursor, `event` the type, `data` the message. Events come in order, once,"
+            " without gaps; `Last-Event-ID` resumes. An event named `bookmark` only advances the cursor."
         ),
         "parameters": _PARAMETERS[level],
         "messages": {

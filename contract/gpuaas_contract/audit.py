@@ -1,4 +1,4 @@
-"""The audit trail: who did what, from where, and who was refused. Rows are only ever added."""
+"""The audit trail: who did what, from where, and who was refused. Rows are added and never changed."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,13 +6,15 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Timestamp, Wire
 
 AuditResult = Literal["success", "failure"]
 
 
 class AuditEntry(Wire):
-    """What is written, once. The hash chain runs over these exact bytes; request bodies and secrets are never in it."""
+    """The stored part of an audit row. The hash chain covers these exact bytes. It contains no request bodies or
+    secrets."""
 
     audit_id: str
     occurred_at: Timestamp
@@ -20,16 +22,16 @@ class AuditEntry(Wire):
     """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
     action: str
-    """The endpoint's name, or what the platform did on its own; `authz.deny` for a refusal."""
+    """The endpoint's name, or the name of what the platform did itself; `authz.deny` for a refusal."""
     target: str
-    """Ids of what it was done to, outermost first; for a refusal the endpoint's name."""
+    """Ids of the resources it is about, outermost first; for a refusal the endpoint's name."""
     result: str
     """`success` or `failure`."""
     correlation_id: str
     org_id: str
     project_id: str
     details: dict[str, Any]
-    """What else matters about the act: reasons, ids, digests."""
+    """Reasons, ids, digests and other facts."""
     actor_name: str = ""
     peer: str = ""
     """Address the request came from."""
@@ -38,67 +40,72 @@ class AuditEntry(Wire):
 
 
 class AuditRow(AuditEntry):
-    """Who did what, or was refused; rows are only ever added."""
+    """Who did what, or was refused. Rows are never changed."""
 
     cursor: int = 0
     """Position among all rows, in commit order."""
     chain: str = ""
     """The organisation's id, or `platform` for rows of no organisation."""
     position: int = 0
-    """Place in its chain, from 1, without gaps."""
+    """Position in its chain, from 1, without gaps."""
     hash: str = ""
-    """SHA-256 over chain, position, the hash before and the entry."""
+    """SHA-256 over chain, position, the previous hash and the entry."""
 
 
 class AuditQuery(PageQuery):
     after: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
-    """Rows after this cursor only; 0: all."""
+    """Only rows after this cursor; 0: all."""
     correlation_id: str = ""
-    """Rows under this id only; empty: all."""
+    """Only rows with this correlation id; empty: all."""
     actor_id: str = ""
-    """Rows of this person or service account only; empty: of all."""
+    """Only rows of this person or service account; empty: all."""
     action: str = ""
-    """Rows of this action only, such as `apps.instance.create`; empty: of all."""
+    """Only rows of this action, such as `apps.instance.create`; empty: all."""
     target: str = ""
-    """Rows of this target only, just as rows show it; empty: of all."""
+    """Only rows with exactly this `target`; empty: all."""
     result: AuditResult | None = None
-    """Rows with this result only; none: both."""
+    """Only rows with this result; none: both."""
     since: Timestamp | None = None
-    """Rows of this moment or later, by the platform's clock."""
+    """Only rows from this time on, by the platform's clock."""
     until: Timestamp | None = None
-    """Rows of this moment or earlier."""
+    """Only rows up to this time."""
 
 
 AUDIT_LIST = Endpoint(
     "record.audit",
     "GET",
     "/api/v1/projects/{project_id}/audit",
-    "Who did what in a project, and who was refused",
+    "List the audit trail of a project",
+    params=ProjectPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
     response=Page[AuditRow],
     errors=(NotFound,),
+    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
 )
 ORG_AUDIT_LIST = Endpoint(
     "record.org_audit",
     "GET",
     "/api/v1/orgs/{org_id}/audit",
-    "Who did what in an organisation and its projects, and who was refused",
+    "List the audit trail of an organisation and its projects",
+    params=OrgPath,
     permission="record.audit.read",
     request=NoBody,
     query=AuditQuery,
     response=Page[AuditRow],
     errors=(NotFound,),
+    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
 )
 PLATFORM_AUDIT_LIST = Endpoint(
     "record.platform_audit",
     "GET",
     "/api/v1/admin/audit",
-    "Who did what anywhere, and who was refused",
+    "List the audit trail of the whole platform",
     permission="record.audit.read_all",
     request=NoBody,
     query=AuditQuery,
     response=Page[AuditRow],
+    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
 )
 ENDPOINTS = (AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST)

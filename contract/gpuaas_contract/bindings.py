@@ -1,10 +1,11 @@
-"""Who holds which role where, and temporary access in an emergency."""
+"""Role bindings: who has which role where. Temporary access in an emergency."""
 
 from typing import Annotated
 
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import BindingPath, OrgBindingPath, OrgPath, ProjectBindingPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
@@ -12,7 +13,7 @@ REASON_LENGTH_MIN = 10
 
 
 class RoleBinding(Wire):
-    """That a person holds a role, where, and until when."""
+    """A role that a person has: where, and until when."""
 
     binding_id: str
     user_id: str
@@ -21,37 +22,37 @@ class RoleBinding(Wire):
     scope: str
     """`platform`, an org id or a project id."""
     created_by: str
-    """Who gave it; `platform` for what came with the first start."""
+    """Who gave it; `platform` for roles made at the first start."""
     created_at: Timestamp
     expires_at: Timestamp | None = None
-    """None: until it is taken away."""
+    """None: it does not expire."""
     reason: str = ""
-    """Why it was given; always there for temporary access."""
+    """Reason; always set for temporary access."""
 
 
 class BindRole(Request):
-    """Gives a person a role at the place the path names."""
+    """Gives a person a role in the scope of the path."""
 
     user_id: str
     role: str
-    """One that can be held there: docs/reference/permissions.md has the table."""
+    """A role that can be given there; docs/reference/permissions.md lists them."""
 
 
 class BreakGlass(Request):
-    """Takes temporary access to a project in an emergency, in the open."""
+    """Takes temporary, audited access to a project in an emergency."""
 
     project_id: str
     reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000)]
-    """Whoever owns the organisation reads it on their audit trail."""
+    """Shown in the audit trail of the organisation."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=BREAK_GLASS_MINUTES_MAX)] = 30
-    """It ends by itself after this long."""
+    """It ends by itself after this time."""
 
 
 PLATFORM_BINDING_CREATE = Endpoint(
     "identity.platform_binding.create",
     "POST",
     "/api/v1/admin/bindings",
-    "Give a person a role at the platform",
+    "Give a person a role on the platform",
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
@@ -62,7 +63,7 @@ PLATFORM_BINDING_LIST = Endpoint(
     "identity.platform_binding.list",
     "GET",
     "/api/v1/admin/bindings",
-    "Roles given at the platform",
+    "List roles on the platform",
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -72,7 +73,8 @@ PLATFORM_BINDING_DELETE = Endpoint(
     "identity.platform_binding.delete",
     "DELETE",
     "/api/v1/admin/bindings/{binding_id}",
-    "Take a role at the platform away",
+    "Remove a role on the platform",
+    params=BindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -83,17 +85,20 @@ ORG_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/orgs/{org_id}/bindings",
     "Give a person a role in an organisation",
+    params=OrgPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
     subject="binding_id",
     status=201,
+    description="You can only give roles whose permissions you have yourself.",
 )
 ORG_BINDING_LIST = Endpoint(
     "identity.org_binding.list",
     "GET",
     "/api/v1/orgs/{org_id}/bindings",
-    "Roles given in an organisation",
+    "List roles in an organisation",
+    params=OrgPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -103,7 +108,8 @@ ORG_BINDING_DELETE = Endpoint(
     "identity.org_binding.delete",
     "DELETE",
     "/api/v1/orgs/{org_id}/bindings/{binding_id}",
-    "Take a role in an organisation away",
+    "Remove a role in an organisation",
+    params=OrgBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -114,17 +120,20 @@ PROJECT_BINDING_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/bindings",
     "Give a person a role in a project",
+    params=ProjectPath,
     permission="identity.binding.change",
     request=BindRole,
     response=RoleBinding,
     subject="binding_id",
     status=201,
+    description="You can only give roles whose permissions you have yourself.",
 )
 PROJECT_BINDING_LIST = Endpoint(
     "identity.project_binding.list",
     "GET",
     "/api/v1/projects/{project_id}/bindings",
-    "Roles given in a project",
+    "List roles in a project",
+    params=ProjectPath,
     permission="identity.binding.read",
     request=NoBody,
     query=PageQuery,
@@ -134,7 +143,8 @@ PROJECT_BINDING_DELETE = Endpoint(
     "identity.project_binding.delete",
     "DELETE",
     "/api/v1/projects/{project_id}/bindings/{binding_id}",
-    "Take a role in a project away",
+    "Remove a role in a project",
+    params=ProjectBindingPath,
     permission="identity.binding.change",
     request=NoBody,
     response=RoleBinding,
@@ -144,22 +154,26 @@ BREAK_GLASS_CREATE = Endpoint(
     "identity.break_glass.create",
     "POST",
     "/api/v1/admin/break-glass",
-    "Take temporary access to a project; the reason goes on the organisation's audit trail",
+    "Take temporary access to a project in an emergency",
     permission="identity.break_glass.create",
     request=BreakGlass,
     response=RoleBinding,
     subject="binding_id",
     status=201,
+    description="The access ends by itself. The reason is in the audit trail of the project's organisation, with "
+    "every change made.",
 )
 BREAK_GLASS_END = Endpoint(
     "identity.break_glass.end",
     "DELETE",
     "/api/v1/admin/break-glass/{binding_id}",
-    "End temporary access to a project before its time; its organisation is told",
+    "End temporary access to a project early",
+    params=BindingPath,
     permission="identity.break_glass.end",
     request=NoBody,
     response=RoleBinding,
     subject="binding_id",
+    description="The project gets an event, and its organisation an audit row.",
 )
 ENDPOINTS = (
     PLATFORM_BINDING_CREATE,

@@ -1,4 +1,4 @@
-"""Nodes as operators see them, and allocations: a project's claim on a node."""
+"""Nodes, for operators, and allocations: a project's claim on a node."""
 
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import AllocationPath, NodePath, ProjectPath
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Timestamp, Wire
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
@@ -16,17 +17,17 @@ INTEGRATION_METADATA_BYTES_MAX = 8192
 
 
 class Gpu(Wire):
-    """One GPU of a node, as its driver shows it or its operators declared it."""
+    """One GPU of a node, as the driver reports or operators declare."""
 
     index: int
     type: str
-    """The model, as the driver names it."""
+    """Model, as the driver reports it."""
     device: str
     """Its file on the node: /dev/nvidia0."""
 
 
 class Facts(Wire):
-    """What a node says of itself."""
+    """Hardware and system facts that a node reports."""
 
     hostname: str
     cpus: int
@@ -39,26 +40,26 @@ class Facts(Wire):
     disk_gb: int = 0
     """Size of the root file system, in units of 10⁹ bytes."""
     addresses: list[str] = []
-    """Every address that is good beyond the host."""
+    """Addresses that can be reached from other hosts."""
     ssh_port: int = 22
 
 
 class Node(Wire):
-    """A machine with the platform's agent, for projects to claim."""
+    """A machine with the platform's agent, which projects can claim."""
 
     node_id: str
     name: str
-    """Chosen when it was admitted; unique among nodes that are not retired."""
+    """Set when the node was admitted; unique among nodes that are not retired."""
     region: str
-    """Where it stands; the nodes of one request stand in one region."""
+    """Location. All nodes of one request are in one region."""
     sku: str
-    """What it is sold as: projects ask for nodes by this word."""
+    """Product name: projects ask for nodes by SKU."""
     status: NodeStatus
-    """Whether its agent is heard; `lost` after four missed heartbeats, `ready` again with the next."""
+    """`lost` after four missed heartbeats; `ready` again with the next heartbeat."""
     address: str
-    """Where it is reached over SSH: the address its agent calls from."""
+    """Address for SSH: the address the agent connects from."""
     ssh_host_public_key: str
-    """What whoever enters the machine pins; empty until its sshd has one."""
+    """Host key to pin when logging in; empty until sshd has one."""
     facts: Facts
     agent_version: str
     boot_id: str
@@ -67,46 +68,46 @@ class Node(Wire):
     last_seen_at: Timestamp
     """When the platform last received a heartbeat."""
     allocation_id: str | None
-    """The claim that holds it; none when it is free."""
+    """The allocation on it; none when it is free."""
     admin_state: NodeAdminState = "active"
-    """New allocations go to active nodes only."""
+    """New allocations use active nodes only."""
     admin_reason: str = ""
-    """Why operators put it into this state."""
+    """Why an operator set this state."""
     gpus_by_type: dict[str, int] = {}
-    """How many of each type, counted from the facts."""
+    """Number of GPUs by model, counted from the facts."""
     agent_sha256: str = ""
-    """Of the file the agent runs from; empty for one that runs from its source."""
+    """SHA-256 of the agent's file; empty when the agent runs from source."""
     revision: int = 1
-    """Counts what operators changed; a heartbeat leaves it alone."""
+    """Grows with every change by an operator; heartbeats do not change it."""
 
 
 class NodeQuery(PageQuery):
     status: NodeStatus | None = None
     admin_state: NodeAdminState | None = None
-    """None shows all but retired nodes."""
+    """None: all nodes that are not retired."""
     name: str = ""
     region: str = ""
     sku: str = ""
 
 
 class SetNode(Request):
-    """Says what a node is sold as and where it stands."""
+    """Sets a node's SKU and region."""
 
     sku: Label
     region: Label
     reason: Reason
-    """Why; kept in the audit trail."""
+    """Reason; stored in the audit trail."""
 
 
 class ChangeNode(Request):
-    """Cordons, drains, frees or retires a node."""
+    """Cordons, drains, uncordons or retires a node."""
 
     reason: Reason
-    """Shown with the node and kept in the audit trail."""
+    """Shown with the node and stored in the audit trail."""
 
 
 class NodeAllocation(Wire):
-    """Whose work is on a node."""
+    """An allocation on a node, with its owner."""
 
     allocation_id: str
     org_id: str
@@ -117,17 +118,17 @@ class NodeAllocation(Wire):
 
 
 class NodeAllocations(Wire):
-    """Every claim that holds a node, failed ones included."""
+    """Allocations on a node, failed ones included."""
 
     items: list[NodeAllocation]
 
 
 class NodeDrain(Wire):
-    """A node that is being emptied, and what is still on it."""
+    """A draining node and the allocations still on it."""
 
     node: Node
     allocations: list[NodeAllocation]
-    """Their owners have been told by `capacity.allocation.draining`; the node is empty when none is left."""
+    """Their owners get the event `capacity.allocation.draining`. The node is empty when no allocation is left."""
 
 
 class CreateEnrolmentToken(Request):
@@ -136,43 +137,43 @@ class CreateEnrolmentToken(Request):
     name: Label
     """The node's name; unique. A node that enrols again under its name keeps its id."""
     sku: OptionalLabel = ""
-    """Empty: as a node of that name has it already; else `standard`."""
+    """Empty: the SKU that a node of this name already has, else `standard`."""
     region: OptionalLabel = ""
-    """Empty: as a node of that name has it already; else `local`."""
+    """Empty: the region that a node of this name already has, else `local`."""
     ttl_s: TokenSeconds = 3600
     """How long the token can be used."""
 
 
 class EnrolmentToken(Wire):
-    """What a machine joins with, once."""
+    """A token with which one machine joins, once."""
 
     token: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
     name: str
     """The node that may use it."""
     ca_sha256: str
-    """Fingerprint of the certificate authority the node must find when it joins over TLS."""
+    """Fingerprint of the certificate authority that the node must check when it joins over TLS."""
     expires_at: Timestamp
 
 
 class ReleaseEvidence(Wire):
-    """What the node's agent removed, and what it saw when it looked again; without `left_behind` the node is clean."""
+    """What the agent removed, and what was left when it checked. The node is clean when `left_behind` is empty."""
 
     user: str = ""
-    """The Unix user that went; empty when it was gone before."""
+    """Unix user that was removed; empty when it did not exist."""
     home: str = ""
-    """The user's home that went; empty when it was gone before."""
+    """Home directory that was removed; empty when it did not exist."""
     units: list[str] = []
     """Services that ran as the user."""
     processes_ended: int = 0
     keys: list[str] = []
-    """Files with public keys, of people and of the platform's authority."""
+    """Files with public keys of people and of the platform's authority."""
     principals: list[str] = []
-    """Files that said whose certificates may log in."""
+    """Files that listed the principals that may log in."""
     files: list[str] = []
-    """Everything else: rights, schedules, and what the user owned outside its home; the first hundred."""
+    """Other things: sudo rules, schedules, and files of the user outside its home; the first 100."""
     left_behind: list[str] = []
-    """What was still there when the agent looked again."""
+    """What still existed when the agent checked."""
     reported_at: Timestamp | None = None
 
 
@@ -183,51 +184,51 @@ class Allocation(Wire):
     org_id: str
     project_id: str
     status: AllocationStatus
-    """`release_failed`: the node could not be cleaned; it is tried again until it is, or until it is given up. An
-    active one whose node was installed anew is `provisioning` again."""
+    """`release_failed`: the node could not be cleaned; the platform tries again until it succeeds or a person gives the
+    allocation up. When the node of an active allocation is reinstalled, the allocation is `provisioning` again."""
     status_reason: str
-    """Why it failed, waits or was given up, for people."""
+    """Why it failed, waits or was given up."""
     node_id: str
     node_name: str
     address: str
-    """Where its machine is reached over SSH."""
+    """Address of its machine for SSH."""
     sku: str
     region: str
     gpus: int
-    """How many the node has."""
+    """Number of GPUs of the node."""
     username_on_node: str
-    """A Unix user of the allocation's own; it goes when the node is given back."""
+    """Unix user of this allocation; it is removed on release."""
     requested_by: str
     correlation_id: str
     used_by_instance_ids: list[str]
-    """While an app instance uses it, it is released only by override."""
+    """While an app instance uses it, only `release-used` releases it."""
     created_at: Timestamp
     updated_at: Timestamp
     scheduler_type: str = ""
-    """As the request said; carried, never interpreted."""
+    """As in the request; stored, never interpreted."""
     integration_metadata: dict[str, Any] = {}
-    """As the request said; carried, never interpreted."""
+    """As in the request; stored, never interpreted."""
     provision_retry_at: Timestamp | None = None
-    """Its node was installed anew: from then on the platform has it prepared again, as soon as it hears the node."""
+    """When its node was reinstalled: time from which the platform prepares it again, once the node responds."""
     release_attempts: int = 0
-    """How often the node was told to clean up."""
+    """Number of attempts to clean the node."""
     release_retry_at: Timestamp | None = None
-    """The node could not be cleaned: from then on the platform tries again, as soon as it hears the node."""
+    """When the node could not be cleaned: time from which the platform tries again, once the node responds."""
     release_evidence: ReleaseEvidence | None = None
-    """What the agent said of the last attempt; none while that runs, and when it never answered."""
+    """The agent's report of the last attempt; none while it runs, or when the agent did not answer."""
 
 
 class Allocations(Wire):
-    """All that one request claimed."""
+    """The allocations that one request made."""
 
     items: list[Allocation]
 
 
 class AllocationQuery(PageQuery):
     status: AllocationStatus | None = None
-    """None shows all, released ones included."""
+    """None: all, released ones included."""
     free: bool = False
-    """True: only those an app can be put on: active, and used by none."""
+    """True: only active allocations that no app instance uses."""
     sku: str = ""
     region: str = ""
 
@@ -236,31 +237,31 @@ class CreateAllocation(Request):
     """Claims nodes for a project."""
 
     sku: OptionalLabel = ""
-    """Empty: whatever is free."""
+    """Empty: any SKU."""
     region: OptionalLabel = ""
-    """Empty: any; all nodes of one request stand in one region."""
+    """Empty: any. All nodes of one request are in one region."""
     node_name: OptionalLabel = ""
-    """This very node; needs `capacity.allocation.place`. Empty: the platform chooses."""
+    """A particular node; needs `capacity.allocation.place`. Empty: the platform chooses."""
     count: Annotated[int, msgspec.Meta(ge=1, le=ALLOCATIONS_PER_REQUEST_MAX)] = 1
-    """So many allocations, or none."""
+    """Number of allocations; all of them are made, or none."""
     scheduler_type: OptionalLabel = ""
-    """A word of whoever integrates; carried, never interpreted."""
+    """Free text for integrations; stored, never interpreted."""
     integration_metadata: dict[str, Any] = {}
-    """Of whoever integrates: at most 8192 bytes as JSON, never interpreted."""
+    """Free data for integrations: at most 8192 bytes as JSON, never interpreted."""
 
 
 class OverrideRelease(Request):
-    """Gives a node back against what speaks for keeping it."""
+    """Releases an allocation although something prevents a normal release."""
 
     reason: Reason
-    """Kept with the allocation, in its event and in the audit trail."""
+    """Stored with the allocation, in its event and in the audit trail."""
 
 
 ENROLMENT_CREATE = Endpoint(
     "capacity.enrolment.create",
     "POST",
     "/api/v1/admin/enrolment-tokens",
-    "Admit one node: a token that works once",
+    "Create a token that admits one node",
     permission="capacity.enrolment.create",
     request=CreateEnrolmentToken,
     response=EnrolmentToken,
@@ -269,12 +270,13 @@ ENROLMENT_CREATE = Endpoint(
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"name": "gpu-1"},
+    description="The token works once, for a node of this name.",
 )
 NODE_LIST = Endpoint(
     "capacity.node.list",
     "GET",
     "/api/v1/admin/nodes",
-    "Nodes of the platform; retired ones only when asked for",
+    "List nodes; retired ones only with `admin_state=retired`",
     permission="capacity.node.read",
     request=NoBody,
     query=NodeQuery,
@@ -284,7 +286,8 @@ NODE_GET = Endpoint(
     "capacity.node.get",
     "GET",
     "/api/v1/admin/nodes/{node_id}",
-    "One node",
+    "Get one node",
+    params=NodePath,
     permission="capacity.node.read",
     request=NoBody,
     response=Node,
@@ -293,19 +296,22 @@ NODE_SET = Endpoint(
     "capacity.node.set",
     "PUT",
     "/api/v1/admin/nodes/{node_id}",
-    "Say what a node is sold as and where it stands; allocations it carries keep what they were given",
+    "Set the SKU and region of a node",
+    params=NodePath,
     permission="capacity.node.change",
     request=SetNode,
     response=Node,
     subject="node_id",
     repeat="natural",
     guarded=True,
+    description="Existing allocations on the node keep their SKU and region.",
 )
 NODE_CORDON = Endpoint(
     "capacity.node.cordon",
     "POST",
     "/api/v1/admin/nodes/{node_id}/cordon",
-    "Keep new allocations away from a node",
+    "Cordon a node: it gets no new allocations",
+    params=NodePath,
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
@@ -315,7 +321,8 @@ NODE_UNCORDON = Endpoint(
     "capacity.node.uncordon",
     "POST",
     "/api/v1/admin/nodes/{node_id}/uncordon",
-    "Let a cordoned or draining node take allocations again",
+    "Uncordon a node: it gets allocations again",
+    params=NodePath,
     permission="capacity.node.change",
     request=ChangeNode,
     response=Node,
@@ -325,27 +332,33 @@ NODE_DRAIN = Endpoint(
     "capacity.node.drain",
     "POST",
     "/api/v1/admin/nodes/{node_id}/drain",
-    "Cordon a node and ask the owners of its allocations to move",
+    "Drain a node: cordon it and ask the owners of its allocations to move",
+    params=NodePath,
     permission="capacity.node.change",
     request=ChangeNode,
     response=NodeDrain,
     subject="node_id",
+    description="Owners get the event `capacity.allocation.draining`. The answer lists the allocations that are still"
+    " on the node.",
 )
 NODE_RETIRE = Endpoint(
     "capacity.node.retire",
     "POST",
     "/api/v1/admin/nodes/{node_id}/retire",
-    "End a node's identity for good; refused while an allocation is on it",
+    "Retire a node permanently",
+    params=NodePath,
     permission="capacity.node.retire",
     request=ChangeNode,
     response=Node,
     subject="node_id",
+    description="Ends the node's identity. Refused while an allocation is on the node.",
 )
 NODE_ALLOCATIONS = Endpoint(
     "capacity.node.allocations",
     "GET",
     "/api/v1/admin/nodes/{node_id}/allocations",
-    "Whose work is on a node",
+    "List the allocations on a node",
+    params=NodePath,
     permission="capacity.node.read",
     request=NoBody,
     response=NodeAllocations,
@@ -354,7 +367,8 @@ ALLOCATION_CREATE = Endpoint(
     "capacity.allocation.create",
     "POST",
     "/api/v1/projects/{project_id}/allocations",
-    "Claim nodes for a project: as many as asked for, or none",
+    "Claim nodes for a project",
+    params=ProjectPath,
     permission="capacity.allocation.create",
     request=CreateAllocation,
     response=Allocations,
@@ -362,12 +376,14 @@ ALLOCATION_CREATE = Endpoint(
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
+    description="All requested allocations are made, or none. An allocation is `active` when its node is prepared.",
 )
 ALLOCATION_LIST = Endpoint(
     "capacity.allocation.list",
     "GET",
     "/api/v1/projects/{project_id}/allocations",
-    "Allocations of a project",
+    "List the allocations of a project",
+    params=ProjectPath,
     permission="capacity.allocation.read",
     request=NoBody,
     query=AllocationQuery,
@@ -377,7 +393,8 @@ ALLOCATION_GET = Endpoint(
     "capacity.allocation.get",
     "GET",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}",
-    "One allocation",
+    "Get one allocation",
+    params=AllocationPath,
     permission="capacity.allocation.read",
     request=NoBody,
     response=Allocation,
@@ -386,33 +403,40 @@ ALLOCATION_RELEASE = Endpoint(
     "capacity.allocation.release",
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/release",
-    "Give the node back, or try again to; refused while an app instance uses it",
+    "Release an allocation",
+    params=AllocationPath,
     permission="capacity.allocation.release",
     request=NoBody,
     response=Allocation,
     subject="allocation_id",
     status=202,
+    description="The agent cleans the node. Call it again to retry a failed release at once. Refused while an app "
+    "instance uses the allocation.",
 )
 ALLOCATION_RELEASE_USED = Endpoint(
     "capacity.allocation.release_used",
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/release-used",
-    "Give the node back although an app instance uses it; its work there is lost",
+    "Release an allocation that an app instance uses",
+    params=AllocationPath,
     permission="capacity.allocation.release_used",
     request=OverrideRelease,
     response=Allocation,
     subject="allocation_id",
     status=202,
+    description="The app instance loses the machine, and work on it is lost.",
 )
 ALLOCATION_FORCE_RELEASE = Endpoint(
     "capacity.allocation.force_release",
     "POST",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/force-release",
-    "Give up an allocation whose release failed; its node is cordoned, for nobody knows that it is clean",
+    "Give up an allocation whose release failed",
+    params=AllocationPath,
     permission="capacity.allocation.force_release",
     request=OverrideRelease,
     response=Allocation,
     subject="allocation_id",
+    description="The allocation ends without proof that its node is clean, so the node is cordoned.",
 )
 ENDPOINTS = (
     ENROLMENT_CREATE,

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.paths import AppVersionPath, EntitlementPath, ProjectAppPath, ProjectPath
 from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -29,7 +30,7 @@ VersionPattern = Annotated[
     msgspec.Meta(
         max_length=64,
         pattern=r"^[0-9A-Za-z.+-]*[0-9A-Za-z*](?!\n)$",
-        description="A version, or its beginning and a `*` for everything that starts so: 1.4.*",
+        description="A version, or its beginning and a `*` for all versions that start so: 1.4.*",
     ),
 ]
 PermissionKey = Annotated[
@@ -66,114 +67,114 @@ BREAKER_WINDOW_S_MAX = 604_800
 
 
 class Breaker(Request):
-    """When a role fails too often, the platform stops accepting operations that would risk more of it."""
+    """When too many members of a role fail to join, the platform refuses to add more."""
 
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
-    """So many failed joins inside the window stop further adds and replacements."""
+    """This many failed joins within the window stop further adds and replacements."""
     window_s: Annotated[int, msgspec.Meta(ge=1, le=BREAKER_WINDOW_S_MAX)] = 600
 
 
 class RoleSpec(Request):
-    """A part members play in an app, and what may be asked of them."""
+    """A role of members in an app, and the operations it supports."""
 
     component_key: Label
-    """A word of the app's own; the platform carries it and never interprets it."""
+    """Name of the role, chosen by the app; the platform never interprets it."""
     max: int
-    """How many members of it an instance has at the most."""
+    """Largest number of members of this role in an instance."""
     min: int = 0
-    """How many it has at the least."""
+    """Smallest number of members."""
     operations: list[MemberVerb] = []
-    """What people can ask for its members."""
+    """Operations that people can request for its members."""
     unavailable_max: Count | None = None
-    """Disruption budget: how many members of the role operations may have out of service at once; none: no bound."""
+    """Disruption budget: how many members of the role may be out of service at once; none: no limit."""
     breaker: Breaker = Breaker()
 
 
 class PermissionSpec(Request):
-    """A permission key of the app's own, and who holds it through the roles they have anyway."""
+    """A permission key that the app defines, and the roles that hold it."""
 
     meaning: str
     roles: Annotated[list[PermissionRole], msgspec.Meta(min_length=1, description="Some role must hold the key.")]
-    """A role given here gives the key to the roles above it as well; `service_account` counts only when listed."""
+    """Roles above a listed role hold the key too; `service_account` only when listed."""
 
 
 class ActionSpec(Request):
-    """Something people can ask of a running instance; the app's controller does it as an operation."""
+    """An action on a running instance; the app's controller runs it."""
 
     name: Name
     title: str
     permission: PermissionKey
-    """A key of `permissions`, or one of the platform's."""
+    """A key from `permissions`, or one of the platform's."""
     input_schema: dict[str, Any]
-    """JSON Schema of what the action takes."""
+    """JSON Schema of the action's inputs."""
     summary: str = ""
-    """What it does, in a sentence, for people."""
+    """What it does, in one sentence."""
     exclusive: bool = False
-    """Nothing else runs on the instance meanwhile."""
+    """No other operation runs on the instance at the same time."""
     deadline_s: int = 300
 
 
 class ArtifactRef(Request):
-    """An artifact a version needs, pinned by its digest."""
+    """An artifact that a version needs, by digest."""
 
     digest: Digest
     media_type: str = ""
-    """When given, the artifact must be of this type."""
+    """If set, the artifact must have this media type."""
 
 
 class Manifest(Request):
-    """All the platform knows of an app version."""
+    """The description of an app version."""
 
     slug: Slug
     display_name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     version: VersionName
     runtime_backend: Label
-    """A word of the app's own; carried, never interpreted."""
+    """Chosen by the app; stored, never interpreted."""
     operating_modes: Labels
-    """Words of the app's own; a deploy chooses one, the first if it says nothing."""
+    """Chosen by the app. A deploy selects one, by default the first."""
     control_plane_scopes: Labels
-    """Words of the app's own; a deploy chooses one, the first if it says nothing."""
+    """Chosen by the app. A deploy selects one, by default the first."""
     roles: list[RoleSpec]
     topologies: dict[Label, dict[str, str]]
-    """Topology -> component_key -> the deploy-form field whose allocation id(s) become members of that role."""
+    """Topology -> component_key -> the deploy-form field whose allocation ids become members of that role."""
     deploy_form: dict[str, Any]
-    """JSON Schema of the inputs; `x-gpuaas-picker` hints tell a form what to offer."""
+    """JSON Schema of the inputs; `x-gpuaas-picker` hints define what a form offers."""
     summary: str = ""
     instance_operations: list[InstanceVerb] = []
-    """What can be asked of a whole instance, beside deploy and decommission."""
+    """Operations on a whole instance, beside deploy and decommission."""
     upgrades_from: list[VersionPattern] = []
     """Patterns of versions from which an instance may be upgraded to this one."""
     rollback_to: list[VersionPattern] = []
-    """Patterns of versions to which an instance of this one may go back."""
+    """Patterns of versions to which an instance of this version may be rolled back."""
     permissions: dict[PermissionKey, PermissionSpec] = {}
-    """Keys of the app's own, `area.thing.verb`, in an area the platform does not use."""
+    """Permission keys of the app, `area.thing.verb`, in an area the platform does not use."""
     actions: list[ActionSpec] = []
     secret_purposes: list[SecretPurpose] = []
-    """What the app's controller may ask runtime secrets for."""
+    """Purposes for which the app's controller may issue runtime secrets."""
     artifacts: dict[Label, ArtifactRef] = {}
-    """What the app needs on its machines, by a name of its own."""
+    """Artifacts that the app needs on its machines, by the name they were published under."""
     deadlines_s: dict[str, int] = {}
-    """Operation kind -> how long one may take, in seconds; the platform has a value for each kind."""
+    """Operation kind -> deadline in seconds; the platform has a default for each kind."""
     health: list[str] = []
-    """Condition types the app promises to report."""
+    """Condition types that the app reports."""
     versions_reported: list[str] = []
-    """What the app promises to report versions of."""
+    """Software whose versions the app reports."""
 
 
 class AppVersion(Wire):
-    """An app in the catalog at one version, with its manifest."""
+    """One version of an app in the catalog, with its manifest."""
 
     app_slug: str
     version: str
     display_name: str
     summary: str
     state: AppVersionState
-    """New deploys take published versions; a deprecated one when it is named."""
+    """New deploys use published versions; a deprecated one only when the request names it."""
     manifest: Manifest
-    """Never changes; another manifest is another version."""
+    """Never changes; another manifest needs another version."""
     created_at: Timestamp
     channels: list[str] = []
-    """Where it was published; entitlements can be limited to some."""
+    """Channels it was published in; entitlements can be limited to some."""
     state_reason: str = ""
     """Why it was deprecated or withdrawn."""
 
@@ -183,35 +184,35 @@ class AppVersion(Wire):
 
 
 class PublishVersion(Request):
-    """Offers a version to the projects that are entitled to the app."""
+    """Publishes a version for the projects that are entitled to the app."""
 
     channels: Channels = msgspec.field(default_factory=lambda: ["stable"])
 
 
 class RetireVersion(Request):
-    """Deprecated: still deployed when named. Withdrawn: never deployed again. What runs goes on in both cases."""
+    """Deprecates or withdraws a version. Running instances continue in both cases."""
 
     reason: Reason
-    """Said to whoever wants to deploy it."""
+    """Shown to people who want to deploy it."""
 
 
 class Entitlement(Wire):
-    """Whether a project may deploy an app, and how much of it."""
+    """Whether a project may deploy an app, and within which limits."""
 
     project_id: str
     app_slug: str
     enabled: bool
-    """False: no new deploys and upgrades; what runs can still be managed."""
+    """False: no new deploys and upgrades; existing instances can still be managed."""
     changed_by: str
     changed_at: Timestamp
     versions: list[str] = []
-    """Versions that may be deployed; none listed: all."""
+    """Versions that may be deployed; empty: all."""
     channels: list[str] = []
-    """Channels whose versions may be deployed; none listed: all."""
+    """Channels whose versions may be deployed; empty: all."""
     instances_max: int | None = None
-    """Instances of the app in the project that are not deleted; none: no bound of its own."""
+    """Largest number of instances of the app in the project; none: no limit here."""
     members_max: int | None = None
-    """Live members of the app in the project, all its instances together; none: no bound of its own."""
+    """Largest number of members of the app in the project, over all instances; none: no limit here."""
 
     @property
     def entitlement_id(self) -> str:
@@ -219,18 +220,18 @@ class Entitlement(Wire):
 
 
 class SetEntitlement(Request):
-    """Lets a project deploy an app, or stops it from deploying more."""
+    """Lets a project deploy an app, or stops further deploys."""
 
     enabled: bool
-    """False refuses new deploys and upgrades; what runs can still be managed."""
+    """False: no new deploys and upgrades; existing instances can still be managed."""
     versions: list[VersionPattern] = []
-    """Versions that may be deployed; none listed: all."""
+    """Versions that may be deployed; empty: all."""
     channels: list[Label] = []
-    """Channels whose versions may be deployed; none listed: all."""
+    """Channels whose versions may be deployed; empty: all."""
     instances_max: Count | None = None
-    """Instances of the app in the project that are not deleted; none: no bound of its own."""
+    """Largest number of instances of the app in the project; none: no limit here."""
     members_max: Count | None = None
-    """Live members of the app in the project, all its instances together; none: no bound of its own."""
+    """Largest number of members of the app in the project, over all instances; none: no limit here."""
 
 
 _VERSION = "/api/v1/admin/apps/{app_slug}/versions/{version}"
@@ -239,51 +240,58 @@ VERSION_REGISTER = Endpoint(
     "catalog.version.register",
     "POST",
     "/api/v1/admin/app-versions",
-    "Register an app version by its manifest; the same manifest again answers with the same version",
+    "Register an app version by its manifest",
     permission="catalog.version.register",
     request=Manifest,
     response=AppVersion,
     subject="app_slug",
     status=201,
+    description="The same manifest again answers with the same version. A version never changes.",
 )
 VERSION_PUBLISH = Endpoint(
     "catalog.version.publish",
     "POST",
     f"{_VERSION}/publish",
-    "Offer a registered or deprecated version to entitled projects, in these channels",
+    "Publish an app version in channels",
+    params=AppVersionPath,
     permission="catalog.version.publish",
     request=PublishVersion,
     response=AppVersion,
     subject="version",
     example={"channels": ["stable"]},
+    description="Entitled projects can then deploy a registered or deprecated version.",
 )
 VERSION_DEPRECATE = Endpoint(
     "catalog.version.deprecate",
     "POST",
     f"{_VERSION}/deprecate",
-    "Advise against a version: it is deployed only when it is named",
+    "Deprecate an app version",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
     subject="version",
     example={"reason": "1.1.0 is faster"},
+    description="A deprecated version is deployed only when a request names it. Running instances continue.",
 )
 VERSION_WITHDRAW = Endpoint(
     "catalog.version.withdraw",
     "POST",
     f"{_VERSION}/withdraw",
-    "Take a version out of the catalog for good; what runs goes on",
+    "Withdraw an app version permanently",
+    params=AppVersionPath,
     permission="catalog.version.retire",
     request=RetireVersion,
     response=AppVersion,
     subject="version",
     example={"reason": "loses data on restart"},
+    description="A withdrawn version is never deployed again. Running instances continue.",
 )
 VERSION_LIST = Endpoint(
     "catalog.version.list",
     "GET",
     "/api/v1/admin/app-versions",
-    "Every registered version",
+    "List every registered app version",
     permission="catalog.version.register",
     request=NoBody,
     query=PageQuery,
@@ -293,7 +301,8 @@ VERSION_GET = Endpoint(
     "catalog.version.get",
     "GET",
     _VERSION,
-    "One registered version",
+    "Get one registered app version",
+    params=AppVersionPath,
     permission="catalog.version.register",
     request=NoBody,
     response=AppVersion,
@@ -302,17 +311,20 @@ PROJECT_APP_LIST = Endpoint(
     "catalog.project_app.list",
     "GET",
     "/api/v1/projects/{project_id}/apps",
-    "Published and deprecated versions this project may deploy",
+    "List the app versions this project may deploy",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
     response=Page[AppVersion],
+    description="Published and deprecated versions that the project is entitled to.",
 )
 PROJECT_APP_GET = Endpoint(
     "catalog.project_app.get",
     "GET",
     "/api/v1/projects/{project_id}/apps/{app_slug}/versions/{version}",
-    "One version this project may deploy",
+    "Get one app version this project may deploy",
+    params=ProjectAppPath,
     permission="catalog.app.read",
     request=NoBody,
     response=AppVersion,
@@ -321,19 +333,22 @@ ENTITLEMENT_SET = Endpoint(
     "catalog.entitlement.set",
     "PUT",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
-    "Let a project deploy an app, within bounds, or stop it from deploying more",
+    "Set whether and how much a project may deploy an app",
+    params=EntitlementPath,
     permission="catalog.entitlement.change",
     request=SetEntitlement,
     response=Entitlement,
     subject="app_slug",
     repeat="natural",
     example={"enabled": True},
+    description="`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
 )
 ENTITLEMENT_LIST = Endpoint(
     "catalog.entitlement.list",
     "GET",
     "/api/v1/projects/{project_id}/entitlements",
-    "What was decided about apps in this project",
+    "List the entitlements of a project",
+    params=ProjectPath,
     permission="catalog.app.read",
     request=NoBody,
     query=PageQuery,
@@ -343,7 +358,8 @@ ENTITLEMENT_GET = Endpoint(
     "catalog.entitlement.get",
     "GET",
     "/api/v1/projects/{project_id}/entitlements/{app_slug}",
-    "What was decided about one app in this project",
+    "Get the entitlement of a project for one app",
+    params=EntitlementPath,
     permission="catalog.app.read",
     request=NoBody,
     response=Entitlement,

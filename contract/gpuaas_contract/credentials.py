@@ -1,7 +1,6 @@
-"""Access credentials: private keys of customers, for hosts that know no other. Kept in custody, never shown again.
-
-A controller that holds an operation asks for a delivery, naming a public key it has just made, and opens it once. What
-comes back is encrypted to that key (HPKE, RFC 9180), so nobody on the way can read it."""
+"""Access credentials: private keys of customers, for hosts that accept no other key. Stored in custody, never shown
+again. A controller that holds an operation asks for a delivery with a public key it has just made, and opens the
+delivery once. The answer is encrypted to that public key (HPKE, RFC 9180), so no one in between can read it."""
 
 from typing import Annotated, Literal
 
@@ -10,6 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
@@ -43,28 +43,28 @@ RecipientKey = Annotated[
 
 
 def seal_info(delivery_id: str) -> bytes:
-    """Binds what is sealed to its delivery: the ciphertext of one does not open as that of another."""
+    """Bind the ciphertext to its delivery: it does not open as that of another delivery."""
     return f"gpuaas credential delivery v1\n{delivery_id}".encode()
 
 
 class Credential(Wire):
-    """What there is to know about a customer's key but the key."""
+    """A customer's SSH key, without the key itself."""
 
     credential_id: str
     org_id: str
     project_id: str
     name: str
     username: str
-    """Whom to log in as; empty when the app asks for it elsewhere."""
+    """User to log in as; empty when the app gets it elsewhere."""
     state: CredentialState
     version: int
     """Grows with every rotation."""
     algorithm: str
-    """Of the key, as OpenSSH names it: ssh-ed25519."""
+    """Algorithm of the key, as OpenSSH names it: ssh-ed25519."""
     fingerprint: str
-    """Of the public key, as `ssh-keygen -l` shows it: SHA256:…"""
+    """Fingerprint of the public key, as `ssh-keygen -l` shows it: SHA256:…"""
     public_key: str
-    """OpenSSH form: what belongs into the host's authorized_keys."""
+    """In OpenSSH form, for the host's authorized_keys."""
     created_by: str
     created_at: Timestamp
     rotated_at: Timestamp | None = None
@@ -73,75 +73,75 @@ class Credential(Wire):
     last_used_for: str = ""
     """The operation it was for."""
     deliveries: int = 0
-    """How often a controller asked for it."""
+    """Number of deliveries that controllers requested."""
     deliveries_opened: int = 0
-    """How many of these were opened."""
+    """Number of deliveries that were opened."""
     ended_at: Timestamp | None = None
     """When it was revoked; the key is destroyed then."""
 
 
 class CreateCredential(Request):
-    """Hands a private key over; from here on only app controllers that need it can get it."""
+    """Stores a private key that only app controllers can get."""
 
     name: Label
     """Unique among the project's credentials that are not revoked."""
     private_key: PrivateKey
     username: Username = ""
-    """Whom to log in as; empty when the app asks for it elsewhere."""
+    """User to log in as; empty when the app gets it elsewhere."""
 
 
 class RotateCredential(Request):
-    """Puts another private key in the place of the present one."""
+    """Replaces a credential's private key."""
 
     private_key: PrivateKey
-    """Takes the place of the present one, which is destroyed. The same key again changes nothing."""
+    """Replaces the present key, which is destroyed. The same key again changes nothing."""
 
 
 class RevokeCredential(Request):
     """Destroys a credential's key."""
 
     reason: Reason
-    """Why; told as an event and kept in the audit trail."""
+    """Reason; sent as an event and stored in the audit trail."""
 
 
 class DeliverCredential(Request):
-    """Asks for a customer's key, for an operation the caller holds."""
+    """Asks for a credential, for an operation that the caller holds."""
 
     epoch: int
-    """Of the operation's lease."""
+    """Epoch of the operation's lease."""
     credential_id: str
-    """One that the instance's inputs, or the operation's, name."""
+    """A credential that the inputs of the instance or the operation name."""
     recipient_key: RecipientKey
-    """Made for this delivery; the private half stays in the controller's memory."""
+    """Public key made for this delivery; the private key stays in the controller's memory."""
 
 
 class CredentialDelivery(Wire):
-    """A key that waits to be opened, once."""
+    """A delivery of a credential, which can be opened once."""
 
     credential: Credential
     delivery_id: str
-    """Opens the key once."""
+    """Use it to open the key, once."""
     expires_at: Timestamp
-    """Five minutes after it was made; not opened by then, it is void."""
+    """Five minutes after it was made. A delivery not opened by then is void."""
 
 
 class OpenCredential(Request):
-    """Opens a delivery, for an operation of the instance it was made for."""
+    """Opens a delivery, for an operation of the same instance."""
 
     operation_id: str
     epoch: int
-    """Of the operation's lease, which the caller holds."""
+    """Epoch of the operation's lease, which the caller holds."""
 
 
 class OpenedCredential(Wire):
-    """A customer's private key, readable only by whoever holds the recipient's private half."""
+    """A private key, encrypted to the recipient key."""
 
     delivery_id: str
     credential: Credential
     suite: str
-    """How it is sealed: the HPKE suite, always the same."""
+    """The HPKE suite of the encryption; always the same."""
     sealed: str
-    """`enc || ciphertext` of HPKE in base64; inside is the private key as it was uploaded. Empty in a dry run."""
+    """`enc || ciphertext` of HPKE in base64. It contains the private key as it was uploaded. Empty in a dry run."""
 
 
 _CREDENTIALS = "/api/v1/projects/{project_id}/credentials"
@@ -150,7 +150,8 @@ CREDENTIAL_CREATE = Endpoint(
     "access.credential.create",
     "POST",
     _CREDENTIALS,
-    "Hand a private key over for apps that reach hosts with it; it is never shown again",
+    "Store a private key for apps that log in to hosts with it",
+    params=ProjectPath,
     permission="access.credential.create",
     request=CreateCredential,
     response=Credential,
@@ -158,12 +159,15 @@ CREDENTIAL_CREATE = Endpoint(
     status=201,
     repeat="natural",
     errors=(errors.Sealed,),
+    description="The key is stored in custody and never shown again. The same key under the same name again is the "
+    "same credential.",
 )
 CREDENTIAL_LIST = Endpoint(
     "access.credential.list",
     "GET",
     _CREDENTIALS,
-    "Credentials of a project, revoked ones included, never their keys",
+    "List the credentials of a project, revoked ones included",
+    params=ProjectPath,
     permission="access.credential.read",
     request=NoBody,
     query=PageQuery,
@@ -173,7 +177,8 @@ CREDENTIAL_GET = Endpoint(
     "access.credential.get",
     "GET",
     f"{_CREDENTIALS}/{{credential_id}}",
-    "One credential",
+    "Get one credential, without its key",
+    params=CredentialPath,
     permission="access.credential.read",
     request=NoBody,
     response=Credential,
@@ -182,7 +187,8 @@ CREDENTIAL_ROTATE = Endpoint(
     "access.credential.rotate",
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/rotate",
-    "Put another private key in the place of the present one",
+    "Replace the private key of a credential",
+    params=CredentialPath,
     permission="access.credential.rotate",
     request=RotateCredential,
     response=Credential,
@@ -194,18 +200,21 @@ CREDENTIAL_REVOKE = Endpoint(
     "access.credential.revoke",
     "POST",
     f"{_CREDENTIALS}/{{credential_id}}/revoke",
-    "Destroy a credential's key; deliveries not opened yet are void",
+    "Revoke a credential and destroy its key",
+    params=CredentialPath,
     permission="access.credential.revoke",
     request=RevokeCredential,
     response=Credential,
     subject="credential_id",
     repeat="natural",
+    description="Deliveries that are not opened yet become void.",
 )
 CREDENTIAL_DELIVER = Endpoint(
     "access.credential.deliver",
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/credential-deliveries",
-    "Ask for a credential the instance was given, sealed to a key of the caller's",
+    "Request a delivery of a credential, encrypted to the caller's key",
+    params=OperationPath,
     permission="access.credential.deliver",
     request=DeliverCredential,
     response=CredentialDelivery,
@@ -213,12 +222,14 @@ CREDENTIAL_DELIVER = Endpoint(
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.Sealed),
+    description="The caller must hold an operation of an instance whose inputs name the credential.",
 )
 CREDENTIAL_OPEN = Endpoint(
     "access.credential.open",
     "POST",
     "/api/v1/projects/{project_id}/credential-deliveries/{delivery_id}/open",
-    "Open a delivery: the sealed key, once. A second opening is refused and told as an event",
+    "Open a delivery of a credential, once",
+    params=SealedDeliveryPath,
     permission="access.credential.deliver",
     request=OpenCredential,
     response=OpenedCredential,
@@ -226,6 +237,7 @@ CREDENTIAL_OPEN = Endpoint(
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
+    description="The answer is encrypted to the recipient key. A second attempt is refused and reported as an event.",
 )
 ENDPOINTS = (
     CREDENTIAL_CREATE,

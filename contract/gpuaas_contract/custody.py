@@ -1,4 +1,4 @@
-"""Custody as operators see it: where the key of all secrets is, and whether it is at hand."""
+"""Custody, for operators: where secrets are stored, and whether they can be read."""
 
 from typing import Annotated, Literal
 
@@ -12,18 +12,18 @@ Passphrase = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class CustodyStatus(Wire):
-    """Where the platform keeps secrets, and whether it can open them now."""
+    """Where the platform stores secrets, and whether it can read them."""
 
     store: Literal["embedded", "vault"]
     """`embedded`: in the platform's own store, encrypted. `vault`: in a Vault server."""
     sealed: bool
-    """Secrets can be neither kept nor read now: until somebody unseals, or until `fix` is done."""
+    """True: secrets can be neither stored nor read until the server is unsealed, or until `fix` is done."""
     key: str
-    """Where the key comes from, for people."""
+    """Where the key comes from, as text."""
     refused: bool = False
-    """The store does not let this server in: unsealing does not help, its token or a setting has to change."""
+    """The store refuses this server. Unsealing does not help: its token or a setting must change."""
     fix: str = ""
-    """The next command where unsealing this server is not it."""
+    """What to do when unsealing this server does not help."""
 
 
 class Unseal(Request):
@@ -36,7 +36,7 @@ CUSTODY_GET = Endpoint(
     "custody.seal.get",
     "GET",
     "/api/v1/admin/custody",
-    "Where secrets are kept, and whether this server can open them",
+    "Get where secrets are stored and whether this server can read them",
     permission="custody.seal.read",
     request=NoBody,
     response=CustodyStatus,
@@ -45,11 +45,12 @@ UNSEAL = Endpoint(
     "custody.seal.open",
     "POST",
     "/api/v1/admin/unseal",
-    "Give this server the passphrase of its key; it is kept in memory only",
+    "Unseal this server with the passphrase of its key",
     permission="custody.seal.open",
     request=Unseal,
     response=CustodyStatus,
     repeat="natural",
     errors=(errors.TooManyAttempts,),
+    description="The passphrase is kept in memory only.",
 )
 ENDPOINTS = (CUSTODY_GET, UNSEAL)

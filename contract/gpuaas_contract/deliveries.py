@@ -1,4 +1,4 @@
-"""Deliveries: an artifact handed out for a task, with a token of minutes that opens this one and nothing else."""
+"""Deliveries: download access to one artifact, with a token that is valid for minutes."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
@@ -14,25 +15,25 @@ CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
 
 
 class CreateDelivery(Request):
-    """Asks for a token of minutes that fetches one artifact."""
+    """Asks for a short-lived token to download one artifact."""
 
     purpose: Label
-    """What it is for, in the words of whoever asks: it is on the record."""
+    """Purpose; recorded."""
     operation_id: OptionalLabel = ""
-    """What it is for, when that is an operation: it is on the record."""
+    """Operation it is for, if any; recorded."""
     ttl_s: Annotated[int, msgspec.Meta(ge=1, le=DELIVERY_TTL_MAX_S)] = 300
-    """How long the token opens the content, in seconds."""
+    """How long the token is valid, in seconds."""
 
 
 class Delivery(Wire):
-    """What to fetch one artifact with, for some minutes."""
+    """A short-lived token to download one artifact."""
 
     delivery_id: str
     artifact_id: str
     url: str
     """Path under this API; GET it with the token as bearer."""
     token: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
     expires_at: Timestamp
     digest: str
     size_bytes: int
@@ -43,7 +44,8 @@ DELIVERY_CREATE = Endpoint(
     "artifacts.delivery.create",
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
-    "A token of minutes to fetch an artifact with: the project's own or a shared one",
+    "Create a short-lived token to download an artifact",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.deliver",
     request=CreateDelivery,
     response=Delivery,
@@ -52,16 +54,20 @@ DELIVERY_CREATE = Endpoint(
     secret_answer=True,
     errors=HANDING_OUT_ERRORS,
     example={"purpose": "install"},
+    description="For an artifact of the project or a shared one that is verified and promoted.",
 )
 CONTENT_GET = Endpoint(
     "artifacts.content.get",
     "GET",
     CONTENT_PATH,
-    "The bytes of a delivery, with its token as bearer; the connection breaks off when they are not those published",
+    "Download the content of a delivery",
+    params=ArtifactDeliveryPath,
     audience="public",
     request=NoBody,
     response=bytes,
     media_type="application/octet-stream",
     errors=(*FETCHING_ERRORS, errors.DeliveryExpired, errors.DeliveryUnknown),
+    description="Send the delivery's token as bearer. The connection is closed if the content does not match the "
+    "published digest.",
 )
 ENDPOINTS = (DELIVERY_CREATE, CONTENT_GET)

@@ -1,7 +1,9 @@
 """The form of one row of the endpoint table."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, cast
+
+from typing_extensions import TypeVar
 
 from gpuaas_contract.errors import (
     AUTHENTICATED,
@@ -12,10 +14,13 @@ from gpuaas_contract.errors import (
     ApiError,
     NameAmbiguous,
 )
+from gpuaas_contract.paths import Path
 from gpuaas_contract.wire import NoQuery, Query
 
 RequestBody = TypeVar("RequestBody")
 Answer = TypeVar("Answer")
+PathParams = TypeVar("PathParams", bound=Path, covariant=True, default=Path)
+QueryParams = TypeVar("QueryParams", bound=Query, covariant=True, default=Query)
 
 Audience = Literal["caller", "node", "public"]
 """Who authenticates: a person or service account (`caller`), a node, or no one (`public`)."""
@@ -24,7 +29,7 @@ Repeat = Literal["key", "natural"]
 
 
 @dataclass(frozen=True)
-class Endpoint(Generic[RequestBody, Answer]):
+class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     name: str
     """Stable dotted name: operation id, audit action and metric label."""
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -40,7 +45,9 @@ class Endpoint(Generic[RequestBody, Answer]):
     permission: str = ""
     audience: Audience = "caller"
     status: int = 200
-    query: type[Query] = NoQuery
+    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
+    """The parameters in the path."""
+    query: type[QueryParams] = field(default=cast("type[QueryParams]", NoQuery))
     repeat: Repeat = "key"
     audited: bool = True
     """Writes an audit row; off only for the frequent reports of nodes and controllers."""
@@ -86,3 +93,7 @@ class Endpoint(Generic[RequestBody, Answer]):
         if self.guarded:
             kinds += GUARDED
         return tuple(dict.fromkeys(kinds))
+
+
+AnyEndpoint = Endpoint[Any, Any]
+"""A row of the table where its types do not matter."""

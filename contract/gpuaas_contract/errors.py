@@ -23,7 +23,7 @@ class Problem(Wire):
     correlation_id: str
     """Under which everything about the request is on record."""
     details: dict[str, Any]
-    """What the code speaks of: fields, ids, limits."""
+    """Facts about the error: fields, ids, limits."""
     retryable: bool
     """Whether the same request may succeed later."""
     fix: str
@@ -31,14 +31,14 @@ class Problem(Wire):
 
 
 class ApiError(Exception):
-    """Base of the tree. `code` is on the wire and never renamed; `message` is for people and may change."""
+    """Base of all errors. `code` is on the wire and never renamed; `message` is for people and may change."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
-    title: ClassVar[str] = "Something failed inside the platform"
+    title: ClassVar[str] = "The platform failed internally"
     retryable: ClassVar[bool] = True
     default_fix: ClassVar[str] = (
-        "Retry with the same idempotency key; if it stays, look for the correlation id in the logs."
+        "Retry with the same idempotency key. If it fails again, search the logs for the correlation id."
     )
 
     def __init__(self, message: str = "", *, details: dict[str, Any] | None = None, fix: str = "") -> None:
@@ -51,7 +51,7 @@ class ApiError(Exception):
 
 class InvalidRequest(ApiError):
     code, status, title, retryable = "invalid_request", 400, "The request could not be read", False
-    default_fix = "Correct the request; its form is in the OpenAPI document, contract/openapi/openapi.json."
+    default_fix = "Correct the request. GET /api/v1/openapi.json describes it."
 
 
 class ValidationFailed(ApiError):
@@ -60,8 +60,8 @@ class ValidationFailed(ApiError):
 
 
 class IdempotencyKeyMissing(ApiError):
-    code, status, title, retryable = "idempotency_key_missing", 400, "Mutations need an X-Idempotency-Key header", False
-    default_fix = "Send one random key per logical change and repeat it on retries."
+    code, status, title, retryable = "idempotency_key_missing", 400, "Changes need an X-Idempotency-Key header", False
+    default_fix = "Send one random key per change, and the same key on retries."
 
 
 class TokenMissing(ApiError):
@@ -85,8 +85,8 @@ class CredentialsInvalid(ApiError):
 
 
 class SignInRefused(ApiError):
-    code, status, title, retryable = "sign_in_refused", 401, "The identity provider's answer does not hold", False
-    default_fix = "Begin again: GET /api/v1/auth/oidc/authorize, then sign in within ten minutes."
+    code, status, title, retryable = "sign_in_refused", 401, "The identity provider's answer is not valid", False
+    default_fix = "Start again: GET /api/v1/auth/oidc/authorize, then sign in within ten minutes."
 
 
 class TooManyAttempts(ApiError):
@@ -112,23 +112,23 @@ class PermissionDenied(ApiError):
 
 
 class NotFound(ApiError):
-    code, status, title, retryable = "not_found", 404, "There is no such thing, or you may not see it", False
-    default_fix = "Check the id; `gpuaas get` lists what you can see."
+    code, status, title, retryable = "not_found", 404, "Not found, or you have no access to it", False
+    default_fix = "Check the id or name; `gpuaas get` lists what you can see."
 
 
 class NameAmbiguous(ApiError):
-    code, status, title, retryable = "name_ambiguous", 409, "The name stands for several things", False
-    default_fix = "Name one of the candidates in details."
+    code, status, title, retryable = "name_ambiguous", 409, "The name matches several resources", False
+    default_fix = "Use one of the ids in `details.candidates`."
 
 
 class MethodNotAllowed(ApiError):
-    code, status, title, retryable = "method_not_allowed", 405, "This path does not take that method", False
-    default_fix = "See the Allow header."
+    code, status, title, retryable = "method_not_allowed", 405, "This path does not support the method", False
+    default_fix = "Use a method from the Allow header."
 
 
 class Conflict(ApiError):
     code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
-    default_fix = "Read the present state, then decide."
+    default_fix = "Read the present state, then decide what to do."
 
 
 class IllegalMove(Conflict):
@@ -160,13 +160,13 @@ class ProjectNotEmpty(Conflict):
 
 
 class OperationInProgress(ApiError):
-    code, status, title, retryable = "operation_in_progress", 409, "Another operation holds this target", True
+    code, status, title, retryable = "operation_in_progress", 409, "Another operation is in progress here", True
     default_fix = "gpuaas op follow OPERATION, then try again."
 
 
 class LeaseLost(ApiError):
     code, status, title, retryable = "lease_lost", 409, "A newer claim holds this operation", False
-    default_fix = "Stop working on it; whoever holds the higher epoch goes on."
+    default_fix = "Stop working on it. The controller with the newer epoch continues."
 
 
 class RequestInFlight(ApiError):
@@ -175,18 +175,23 @@ class RequestInFlight(ApiError):
 
 
 class SecretAlreadyDelivered(ApiError):
-    code, status, title, retryable = "secret_already_delivered", 409, "The secret of this request was shown once", False
-    default_fix = "Make a new key; the platform keeps no copy of the secret."
+    code, status, title, retryable = (
+        "secret_already_delivered",
+        409,
+        "The secret of this request was already shown",
+        False,
+    )
+    default_fix = "Create a new key; the platform stores no copy of the secret."
 
 
 class PurposeUndeclared(ApiError):
     code, status, title, retryable = "purpose_undeclared", 422, "The app does not declare this secret purpose", False
-    default_fix = "Name the purpose in the manifest's secret_purposes and register the next version."
+    default_fix = "Add the purpose to `secret_purposes` in the manifest and register a new version."
 
 
 class CursorExpired(ApiError):
-    code, status, title, retryable = "cursor_expired", 410, "Events after this cursor are no longer kept", False
-    default_fix = "Read the present state, then follow from details.oldest - 1, or from 0 for all that is kept."
+    code, status, title, retryable = "cursor_expired", 410, "Events after this cursor are no longer stored", False
+    default_fix = "Read the present state, then follow from `details.oldest` - 1, or from 0 for all stored events."
 
 
 class IdempotencyKeyReused(ApiError):
@@ -196,131 +201,131 @@ class IdempotencyKeyReused(ApiError):
 
 class NotEntitled(ApiError):
     code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
-    default_fix = "A tenant admin can enable it: gpuaas app entitle APP --project PROJECT"
+    default_fix = "A tenant admin can allow it: gpuaas app entitle APP --project PROJECT"
 
 
 class PolicyDenied(ApiError):
-    code, status, title, retryable = "policy_denied", 422, "A policy overlay refuses this", False
-    default_fix = "details.layer says whose policy it is: ask that admin, or choose what the policy allows."
+    code, status, title, retryable = "policy_denied", 422, "A policy overlay denies this", False
+    default_fix = "`details.layer` names the policy layer: ask its admin, or choose a value that the policy allows."
 
 
 class NoCapacity(ApiError):
     code, status, title, retryable = "no_capacity", 422, "No node fits the request", True
     default_fix = (
-        "See details.reasons for what keeps nodes out, ask for less or for another SKU or region, or release one."
+        "See `details.reasons` for why nodes do not fit. Ask for fewer nodes or another SKU or region, or release one."
     )
 
 
 class EvidenceRequired(ApiError):
-    """Which kind is missing, `details.missing` and the code of the subclass say."""
+    """`details.missing` and the subclass's code name what is missing."""
 
-    code, status, title, retryable = "evidence_required", 422, "Nothing shows that this is safe", False
-    default_fix = "Attach a fresh observation that says the member is idle, or force with a reason."
+    code, status, title, retryable = "evidence_required", 422, "Evidence is needed that this is safe", False
+    default_fix = "Send a fresh observation that the member is idle, or use force with a reason."
 
 
 class EvidenceMissing(EvidenceRequired):
-    code, title = "evidence_missing", "Nobody has looked whether the member is idle"
+    code, title = "evidence_missing", "No observation shows whether the member is idle"
 
 
 class EvidenceStale(EvidenceRequired):
-    code, title = "evidence_stale", "The observation is too old to act on"
-    default_fix = "Look again and attach what you see now, or force with a reason."
+    code, title = "evidence_stale", "The observation is too old"
+    default_fix = "Observe again and send the new observation, or use force with a reason."
 
 
 class EvidenceBusy(EvidenceRequired):
     code, title = "evidence_busy", "The member still runs work"
-    default_fix = "Drain it and wait for the work to end, or force with a reason."
+    default_fix = "Drain it and wait for the work to end, or use force with a reason."
 
 
 class EvidenceUnknown(EvidenceRequired):
-    code, title = "evidence_unknown", "Nobody could see whether the member is idle"
-    default_fix = "Restore the way to look, or force with a reason; what could not be read is not safe."
+    code, title = "evidence_unknown", "It is unknown whether the member is idle"
+    default_fix = "Repair what prevents the observation, or use force with a reason."
 
 
 class MemberHeld(ApiError):
-    code, status, title, retryable = "member_held", 409, "Somebody holds this member", False
-    default_fix = "details.owner can lift the hold; it ends by itself at details.expires_at."
+    code, status, title, retryable = "member_held", 409, "A hold on this member prevents this", False
+    default_fix = "`details.owner` can lift the hold. It expires at `details.expires_at`."
 
 
 class DisruptionBudget(ApiError):
     code, status, title, retryable = "disruption_budget", 409, "Too many members would be out of service", True
-    default_fix = "Wait until members in details.unavailable serve again, or ask for fewer at a time."
+    default_fix = "Wait until the members in `details.unavailable` are ready, or change fewer at a time."
 
 
 class CircuitOpen(ApiError):
-    code, status, title, retryable = "circuit_open", 409, "Too many members failed to join lately", True
+    code, status, title, retryable = "circuit_open", 409, "Too many members failed to join recently", True
     default_fix = (
-        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT, or wait until"
-        " details.closes_at."
+        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
+        " `details.closes_at`."
     )
 
 
 class ExitUnavailable(ApiError):
-    code, status, title, retryable = "exit_unavailable", 409, "This operation cannot be left that way now", False
-    default_fix = "Read the operation: `exits` lists what may be done."
+    code, status, title, retryable = "exit_unavailable", 409, "This exit is not possible now", False
+    default_fix = "Read the operation: `exits` lists what is possible."
 
 
 class ArtifactRefused(ApiError):
-    """Base of what is wrong with an artifact's content or signature; verifying records the code as its outcome."""
+    """Base of the errors of an artifact's content or signature. Verify stores the code as its result."""
 
-    code, status, title, retryable = "artifact_refused", 422, "The artifact does not hold", False
-    default_fix = "Publish the right content under its own digest, sign it and verify it again."
+    code, status, title, retryable = "artifact_refused", 422, "The artifact is not valid", False
+    default_fix = "Publish the correct content under its own digest, sign it and verify it again."
 
 
 class ArtifactDigestMismatch(ArtifactRefused):
-    code, title = "artifact_digest_mismatch", "The content is not the one that was published"
+    code, title = "artifact_digest_mismatch", "The content does not match the published digest"
 
 
 class ArtifactTooLarge(ArtifactRefused):
-    code, title = "artifact_too_large", "The content is larger than published, or than the platform takes"
+    code, title = "artifact_too_large", "The content is larger than published, or than the platform accepts"
 
 
 class ArtifactTruncated(ArtifactRefused):
-    code, title = "artifact_truncated", "The content ended before it was whole"
+    code, title = "artifact_truncated", "The content is incomplete"
 
 
 class ArtifactMediaTypeMismatch(ArtifactRefused):
-    code, title = "artifact_media_type_mismatch", "The source says the content is of another type"
+    code, title = "artifact_media_type_mismatch", "The source reports another media type"
 
 
 class ArtifactRedirectRefused(ArtifactRefused):
-    code, title = "artifact_redirect_refused", "The source sends the platform to a place no policy names"
-    default_fix = "Publish the address it is really at, or have an admin list the other host in artifact_sources.allow."
+    code, title = "artifact_redirect_refused", "The source redirects to a host that no policy allows"
+    default_fix = "Publish the final address, or ask an admin to add the host to `artifact_sources.allow`."
 
 
 class ArtifactContentMissing(ArtifactRefused):
     code, title = "artifact_content_missing", "The platform does not have the content"
-    default_fix = "Upload a local artifact's content; verify any other again."
+    default_fix = "Upload the content of a local artifact; verify any other artifact again."
 
 
 class ArtifactUnsigned(ArtifactRefused):
-    code, title = "artifact_unsigned", "Nobody has signed the artifact"
+    code, title = "artifact_unsigned", "The artifact has no signature"
     default_fix = "PUT a DSSE envelope to its signature, then verify it again."
 
 
 class ArtifactSignatureInvalid(ArtifactRefused):
-    code, title = "artifact_signature_invalid", "The signature is not one about this artifact"
+    code, title = "artifact_signature_invalid", "The signature is not for this artifact"
     default_fix = "Sign an in-toto statement whose subject has the artifact's sha256, then verify it again."
 
 
 class ArtifactSignerUnknown(ArtifactRefused):
     code, title = "artifact_signer_unknown", "No trusted key made the signature"
-    default_fix = "Have it signed with a trusted key, or have an admin trust the key."
+    default_fix = "Sign it with a trusted key, or ask an admin to trust the key."
 
 
 class ArtifactSignerRevoked(ArtifactRefused):
     code, title = "artifact_signer_revoked", "The key that made the signature was revoked"
-    default_fix = "Have it signed with a key that is still trusted, then verify it again."
+    default_fix = "Sign it with a key that is trusted, then verify it again."
 
 
 class ArtifactSourceDenied(ApiError):
-    code, status, title, retryable = "artifact_source_denied", 422, "Artifacts may not come from there", False
-    default_fix = "details.rule says why: ask that admin, or publish from a source the policy allows."
+    code, status, title, retryable = "artifact_source_denied", 422, "This artifact source is not allowed", False
+    default_fix = "`details.rule` names the rule: ask its admin, or publish from a source that the policy allows."
 
 
 class ArtifactSourceUnreachable(ApiError):
-    code, status, title, retryable = "artifact_source_unreachable", 422, "The source does not give the content", True
-    default_fix = "Check that the source answers and that the token is right, then try again."
+    code, status, title, retryable = "artifact_source_unreachable", 422, "The source does not return the content", True
+    default_fix = "Check that the source answers and that the token is valid, then try again."
 
 
 class ArtifactUnverified(ApiError):
@@ -340,22 +345,22 @@ class ArtifactRetired(ApiError):
 
 class ArtifactRevoked(ApiError):
     code, status, title, retryable = "artifact_revoked", 422, "The artifact is revoked", False
-    default_fix = "Stop using this digest; publish and verify another one."
+    default_fix = "Stop using this digest; publish and verify another artifact."
 
 
 class ArtifactUnknown(ApiError):
     code, status, title, retryable = "artifact_unknown", 422, "No artifact has this name and digest", False
-    default_fix = "Publish, verify and promote it in this project, or have it shared by the platform."
+    default_fix = "Publish, verify and promote it in this project, or ask a platform admin to share it."
 
 
 class DeliveryExpired(ApiError):
-    code, status, title, retryable = "delivery_expired", 403, "The delivery is over", False
+    code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
     default_fix = "Ask for a new delivery."
 
 
 class DeliveryUnknown(ApiError):
-    code, status, title, retryable = "delivery_unknown", 404, "There is no such delivery for this token", False
-    default_fix = "Send the token of this very delivery as bearer."
+    code, status, title, retryable = "delivery_unknown", 404, "No delivery matches this token", False
+    default_fix = "Send the token of this delivery as bearer."
 
 
 class BodyTooLarge(ApiError):
@@ -367,30 +372,30 @@ class UnsupportedMediaType(ApiError):
     code, status, title, retryable = (
         "unsupported_media_type",
         415,
-        "The body is in a form the platform does not read",
+        "The media type of the body is not supported",
         False,
     )
     default_fix = "Send JSON with Content-Type: application/json."
 
 
 class PreconditionFailed(ApiError):
-    code, status, title, retryable = "precondition_failed", 412, "It has changed since you read it", False
-    default_fix = "Read it again, apply your change to what you find, and send the new ETag as If-Match."
+    code, status, title, retryable = "precondition_failed", 412, "The resource has changed since you read it", False
+    default_fix = "Read it again, apply your change to the new state, and send the new ETag as If-Match."
 
 
 class PreconditionRequired(ApiError):
     code, status, title, retryable = "precondition_required", 428, "This change needs an If-Match header", False
-    default_fix = "Read it first and send its ETag as If-Match, or If-None-Match: * if there is none yet."
+    default_fix = "Read it first and send its ETag as If-Match, or send If-None-Match: * if it does not exist yet."
 
 
 class RateLimited(ApiError):
-    code, status, title, retryable = "rate_limited", 429, "You send more requests than you may", True
-    default_fix = "Wait for the number of seconds in Retry-After; a long poll counts once, however long it waits."
+    code, status, title, retryable = "rate_limited", 429, "You send too many requests", True
+    default_fix = "Wait for the number of seconds in Retry-After. A long poll counts as one request."
 
 
 class Sealed(ApiError):
     code, status, title, retryable = "sealed", 503, "Secrets cannot be read until the platform is unsealed", True
-    default_fix = "An operator of the platform gives the passphrase: gpuaas-platform unseal"
+    default_fix = "An operator of the platform enters the passphrase: gpuaas-platform unseal"
 
 
 class Unavailable(ApiError):
@@ -399,7 +404,7 @@ class Unavailable(ApiError):
 
 
 def _tree(root: type[ApiError]) -> list[type[ApiError]]:
-    return [root, *(found for child in root.__subclasses__() for found in _tree(child))]
+    return [root, *(kind for child in root.__subclasses__() for kind in _tree(child))]
 
 
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}

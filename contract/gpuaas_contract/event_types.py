@@ -32,16 +32,16 @@ class EventType:
     meaning: str
     payload: type[Wire]
     levels: tuple[Level, ...] = ("project",)
-    """Whose records have it: those of projects, of organisations, of the platform."""
+    """Where it is recorded: projects, organisations, the platform."""
 
 
 class InstanceChanged(Wire):
-    """An app instance has a new status; the event's type says which."""
+    """An app instance has a new status, which the event's type names."""
 
     operation_id: str
     """The last operation on it."""
     kind: OperationKind | None
-    """What changed it; none when its controller saw it change by itself."""
+    """The operation that changed it; none if its controller observed the change."""
     name: str
     was: InstanceStatus | None = None
     """The status before; none for a new instance."""
@@ -60,13 +60,13 @@ class OperatorChanged(Wire):
 
 
 class ConditionChanged(Wire):
-    """A named statement about an instance is no longer what it was."""
+    """A condition of an instance changed."""
 
     type: str
     status: str
     """`true`, `false` or `unknown`."""
     was: str
-    """Empty when it is said for the first time."""
+    """Empty for a new condition."""
     reason: str
     message: str
 
@@ -85,27 +85,27 @@ class HoldChanged(Wire):
 
 
 class BreakerChanged(Wire):
-    """A role stopped taking new members, or takes them again."""
+    """Adding members to a role is stopped, or allowed again."""
 
     component_key: str
     open: bool
-    """True: it takes none."""
+    """True: adding is stopped."""
     failures: int
-    """Failed adds inside the window."""
+    """Number of failed adds within the window."""
     closes_at: Timestamp | None
-    """When it takes members again by itself."""
+    """When members can be added again automatically."""
     reason: str
-    """Why the last member failed, or why somebody reset it."""
+    """Why the last member failed, or why it was reset."""
 
 
 class ExitWasTaken(Wire):
-    """Somebody took a way out of an operation."""
+    """A person took an exit of an operation."""
 
     operation_id: str
     kind: OperationKind
     exit: ExitName
     status: OperationStatus
-    """Of the operation afterwards."""
+    """Status of the operation afterwards."""
     reason: str
 
 
@@ -119,7 +119,7 @@ class MemberChanged(Wire):
     was: MemberStatus
     status_reason: str
     operation_id: str
-    """The operation that last asked something of it."""
+    """The last operation on it."""
 
 
 class OperationAccepted(Wire):
@@ -132,18 +132,18 @@ class OperationAccepted(Wire):
 
 
 class OperationClaimed(Wire):
-    """A controller took an operation up."""
+    """A controller claimed an operation."""
 
     operation_id: str
     kind: OperationKind
     holder: str
-    """What the controller calls itself."""
+    """Name of the controller."""
     epoch: int
     """Grows with every claim."""
 
 
 class OperationStep(Wire):
-    """A step of an operation went on."""
+    """A step of an operation changed."""
 
     operation_id: str
     kind: OperationKind
@@ -155,7 +155,7 @@ class OperationStep(Wire):
 
 
 class OperationEnded(Wire):
-    """Nobody works on an operation any more."""
+    """An operation ended."""
 
     operation_id: str
     kind: OperationKind
@@ -176,7 +176,7 @@ class AllocationChanged(Wire):
 
 
 class NodeChanged(Wire):
-    """A node was lost, came back, changed, or is wanted otherwise by its operators."""
+    """A node was lost, came back, or was changed by operators."""
 
     node_id: str
     name: str
@@ -189,25 +189,25 @@ class NodeChanged(Wire):
 
 
 class AllocationDraining(Wire):
-    """Operators want the allocation's node empty."""
+    """Operators drain the allocation's node."""
 
     allocation_id: str
     node_name: str
     reason: str
-    """Why, in the operators' words."""
+    """The operator's reason."""
 
 
 class AllocationKeysChanged(Wire):
-    """An allocation's machine has another set of people's keys."""
+    """The SSH keys of people on a machine changed."""
 
     allocation_id: str
     node_name: str
     installed: list[str]
-    """Fingerprints of all the keys of people that are on the machine now."""
+    """Fingerprints of all keys of people on the machine."""
 
 
 class MachineGranted(Wire):
-    """Somebody may enter a machine."""
+    """A person or controller got access to a machine."""
 
     grant_id: str
     allocation_id: str
@@ -220,7 +220,7 @@ class MachineGranted(Wire):
 
 
 class MachineAccessEnded(Wire):
-    """Somebody may no longer enter a machine."""
+    """Access to a machine ended."""
 
     grant_id: str
     allocation_id: str
@@ -230,12 +230,12 @@ class MachineAccessEnded(Wire):
     serial: Serial
     """Serial number of the certificate, as sshd logs it."""
     ended_by: str
-    """Who ended it; `platform` when what it rested on was gone."""
+    """Who ended it; `platform` when the reason for the access no longer existed."""
     reason: str
 
 
 class CredentialChanged(Wire):
-    """Something was done with a customer's key; the event's type says what."""
+    """A credential changed or was used; the event's type names what happened."""
 
     credential_id: str
     name: str
@@ -244,13 +244,13 @@ class CredentialChanged(Wire):
     actor_id: str
     """Who did it."""
     operation_id: str = ""
-    """What it was delivered for."""
+    """The operation it was delivered for."""
     delivery_id: str = ""
     reason: str = ""
 
 
 class SecretChanged(Wire):
-    """Something was done with a runtime secret; the event's type says what."""
+    """A runtime secret changed or was used; the event's type names what happened."""
 
     secret_id: str
     purpose: SecretPurpose
@@ -264,14 +264,14 @@ class SecretChanged(Wire):
 
 
 class EntitlementChanged(Wire):
-    """Something else was decided about an app in a project."""
+    """A project's entitlement to an app changed."""
 
     app_slug: str
     enabled: bool
     versions: list[str] = []
-    """Versions that may be deployed; none listed: all."""
+    """Versions that may be deployed; empty: all."""
     channels: list[str] = []
-    """Channels whose versions may be deployed; none listed: all."""
+    """Channels whose versions may be deployed; empty: all."""
     instances_max: int | None = None
     members_max: int | None = None
 
@@ -299,24 +299,24 @@ class BreakGlassGranted(Wire):
 
 
 class BreakGlassEnded(Wire):
-    """Temporary access to the project is over before its time."""
+    """Temporary access to the project was ended early."""
 
     binding_id: str
     user_id: str
     """Who had the access."""
     ended_by: str
-    """That person, another admin of the platform, or an admin of the project."""
+    """That person, another platform admin, or an admin of the project."""
 
 
 class OverlayChanged(Wire):
-    """A layer of policy narrows something else than before."""
+    """A policy overlay changed."""
 
     layer: Layer
     scope: str
     """`platform`, an org id or a project id."""
     revision: int
     changed: list[str]
-    """Names of the overlay's fields that are new."""
+    """Names of the overlay's changed fields."""
     reason: str
 
 
@@ -330,12 +330,12 @@ class ArtifactChanged(Wire):
     trust: ArtifactTrust
     channels: list[str]
     code: str
-    """The error code a verification ended with; empty when none did."""
+    """Error code of the verification; empty otherwise."""
     reason: str
 
 
 class TrustKeyChanged(Wire):
-    """A key's signatures count, or no longer do."""
+    """A key was trusted or revoked."""
 
     trust_key_id: str
     fingerprint: str
@@ -343,20 +343,20 @@ class TrustKeyChanged(Wire):
 
 
 class ArtifactDelivery(Wire):
-    """Somebody may fetch an artifact for some minutes."""
+    """A caller may download an artifact for some minutes."""
 
     delivery_id: str
     artifact_id: str
     digest: str
     purpose: str
-    """In the words of whoever asked."""
+    """As in the request."""
     operation_id: str
     actor_id: str
     expires_at: Timestamp
 
 
 class ArtifactPlacementChanged(Wire):
-    """An artifact goes to a machine, lies there, or failed to."""
+    """An artifact is being copied to a machine, was placed, or failed."""
 
     placement_id: str
     artifact_id: str
@@ -388,46 +388,46 @@ class ProjectDeleted(Wire):
 
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
-    EventType("apps.instance.deploying", "an app controller took the deploy up", InstanceChanged),
+    EventType("apps.instance.deploying", "an app controller claimed the deploy", InstanceChanged),
     EventType(
         "apps.instance.running",
-        "the app is up: no member is degraded or failed, and every condition holds",
+        "the app runs: no member is degraded or failed, and every condition is true",
         InstanceChanged,
     ),
-    EventType("apps.instance.degraded", "the app is up, and a member or a condition is not well", InstanceChanged),
+    EventType("apps.instance.degraded", "the app runs, but a member or a condition is not healthy", InstanceChanged),
     EventType("apps.instance.stopping", "a stop was accepted", InstanceChanged),
-    EventType("apps.instance.stopped", "the app is down, its members and data are kept", InstanceChanged),
+    EventType("apps.instance.stopped", "the app is stopped; its members and data stay", InstanceChanged),
     EventType("apps.instance.starting", "a start or restart was accepted", InstanceChanged),
     EventType("apps.instance.upgrading", "an upgrade was accepted", InstanceChanged),
     EventType("apps.instance.rolling_back", "a rollback was accepted", InstanceChanged),
     EventType("apps.instance.failed", "an operation on the whole instance failed", InstanceChanged),
     EventType("apps.instance.deleting", "a decommission was accepted", InstanceChanged),
-    EventType("apps.instance.deleted", "the app is gone from its machines", InstanceChanged),
+    EventType("apps.instance.deleted", "the app was removed from its machines", InstanceChanged),
     EventType("apps.instance.operator_changed", "another service account works on the instance", OperatorChanged),
     EventType("apps.condition.changed", "a condition of the instance changed", ConditionChanged),
     EventType("apps.member.changed", "a member changed its status", MemberChanged),
-    EventType("apps.hold.placed", "somebody holds a member", HoldChanged),
+    EventType("apps.hold.placed", "a hold on a member was placed", HoldChanged),
     EventType("apps.hold.lifted", "a hold was lifted by its owner", HoldChanged),
-    EventType("apps.role.breaker", "a role stopped taking new members, or takes them again", BreakerChanged),
+    EventType("apps.role.breaker", "adding members to a role was stopped, or is allowed again", BreakerChanged),
     EventType("apps.operation.accepted", "an operation waits for the app controller", OperationAccepted),
     EventType("apps.operation.claimed", "an app controller holds the operation", OperationClaimed),
-    EventType("apps.operation.step", "a step of an operation started, ended or said something new", OperationStep),
-    EventType("apps.operation.exit", "somebody took one of an operation's exits", ExitWasTaken),
+    EventType("apps.operation.step", "a step of an operation started, ended or has a new message", OperationStep),
+    EventType("apps.operation.exit", "a person took an exit of an operation", ExitWasTaken),
     EventType("apps.operation.ended", "an operation succeeded, failed or was cancelled", OperationEnded),
     EventType("capacity.allocation.changed", "an allocation changed its status", AllocationChanged),
     EventType(
         "capacity.allocation.draining",
-        "operators empty the allocation's node: its owner should move the work and release it",
+        "operators drain the allocation's node: its owner should move the work and release it",
         AllocationDraining,
     ),
     EventType(
         "capacity.allocation.keys_installed",
-        "the machine has another set of people's SSH keys",
+        "the SSH keys of people on the machine changed",
         AllocationKeysChanged,
     ),
     EventType(
         "capacity.node.changed",
-        "a node was lost or came back, or operators want something else of it",
+        "a node was lost, came back, or was changed by operators",
         NodeChanged,
         levels=("platform",),
     ),
@@ -439,30 +439,36 @@ _CATALOGUE = (
     ),
     EventType(
         "artifacts.trust_key.changed",
-        "a key is trusted, or no longer",
+        "a key was trusted or revoked",
         TrustKeyChanged,
         levels=("project", "platform"),
     ),
-    EventType("artifacts.delivery.created", "somebody may fetch an artifact for some minutes", ArtifactDelivery),
+    EventType("artifacts.delivery.created", "a caller may download an artifact for some minutes", ArtifactDelivery),
     EventType(
-        "artifacts.placement.changed", "an artifact goes to a machine, lies there, or failed", ArtifactPlacementChanged
+        "artifacts.placement.changed",
+        "an artifact is being copied to a machine, was placed, or failed",
+        ArtifactPlacementChanged,
     ),
-    EventType("access.machine.granted", "somebody got a certificate for a machine", MachineGranted),
-    EventType(
-        "access.machine.ended", "somebody's access to a machine is over, live sessions included", MachineAccessEnded
-    ),
-    EventType("access.credential.created", "somebody handed a private key over", CredentialChanged),
-    EventType("access.credential.rotated", "a credential has another private key", CredentialChanged),
+    EventType("access.machine.granted", "a person or controller got a certificate for a machine", MachineGranted),
+    EventType("access.machine.ended", "access to a machine ended, live sessions included", MachineAccessEnded),
+    EventType("access.credential.created", "a credential was created", CredentialChanged),
+    EventType("access.credential.rotated", "the private key of a credential was replaced", CredentialChanged),
     EventType("access.credential.delivered", "a controller may open a credential, once", CredentialChanged),
     EventType("access.credential.opened", "a controller opened a delivery of a credential", CredentialChanged),
-    EventType("access.credential.reopened", "somebody tried to open a credential a second time", CredentialChanged),
-    EventType("access.credential.revoked", "a credential was taken back and its key destroyed", CredentialChanged),
-    EventType("access.secret.issued", "a controller issued a runtime secret, or asked for it again", SecretChanged),
+    EventType(
+        "access.credential.reopened",
+        "a second attempt to open a delivery of a credential was refused",
+        CredentialChanged,
+    ),
+    EventType("access.credential.revoked", "a credential was revoked and its key destroyed", CredentialChanged),
+    EventType("access.secret.issued", "a controller issued a runtime secret, or requested it again", SecretChanged),
     EventType("access.secret.opened", "a controller opened a delivery of a runtime secret", SecretChanged),
-    EventType("access.secret.reopened", "somebody tried to open a delivery a second time, in vain", SecretChanged),
-    EventType("access.secret.revoked", "a runtime secret was taken back and its value destroyed", SecretChanged),
-    EventType("access.secret.expired", "a runtime secret came to its end and its value was destroyed", SecretChanged),
-    EventType("catalog.entitlement.changed", "a project may or may no longer deploy an app", EntitlementChanged),
+    EventType(
+        "access.secret.reopened", "a second attempt to open a delivery of a runtime secret was refused", SecretChanged
+    ),
+    EventType("access.secret.revoked", "a runtime secret was revoked and its value destroyed", SecretChanged),
+    EventType("access.secret.expired", "a runtime secret expired and its value was destroyed", SecretChanged),
+    EventType("catalog.entitlement.changed", "a project's entitlement to an app changed", EntitlementChanged),
     EventType(
         "catalog.version.changed",
         "an app version was registered, published, deprecated or withdrawn",
@@ -472,12 +478,12 @@ _CATALOGUE = (
     EventType(
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
-    EventType("identity.break_glass.ended", "temporary access was ended before its time", BreakGlassEnded),
+    EventType("identity.break_glass.ended", "temporary access was ended early", BreakGlassEnded),
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
         "policy.overlay.changed",
-        "what a layer allows has changed",
+        "a policy overlay changed",
         OverlayChanged,
         levels=("project", "org", "platform"),
     ),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def main(what: str, made: Callable[[Path], str]) -> int:
-    """The command of a module that makes documents; `made` says what a file should hold, and `what` it is made from."""
+    """Run the command of a module that makes documents. `made` returns what a file should contain; `what` is its
+    source."""
     parser = argparse.ArgumentParser(description=f"Documents made from {what}.")
     parser.add_argument("--check", type=Path, nargs="+", default=[], metavar="FILE")
     parser.add_argument("--write", type=Path, nargs="+", default=[], metavar="FILE")

@@ -1,4 +1,4 @@
-"""Holds: a named, owned reason why a member must not take work or must not be removed. Every hold ends by itself."""
+"""Holds: a named reason why a member must not take work or must not be removed. Every hold expires."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
+from gpuaas_contract.paths import HoldPath, InstancePath, MemberPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
@@ -14,7 +15,7 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
-    """Somebody's reason to keep a member from work or from removal."""
+    """A reason to keep a member from work or from removal."""
 
     hold_id: str
     instance_id: str
@@ -26,25 +27,25 @@ class Hold(Wire):
     """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: str
     owner: str
-    """Who placed it; nobody else lifts it."""
+    """Who placed it; only they can lift it."""
     expires_at: Timestamp
-    """It ends by itself then."""
+    """When it expires."""
     created_at: Timestamp
     lifted_at: Timestamp | None = None
-    """When its owner ended it before its time."""
+    """When its owner lifted it before it expired."""
 
 
 class PlaceHold(Request):
-    """Keeps a member from work or from removal for a while."""
+    """Keeps a member from work or from removal for some time."""
 
     name: Label
-    """What to call it, for people: `bad-fan`."""
+    """A name for people: `bad-fan`."""
     kind: HoldKind
     """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: Reason
-    """Shown to whoever is refused because of it."""
+    """Shown to callers who are refused because of it."""
     ttl_s: Annotated[int, msgspec.Meta(ge=60, le=HOLD_S_MAX)] = 24 * 3600
-    """It ends by itself after this long."""
+    """It ends by itself after this time."""
 
 
 _MEMBER = "/api/v1/projects/{project_id}/app-instances/{instance_id}/members/{member_id}"
@@ -53,19 +54,22 @@ HOLD_PLACE = Endpoint(
     "apps.hold.place",
     "POST",
     f"{_MEMBER}/holds",
-    "Keep a member from taking work or from being removed",
+    "Place a hold on a member",
+    params=MemberPath,
     permission="apps.hold.place",
     request=PlaceHold,
     response=Hold,
     subject="hold_id",
     status=201,
     example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
+    description="The hold counts from now on, also for operations that are running.",
 )
 HOLD_LIST = Endpoint(
     "apps.hold.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds",
-    "Holds on members of an instance, lifted and expired ones included",
+    "List the holds in an instance, lifted and expired ones included",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,
@@ -75,7 +79,8 @@ HOLD_LIFT = Endpoint(
     "apps.hold.lift",
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds/{hold_id}",
-    "Lift one's own hold",
+    "Lift a hold that you placed",
+    params=HoldPath,
     permission="apps.hold.place",
     request=NoBody,
     response=Hold,

@@ -1,5 +1,4 @@
-"""Organisations, projects, service accounts, signing in. People are in `users`, sessions in `sessions`, roles in
-`bindings`."""
+"""Organisations, projects, service accounts and sign-in. `users` has people, `sessions` sessions, `bindings` roles."""
 
 from typing import Annotated
 
@@ -7,11 +6,12 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import OrgPath, ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
 from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Org(Wire):
-    """A customer of the platform; it owns projects and narrows them."""
+    """A tenant of the platform; it owns projects and restricts them."""
 
     org_id: str
     name: str
@@ -44,19 +44,19 @@ class ServiceAccount(Wire):
 
 
 class Binding(Wire):
-    """A role you hold, and where it holds."""
+    """A role you have, and where."""
 
     role: str
     scope: str
     """`platform`, an org id or a project id."""
     expires_at: Timestamp | None = None
-    """None: until it is taken away."""
+    """None: it does not expire."""
     reason: str = ""
-    """Why, for access that is taken in an emergency."""
+    """Reason, for temporary access in an emergency."""
 
 
 class Me(Wire):
-    """Who you are to the platform and what you may do."""
+    """Your identity and your roles."""
 
     actor_type: str
     """`user` or `service_account`."""
@@ -64,7 +64,7 @@ class Me(Wire):
     name: str
     bindings: list[Binding]
     session_id: str = ""
-    """The session this call is made with."""
+    """The session of this request."""
     session_expires_at: Timestamp | None = None
 
 
@@ -76,10 +76,10 @@ class Login(Request):
 
 
 class Token(Wire):
-    """What to send as `Authorization: Bearer …` until it expires."""
+    """A token to send as `Authorization: Bearer …` until it expires."""
 
     access_token: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
     expires_in_s: int
 
 
@@ -91,19 +91,19 @@ class ServiceAccountLogin(Request):
 
 
 class CreateOrg(Request):
-    """Makes an organisation; its creator becomes its `tenant_admin`."""
+    """Creates an organisation; its creator becomes its `tenant_admin`."""
 
     name: Name
 
 
 class CreateProject(Request):
-    """Makes a project in the organisation the path names."""
+    """Creates a project in the organisation of the path."""
 
     name: Name
 
 
 class RenameProject(Request):
-    """Gives a project another name; its id stays."""
+    """Renames a project; its id stays."""
 
     name: Name
     """Unique in the organisation."""
@@ -115,23 +115,23 @@ class ProjectQuery(PageQuery):
 
 
 class CreateServiceAccount(Request):
-    """Makes an identity for a program of the project."""
+    """Creates an identity for a program."""
 
     name: Name
     """Unique among the project's accounts that are not deleted."""
 
 
 class ServiceAccountKey(Wire):
-    """What a program signs in with as its service account."""
+    """A key with which a program signs in as its service account."""
 
     key_id: str
     service_account_id: str
     client_secret: str
-    """Shown once; the platform keeps a digest only."""
+    """Shown once; the platform stores only a digest."""
 
 
 class ServiceAccountKeyInfo(Wire):
-    """What can be seen of a key later."""
+    """A service-account key, without its secret."""
 
     key_id: str
     service_account_id: str
@@ -140,7 +140,7 @@ class ServiceAccountKeyInfo(Wire):
     last_used_at: Timestamp | None = None
     """When a token was last made with it."""
     expires_at: Timestamp | None = None
-    """Set when the key was rotated with a time of grace."""
+    """Set when the key was rotated with a grace period."""
 
 
 KEY_GRACE_MAX_S = 24 * 3600
@@ -150,7 +150,7 @@ GraceSeconds = Annotated[
 
 
 class RotateServiceAccountKey(Request):
-    """Makes a new key and ends the present one."""
+    """Creates a new key and ends the present one."""
 
     grace_s: GraceSeconds = 0
     """How long the old key still works beside the new one."""
@@ -172,15 +172,16 @@ SERVICE_ACCOUNT_TOKEN = Endpoint(
     "auth.service_account_token",
     "POST",
     "/api/v1/auth/service-account/token",
-    "Trade a service-account key for a short token",
+    "Sign in with a service-account key",
     audience="public",
     repeat="natural",
     request=ServiceAccountLogin,
     response=Token,
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
+    description="Returns a short-lived token.",
 )
-ME = Endpoint("auth.me", "GET", "/api/v1/me", "Who am I", request=NoBody, response=Me)
+ME = Endpoint("auth.me", "GET", "/api/v1/me", "Get your identity and roles", request=NoBody, response=Me)
 ORG_CREATE = Endpoint(
     "identity.org.create",
     "POST",
@@ -197,7 +198,7 @@ ORG_LIST = Endpoint(
     "identity.org.list",
     "GET",
     "/api/v1/orgs",
-    "Organisations you can see",
+    "List the organisations you can see",
     request=NoBody,
     query=PageQuery,
     response=Page[Org],
@@ -207,6 +208,7 @@ PROJECT_CREATE = Endpoint(
     "POST",
     "/api/v1/orgs/{org_id}/projects",
     "Create a project",
+    params=OrgPath,
     permission="identity.project.create",
     request=CreateProject,
     response=Project,
@@ -218,7 +220,7 @@ PROJECT_LIST = Endpoint(
     "identity.project.list",
     "GET",
     "/api/v1/projects",
-    "Projects you can see",
+    "List the projects you can see",
     request=NoBody,
     query=ProjectQuery,
     response=Page[Project],
@@ -228,6 +230,7 @@ PROJECT_GET = Endpoint(
     "GET",
     "/api/v1/projects/{project_id}",
     "Get one project",
+    params=ProjectPath,
     permission="identity.project.read",
     request=NoBody,
     response=Project,
@@ -237,6 +240,7 @@ PROJECT_RENAME = Endpoint(
     "PUT",
     "/api/v1/projects/{project_id}",
     "Rename a project",
+    params=ProjectPath,
     permission="identity.project.rename",
     request=RenameProject,
     response=Project,
@@ -244,24 +248,30 @@ PROJECT_RENAME = Endpoint(
     repeat="natural",
     guarded=True,
     example={"name": "research-2"},
+    description="The id stays, and so does everything that refers to it.",
 )
 PROJECT_DELETE = Endpoint(
     "identity.project.delete",
     "DELETE",
     "/api/v1/projects/{project_id}",
     "Delete an empty project",
+    params=ProjectPath,
     permission="identity.project.delete",
     request=NoBody,
     response=Project,
     subject="project_id",
     repeat="natural",
     errors=(errors.ProjectNotEmpty,),
+    description="Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
+    "or trust keys; `details.owns` lists them. Its roles, entitlements and policy overlay are deleted. "
+    "Audit rows, events and usage stay.",
 )
 SERVICE_ACCOUNT_CREATE = Endpoint(
     "identity.service_account.create",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts",
     "Create a service account",
+    params=ProjectPath,
     permission="identity.service_account.create",
     request=CreateServiceAccount,
     response=ServiceAccount,
@@ -273,7 +283,8 @@ SERVICE_ACCOUNT_LIST = Endpoint(
     "identity.service_account.list",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts",
-    "Service accounts of a project",
+    "List the service accounts of a project",
+    params=ProjectPath,
     permission="identity.service_account.read",
     request=NoBody,
     query=PageQuery,
@@ -283,7 +294,8 @@ SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
     "identity.service_account_key.create",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "Make a key for a service account; its secret is shown once",
+    "Create a key for a service account",
+    params=ServiceAccountPath,
     permission="identity.service_account_key.create",
     request=NoBody,
     response=ServiceAccountKey,
@@ -296,7 +308,8 @@ SERVICE_ACCOUNT_GET = Endpoint(
     "identity.service_account.get",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
-    "One service account; a deleted one is still shown, so that old records can be read",
+    "Get one service account, also a deleted one",
+    params=ServiceAccountPath,
     permission="identity.service_account.read",
     request=NoBody,
     response=ServiceAccount,
@@ -305,37 +318,44 @@ SERVICE_ACCOUNT_DISABLE = Endpoint(
     "identity.service_account.disable",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/disable",
-    "End a service account's tokens at once and give it no new ones",
+    "Disable a service account",
+    params=ServiceAccountPath,
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
     subject="service_account_id",
+    description="Its tokens end at once, and it gets no new ones. Its keys stay.",
 )
 SERVICE_ACCOUNT_ENABLE = Endpoint(
     "identity.service_account.enable",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/enable",
-    "Let a disabled service account work again, with the keys it has",
+    "Enable a disabled service account",
+    params=ServiceAccountPath,
     permission="identity.service_account.change",
     request=NoBody,
     response=ServiceAccount,
     subject="service_account_id",
+    description="It can sign in again with the keys it has.",
 )
 SERVICE_ACCOUNT_DELETE = Endpoint(
     "identity.service_account.delete",
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
-    "Delete a service account with its keys and tokens; its name becomes free",
+    "Delete a service account with its keys and tokens",
+    params=ServiceAccountPath,
     permission="identity.service_account.delete",
     request=NoBody,
     response=ServiceAccount,
     subject="service_account_id",
+    description="Its name can be used again. The account itself can still be read, because old records refer to it.",
 )
 SERVICE_ACCOUNT_KEY_LIST = Endpoint(
     "identity.service_account_key.list",
     "GET",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "Keys of a service account, without their secrets",
+    "List the keys of a service account, without their secrets",
+    params=ServiceAccountPath,
     permission="identity.service_account_key.read",
     request=NoBody,
     query=PageQuery,
@@ -345,7 +365,8 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     "identity.service_account_key.rotate",
     "POST",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}/rotate",
-    "Replace a key; the new secret is shown once",
+    "Replace a key of a service account",
+    params=ServiceAccountKeyPath,
     permission="identity.service_account_key.rotate",
     request=RotateServiceAccountKey,
     response=ServiceAccountKey,
@@ -354,12 +375,14 @@ SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"grace_s": 3600},
+    description="The old key ends after `grace_s`.",
 )
 SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
     "identity.service_account_key.revoke",
     "DELETE",
     "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}",
-    "End a key and every token made with it, at once",
+    "Revoke a key and every token made with it",
+    params=ServiceAccountKeyPath,
     permission="identity.service_account_key.revoke",
     request=NoBody,
     response=ServiceAccountKeyInfo,

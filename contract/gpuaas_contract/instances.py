@@ -1,4 +1,4 @@
-"""App instances, their roles and members, what people ask of them, and the access bundle people read."""
+"""App instances, their roles and members, the operations on them, and the access bundle."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,101 +8,102 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
+from gpuaas_contract.paths import InstancePath, MemberPath, ProjectPath, RolePath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
-"""How the last operation on the whole instance left it."""
+"""State of the instance after the last operation on the whole of it."""
 
 
 class Condition(Wire):
-    """One named statement about an instance: what is so, why, and which state of it was looked at."""
+    """A named statement about an instance, with a status and a reason."""
 
     type: str
-    """What is spoken of: `LastOperationSucceeded` is the platform's, all others the app's."""
+    """`LastOperationSucceeded` is set by the platform, all others by the app."""
     status: Literal["true", "false", "unknown"]
     reason: str
-    """One word for machines."""
+    """A code for programs."""
     message: str
-    """The same for people."""
+    """The same as a sentence."""
     observed_revision: int
-    """Revision of the instance that was looked at when this was first seen."""
+    """Revision of the instance when this was first observed."""
     changed_at: Timestamp
     """When `status` last changed."""
 
 
 class Instance(Wire):
-    """An app that was deployed in a project, on machines of its own."""
+    """An app that is deployed in a project."""
 
     instance_id: str
     resource_name: str
-    """Names it among everything on the platform: region, organisation, project and id."""
+    """Unique on the platform: region, organisation, project and id."""
     org_id: str
     project_id: str
     app_slug: str
     app_version: str
     name: str
-    """Unique among the project's instances that are not deleted; it can be given wherever an id can."""
+    """Unique among the project's instances that are not deleted; accepted wherever an id is."""
     status: InstanceStatus
-    """Derived from its members, its conditions and the operation that works on it."""
+    """Derived from its members, its conditions and the running operation."""
     status_reason: str
     """What is wrong while it is degraded or failed."""
     topology: str
-    """The arrangement of roles, out of those the manifest offers."""
+    """Layout of the roles; one that the manifest offers."""
     operating_mode: str
-    """Chosen at deploy from the manifest; a word of the app's own."""
+    """Selected at deploy from the manifest."""
     control_plane_scope: str
-    """Chosen at deploy from the manifest; a word of the app's own."""
+    """Selected at deploy from the manifest."""
     runtime_backend: str
-    """As the manifest says; a word of the app's own."""
+    """As in the manifest."""
     placement: dict[str, list[str]]
-    """component_key -> allocation ids, as asked for at deploy."""
+    """component_key -> allocation ids, as requested at deploy."""
     inputs: dict[str, Any]
-    """What the deploy form was filled in with."""
+    """Inputs of the deploy form."""
     operator_service_account_id: str
-    """Whose controller works on it, and nobody else's; empty: any of the project."""
+    """The only service account that may claim its operations; empty: any of the project."""
     requested_by: str
     """Who deployed it."""
     correlation_id: str
-    """Of the request that created it; each operation has its own."""
+    """Correlation id of the request that created it; each operation has its own."""
     last_operation_id: str
     revision: int
-    """Grows with every change: what was seen of an older one can be told apart."""
+    """Grows with every change."""
     created_at: Timestamp
     updated_at: Timestamp
     previous_version: str = ""
     """The app version before the last upgrade; empty when there was none."""
     previous_inputs: dict[str, Any] = {}
-    """The inputs before the last upgrade; a rollback brings them back."""
+    """The inputs before the last upgrade; a rollback restores them."""
     baseline: Baseline = "up"
-    """How the last operation on the whole instance left it; its status is derived from it."""
+    """State after the last operation on the whole instance; the status is derived from it."""
     conditions: list[Condition] = []
-    """What the platform and the app's controller say about it, by type."""
+    """Conditions reported by the platform and the app's controller, by type."""
     artifacts: dict[str, str] = {}
     """Name in the manifest -> digest, as resolved at deploy or upgrade."""
 
 
 class BreakerState(Wire):
-    """Whether a role takes new members, or too many failed lately."""
+    """Whether members can be added to a role, or too many failed recently."""
 
     open: bool = False
     failures: int = 0
-    """Failed adds inside the window."""
+    """Number of failed adds within the window."""
     closes_at: Timestamp | None = None
-    """When adding is allowed again by itself."""
+    """When adding is allowed again automatically."""
 
 
 class Role(Wire):
-    """The members of an instance that play one part, counted."""
+    """A role of an instance, with the number of its members."""
 
     component_key: str
     """The role's name in the manifest."""
     desired: int
-    """Members that are not removed or given up."""
+    """Number of members that are not removed or given up."""
     current: int
-    """Of these, those that have not failed."""
+    """Number of these that have not failed."""
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
-    """Healthy when every member is ready, failed when every one has, empty without any."""
+    """`healthy`: every member is ready; `failed`: every member failed; `empty`: no members."""
     breaker: BreakerState = BreakerState()
 
 
@@ -113,35 +114,35 @@ class Roles(Wire):
 
 
 class Member(Wire):
-    """One machine's part in an app instance."""
+    """One runtime unit of an instance, on one machine."""
 
     member_id: str
     instance_id: str
     org_id: str
     project_id: str
     component_key: str
-    """The role it plays."""
+    """Its role."""
     status: MemberStatus
-    """`drained`: there, but takes no work. `tombstoned`: given up, and nobody knows what is left of it."""
+    """`drained`: takes no work. `tombstoned`: given up; what is left on the machine is unknown."""
     status_reason: str
-    """Why it is so, in the words of whoever moved it."""
+    """Why it has this status, as reported."""
     allocation_id: str
     node_id: str
     node_name: str
     address: str
-    """Where its machine is reached over SSH."""
+    """Address of its machine for SSH."""
     last_operation_id: str
-    """The operation that last asked something of it."""
+    """The last operation on it."""
     correlation_id: str
-    """Of that operation."""
+    """Correlation id of that operation."""
     adapter_detail: dict[str, Any]
-    """Words of the app's own, for people; the platform never reads them."""
+    """Details from the app; the platform never interprets them."""
     observed_version: str
-    """Of the app's software on the machine, as its controller saw it."""
+    """Version of the app's software on the machine, as its controller reported."""
     was_ready: bool
-    """Has been ready or degraded on this machine, so it may have run work."""
+    """True after it was ready or degraded on this machine: it may have run work."""
     revision: int
-    """Grows with every change: what was seen of an older one is refused."""
+    """Grows with every change; an observation of an older revision is refused."""
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -153,21 +154,22 @@ class DeployInstance(Request):
     """Unique among the project's instances that are not deleted."""
     app_slug: str
     topology: str
-    """One that the manifest offers."""
+    """A layout that the manifest offers."""
     version: str = ""
-    """Empty takes the newest published version."""
+    """Empty: the newest published version."""
     inputs: dict[str, Any] = {}
-    """The deploy form, filled in; it also says which allocations play which role."""
+    """Inputs of the deploy form. They also name the allocations of each role."""
     operator_service_account_id: str = ""
-    """Whose controller works on it, and nobody else's; empty: the calling service account, or any of the project."""
+    """The only service account that may claim its operations; empty: the calling service account, or any of the
+    project."""
     operating_mode: str = ""
-    """Empty takes the first of the manifest."""
+    """Empty: the first in the manifest."""
     control_plane_scope: str = ""
-    """Empty takes the first of the manifest."""
+    """Empty: the first in the manifest."""
 
 
 class Deployed(Wire):
-    """A deploy that was accepted: the instance as it is now and the operation to follow."""
+    """An accepted deploy: the instance and the operation to follow."""
 
     instance: Instance
     operation: Operation
@@ -178,97 +180,98 @@ class ChangeInstance(Request):
     """Stops, starts, restarts or rolls back a whole instance."""
 
     reason: OptionalReason = ""
-    """Why; kept with the operation."""
+    """Reason; stored with the operation."""
     force: bool = False
-    """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
+    """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
 
 class Decommission(ChangeInstance):
-    """Tears a whole instance down."""
+    """Removes an instance from all its machines."""
 
 
 class UpgradeInstance(Request):
-    """Moves an instance to another version of its app."""
+    """Upgrades an instance to another version of its app."""
 
     version: str
-    """Empty takes the newest published version."""
+    """Empty: the newest published version."""
     inputs: dict[str, Any] | None = None
-    """New inputs; none keeps the present ones."""
+    """New inputs; none: the present inputs stay."""
     reason: OptionalReason = ""
-    """Why; kept with the operation."""
+    """Reason; stored with the operation."""
     force: bool = False
-    """As for stop: against holds, the disruption budget and missing evidence."""
+    """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
 
 class LiveQuery(PageQuery):
     live: bool = False
-    """Leave out what is gone: deleted instances, removed and tombstoned members."""
+    """True: without deleted instances, removed and tombstoned members."""
 
 
 BULK_MAX = 1024
 
 
 class MemberOperationRequest(Request):
-    """`add` names allocations and a role, `replace` members and as many allocations, the others members."""
+    """Adds, drains, resumes, removes or replaces members. `add` needs allocations and a role, `replace` members and the
+    same number of allocations, the others members."""
 
     kind: Literal["add", "drain", "resume", "remove", "replace"]
     component_key: str = ""
     """`add`: the role of the new members."""
     allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
-    """Machines that members are made on, or move to; by id, or by the name of the node."""
+    """Allocations for new or replaced members; by id, or by the name of the node."""
     member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
-    """By id, by node, or as `node/role` where a node carries several members."""
+    """By id, by node, or as `node/role` if a node has several members."""
     reason: OptionalReason = ""
-    """Why; kept with the operation."""
+    """Reason; stored with the operation."""
     force: bool = False
-    """Go on against holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
+    """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
     stop_after_failures: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """As soon as this many members failed, the ones not begun are skipped; 0 goes on to the end."""
+    """After this many failures, members that have not started are skipped; 0: no limit."""
 
 
 class SetOperator(Request):
-    """Says whose controller works on an instance from now on."""
+    """Sets which service account's controller works on an instance."""
 
     operator_service_account_id: str
     """An active service account of the project; empty: any of the project."""
     reason: Reason
-    """Why; told as an event and kept in the audit trail."""
+    """Reason; sent as an event and stored in the audit trail."""
 
 
 class ResetBreaker(Request):
-    """Lets a role take new members again before its breaker closes by itself."""
+    """Allows adding to a role again before its breaker closes."""
 
     reason: Reason
-    """Why; told as an event."""
+    """Reason; sent as an event."""
 
 
 class Connection(Wire):
-    """An address the app is reached at."""
+    """An address of the app."""
 
     name: str
     url: str
 
 
 class Command(Wire):
-    """A line to type on a machine of the instance."""
+    """A command line to run on a machine of the instance."""
 
     title: str
     line: str
     allocation_id: str = ""
-    """The machine to type it on."""
+    """The machine to run it on."""
     user: str = ""
-    """The user to type it as; empty for whoever logs in."""
+    """The user to run it as; empty: the user who logs in."""
 
 
 class AccessBundle(Wire):
-    """How people reach the app, written by its controller."""
+    """How people use the app, as its controller published."""
 
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
-    """What lies where on the machines, by a name of the app's own."""
+    """Name -> path on the machines, chosen by the app."""
     commands: list[Command] = []
     notes: list[str] = []
-    """What else people should know."""
+    """Other notes for people."""
 
 
 INSTANCE_CREATE = Endpoint(
@@ -276,18 +279,22 @@ INSTANCE_CREATE = Endpoint(
     "POST",
     "/api/v1/projects/{project_id}/app-instances",
     "Deploy an app the project is entitled to",
+    params=ProjectPath,
     permission="apps.instance.create",
     request=DeployInstance,
     response=Deployed,
     subject="instance.instance_id",
     status=202,
     errors=(errors.NotEntitled, errors.PolicyDenied),
+    description="The project must be entitled to the app. The answer has the operation to follow; the app's "
+    "controller does the work.",
 )
 INSTANCE_LIST = Endpoint(
     "apps.instance.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances",
-    "App instances of a project",
+    "List the app instances of a project",
+    params=ProjectPath,
     permission="apps.instance.read",
     request=NoBody,
     query=LiveQuery,
@@ -297,7 +304,8 @@ INSTANCE_GET = Endpoint(
     "apps.instance.get",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}",
-    "One app instance",
+    "Get one app instance",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     response=Instance,
@@ -306,7 +314,8 @@ ROLE_LIST = Endpoint(
     "apps.role.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/roles",
-    "Roles with desired and current counts",
+    "List the roles of an instance, with member counts",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     response=Roles,
@@ -315,7 +324,8 @@ MEMBER_LIST = Endpoint(
     "apps.member.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/members",
-    "Members of an instance, removed ones included unless told otherwise",
+    "List the members of an instance, by default with removed ones",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     query=LiveQuery,
@@ -325,7 +335,8 @@ ACCESS_BUNDLE_GET = Endpoint(
     "apps.access_bundle.get",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/access-bundle",
-    "How to use the app: endpoints, paths, commands",
+    "Get how to use the app: endpoints, paths, commands",
+    params=InstancePath,
     permission="apps.instance.read",
     request=NoBody,
     response=AccessBundle,
@@ -343,19 +354,22 @@ DECOMMISSION = Endpoint(
     "apps.instance.decommission",
     "POST",
     f"{_INSTANCE}/decommission",
-    "Tear the app down on every machine",
+    "Decommission an instance: remove the app from every machine",
+    params=InstancePath,
     permission="apps.instance.decommission",
     request=Decommission,
     response=Operation,
     subject="operation_id",
     status=202,
     errors=_REFUSALS,
+    description="Its allocations stay. The app's controller does the work.",
 )
 STOP = Endpoint(
     "apps.instance.stop",
     "POST",
     f"{_INSTANCE}/stop",
-    "Stop the app on every machine; members, machines and data stay",
+    "Stop an instance; its members, machines and data stay",
+    params=InstancePath,
     permission="apps.instance.stop",
     request=ChangeInstance,
     response=Operation,
@@ -367,7 +381,8 @@ START = Endpoint(
     "apps.instance.start",
     "POST",
     f"{_INSTANCE}/start",
-    "Start a stopped app",
+    "Start a stopped instance",
+    params=InstancePath,
     permission="apps.instance.start",
     request=ChangeInstance,
     response=Operation,
@@ -379,7 +394,8 @@ RESTART = Endpoint(
     "apps.instance.restart",
     "POST",
     f"{_INSTANCE}/restart",
-    "Stop and start the app",
+    "Restart an instance",
+    params=InstancePath,
     permission="apps.instance.restart",
     request=ChangeInstance,
     response=Operation,
@@ -391,43 +407,51 @@ UPGRADE = Endpoint(
     "apps.instance.upgrade",
     "POST",
     f"{_INSTANCE}/upgrade",
-    "Move the app to another version the project may deploy",
+    "Upgrade an instance to another version",
+    params=InstancePath,
     permission="apps.instance.upgrade",
     request=UpgradeInstance,
     response=Operation,
     subject="operation_id",
     status=202,
     errors=(*_REFUSALS, errors.NotEntitled),
+    description="The project must be entitled to the version, and the manifest must allow the step.",
 )
 ROLLBACK = Endpoint(
     "apps.instance.rollback",
     "POST",
     f"{_INSTANCE}/rollback",
-    "Go back to the version before the last upgrade, where the app allows it",
+    "Roll an instance back to the version before the last upgrade",
+    params=InstancePath,
     permission="apps.instance.rollback",
     request=ChangeInstance,
     response=Operation,
     subject="operation_id",
     status=202,
     errors=_REFUSALS,
+    description="Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
 )
 MEMBER_OPERATION_CREATE = Endpoint(
     "apps.member.operate",
     "POST",
     f"{_INSTANCE}/member-operations",
     "Add, drain, resume, remove or replace members",
+    params=InstancePath,
     permission="apps.member.operate",
     request=MemberOperationRequest,
     response=Operation,
     subject="operation_id",
     status=202,
     errors=_REFUSALS,
+    description="One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
+    "which work would be affected.",
 )
 MEMBER_GET = Endpoint(
     "apps.member.get",
     "GET",
     f"{_INSTANCE}/members/{{member_id}}",
-    "One member",
+    "Get one member",
+    params=MemberPath,
     permission="apps.instance.read",
     request=NoBody,
     response=Member,
@@ -436,23 +460,27 @@ OPERATOR_SET = Endpoint(
     "apps.instance.set_operator",
     "PUT",
     f"{_INSTANCE}/operator",
-    "Say whose controller works on the instance; open operations go with it",
+    "Set which service account works on an instance",
+    params=InstancePath,
     permission="apps.instance.set_operator",
     request=SetOperator,
     response=Instance,
     subject="instance_id",
     repeat="natural",
+    description="Open operations move to the new service account.",
 )
 BREAKER_RESET = Endpoint(
     "apps.role.reset_breaker",
     "POST",
     f"{_INSTANCE}/roles/{{component_key}}/reset-breaker",
-    "Allow adding to a role again after too many failures",
+    "Reset the breaker of a role",
+    params=RolePath,
     permission="apps.role.reset_breaker",
     request=ResetBreaker,
     response=Role,
     subject="component_key",
     example={"reason": "the image is repaired"},
+    description="Allows adding to the role again after too many failures.",
 )
 ENDPOINTS = (
     INSTANCE_CREATE,

@@ -32,9 +32,9 @@ MemberStatus = Literal[
 OperationStatus = Literal["accepted", "running", "cancelling", "succeeded", "failed", "cancelled"]
 AllocationStatus = Literal["requested", "provisioning", "active", "failed", "releasing", "release_failed", "released"]
 NodeStatus = Literal["ready", "lost"]
-"""Whether a node is heard; it moves by itself, in both directions."""
+"""Whether a node sends heartbeats; it changes automatically, in both directions."""
 NodeAdminState = Literal["active", "cordoned", "draining", "retired"]
-"""What the operators want of a node, whether it is heard or not."""
+"""What operators want of a node, independent of its heartbeats."""
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
@@ -120,10 +120,10 @@ ARTIFACT_TRUST: Final = _table(
 PLACEMENT: Final = _table(queued="placed failed", placed="", failed="")
 
 SERVING_MEMBER: Final = frozenset({"ready", "degraded"})
-"""It may have been given work."""
+"""States in which a member may run work."""
 GONE_MEMBER: Final = frozenset({"removed", "tombstoned"})
 ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
-"""Nobody works on it. A failed one can be taken up again, or closed, through its exits."""
+"""No controller works on it. A failed operation can be retried or closed through its exits."""
 
 
 def allowed(table: Table, present: str) -> list[str]:
@@ -132,7 +132,7 @@ def allowed(table: Table, present: str) -> list[str]:
 
 
 def may_move(table: Table, present: str, wanted: str) -> bool:
-    """Staying where one is counts as a legal move: reports are repeated after a crash."""
+    """Return whether the move is legal. Staying in the same state is: reports are repeated after a crash."""
     return present == wanted or wanted in table[present]
 
 

@@ -1,7 +1,5 @@
-"""What the contract says of a field, in the text under it: read from the source, for Python itself does not keep it.
-
-The documents that others read are made with it, and so is `gpuaas explain`.
-"""
+"""Read the text under a struct's fields from the source, because Python does not keep it at run time. The OpenAPI and
+AsyncAPI documents and `gpuaas explain` show it."""
 
 import ast
 import functools
@@ -16,22 +14,23 @@ _OURS = __name__.partition(".")[0]
 
 
 def of(struct: Any) -> dict[str, str]:
-    """By field; what a struct does not say is said by the one it extends."""
-    found: dict[str, str] = {}
+    """Return the text by field; a struct inherits the texts of the struct it extends."""
+    texts: dict[str, str] = {}
     for base in reversed(getattr(struct, "__origin__", struct).__mro__):
         if base.__module__.startswith(_OURS):
-            found |= _written_under(base.__module__).get(base.__name__, {})
-    return found
+            texts |= _written_under(base.__module__).get(base.__name__, {})
+    return texts
 
 
 def described(schemas: Mapping[str, dict[str, Any]], kinds: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """The schemas of these types and all they hold, each property with its meaning before what its type says of it."""
+    """Return the schemas of these types and of the types inside them, with the text of each property before that of its
+    type."""
     named = {_schema_name(struct.cls): struct for kind in kinds for struct in _held(shapes.type_info(kind), set())}
     return {name: _with_meanings(schema, _by_property(named[name])) for name, schema in schemas.items()}
 
 
 def parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
-    """Types that a value of this one consists of; a struct is whole."""
+    """Return the types that a value of this type consists of; structs are not taken apart."""
     if isinstance(kind, shapes.Metadata):
         return (kind.type,)
     if isinstance(kind, shapes.ListType):
@@ -42,7 +41,7 @@ def parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
 
 
 def structs(kind: shapes.Type) -> Iterator[shapes.StructType]:
-    """The structs a value of this type holds, not going into them."""
+    """Yield the structs that a value of this type contains, without those inside them."""
     if isinstance(kind, shapes.StructType):
         yield kind
     for part in parts(kind):
@@ -59,15 +58,15 @@ def _held(kind: shapes.Type, seen: set[Any]) -> Iterator[shapes.StructType]:
 
 
 def _schema_name(struct: Any) -> str:
-    """As msgspec calls it: `Page[Node]` is `Page_Node_`."""
+    """Return the name that msgspec gives: `Page[Node]` is `Page_Node_`."""
     arguments = [argument.__name__ for argument in getattr(struct, "__args__", ())]
     return f"{struct.__name__}_{'_'.join(arguments)}_" if arguments else struct.__name__
 
 
 def _by_property(struct: shapes.StructType) -> dict[str, str]:
-    """As the wire calls the fields."""
-    said = of(struct.cls)
-    return {field.encode_name: said[field.name] for field in struct.fields if field.name in said}
+    """Return the texts by the field names on the wire."""
+    texts = of(struct.cls)
+    return {field.encode_name: texts[field.name] for field in struct.fields if field.name in texts}
 
 
 def _with_meanings(schema: dict[str, Any], meanings: Mapping[str, str]) -> dict[str, Any]:

@@ -1,88 +1,89 @@
-"""What a node's agent says to the platform. The agent has no third-party package, so these stay plain JSON."""
+"""The API of the node agent. The agent has no third-party packages, so the types are plain JSON."""
 
 from typing import Any, Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import AgentFilePath, TaskPath
 from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
 
 
 class Trust(Wire):
-    """What a machine pins before it joins: whose certificate, whose tasks."""
+    """What a machine pins before it joins: the authority and the task key."""
 
     ca_pem: str
     """The certificate authority behind the platform's TLS certificate."""
     task_public_key_pem: str
-    """A task counts only when this key signed it."""
+    """A task is valid only if this key signed it."""
 
 
 class Enrol(Request):
-    """A machine joins as a node."""
+    """Joins a machine as a node."""
 
     token: str
     name: str
-    """The one its token was made for."""
+    """The name the token was made for."""
     public_key_pem: str
-    """Ed25519: from here on the node proves itself with the private half, which it made itself."""
+    """Ed25519 public key. The node signs in with the private key, which it made itself."""
     ssh_host_public_key: str
     facts: Facts
 
 
 class Enrolled(Wire):
-    """The machine is a node now."""
+    """The identity of a new node."""
 
     node_id: str
 
 
 class NodeLogin(Request):
-    """A node proves its key."""
+    """Signs a node in with its key."""
 
     node_id: str
     timestamp_s: int
-    """Seconds since 1970 by the node's clock; five minutes off at the most."""
+    """Seconds since 1970 by the node's clock; at most five minutes off."""
     nonce: str
-    """Random; a proof works once."""
+    """Random; a signature works once."""
     signature: str
     """Ed25519 by the node's key over `gpuaas-node-token\\n{node_id}\\n{timestamp_s}\\n{nonce}`, base64."""
 
 
 class NodeToken(Wire):
-    """What a node sends as bearer until it expires."""
+    """A token to send as bearer until it expires."""
 
     access_token: str
     expires_in_s: int
 
 
 class NodeStatusReport(Request):
-    """A heartbeat: the node is there, and this is what it is."""
+    """A heartbeat with the node's facts."""
 
     agent_version: str
     boot_id: str
     facts: Facts
     agent_sha256: str = ""
-    """Of the file the agent runs from; empty for one that runs from its source."""
+    """SHA-256 of the agent's file; empty when the agent runs from source."""
     trial: bool = False
-    """Sent by an agent that has yet to prove itself: the node is heard, and nothing else of it changes."""
+    """Sent by an agent on trial after an upgrade: it counts as a heartbeat and changes nothing else."""
 
 
 class HeartbeatAnswer(Wire):
-    """The platform has heard the node."""
+    """The answer to a heartbeat."""
 
     heartbeat_interval_s: float
-    """When to send the next one."""
+    """When to send the next heartbeat."""
 
 
 FETCH_TASK = "artifact.fetch"
 URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.release"})
-"""They take access away: a node does them beside whatever else it is at, however long that takes."""
+"""Tasks that remove access: a node does them at once, beside its running task."""
 
 
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
     """How long to wait for a task."""
     busy_with: str = ""
-    """The task the node is at. Only urgent ones are handed out then, and the wait is over when this one has ended."""
+    """The running task of the node. Then only urgent tasks are sent, and the wait ends with that task."""
 
 
 class SignedTask(Wire):
@@ -95,38 +96,38 @@ class SignedTask(Wire):
 
 
 class NextTask(Wire):
-    """The task to do next, if there is one."""
+    """The next task, if there is one."""
 
     task: SignedTask | None
     is_urgent: bool = False
-    """It is done beside whatever else the node is at."""
+    """It is done at once, beside the running task."""
 
 
 class TaskError(Request):
-    """Why a node could not, or would not, do what it was told."""
+    """Why a task failed or was refused."""
 
     code: str
-    """One word for machines."""
+    """A code for programs."""
     message: str
 
 
 class TaskResult(Request):
-    """How a task went on the node."""
+    """The result of a task."""
 
     status: Literal["succeeded", "failed", "refused"]
-    """`refused`: the node would not do it, and did nothing."""
+    """`refused`: the node did not accept the task and did nothing."""
     result: dict[str, Any] = {}
     error: TaskError | None = None
 
 
 class TaskReceipt(Wire):
-    """The platform has the result."""
+    """The platform stored the result."""
 
     task_id: str
 
 
 class AgentFile(Wire):
-    """A release of the agent, for the node that was told to run it."""
+    """A release of the agent, for a node that upgrades."""
 
     sha256: str
     content: bytes
@@ -137,7 +138,7 @@ TRUST = Endpoint(
     "node.trust",
     "GET",
     "/node/v1/trust",
-    "The authority to pin and the key that signs tasks",
+    "Get the authority to pin and the key that signs tasks",
     audience="public",
     request=NoBody,
     response=Trust,
@@ -146,7 +147,7 @@ ENROL = Endpoint(
     "node.enrol",
     "POST",
     "/node/v1/enrol",
-    "Join with a token that works once",
+    "Join as a node, with a token that works once",
     audience="public",
     repeat="natural",
     request=Enrol,
@@ -158,7 +159,7 @@ NODE_TOKEN = Endpoint(
     "node.token",
     "POST",
     "/node/v1/token",
-    "Prove the node's key, get a short token",
+    "Sign in with the node's key",
     audience="public",
     audited=False,
     repeat="natural",
@@ -171,7 +172,7 @@ STATUS = Endpoint(
     "node.status",
     "PUT",
     "/node/v1/status",
-    "Heartbeat with facts",
+    "Send a heartbeat",
     audience="node",
     audited=False,
     repeat="natural",
@@ -182,17 +183,19 @@ TASK_NEXT = Endpoint(
     "node.task.next",
     "GET",
     "/node/v1/tasks",
-    "Wait for this node's next task",
+    "Wait for the next task",
     audience="node",
     request=NoBody,
     query=TaskQuery,
     response=NextTask,
+    description="While the node is busy, only urgent tasks are sent.",
 )
 TASK_RESULT = Endpoint(
     "node.task.result",
     "POST",
     "/node/v1/tasks/{task_id}/result",
-    "Report a task's result",
+    "Report the result of a task",
+    params=TaskPath,
     audience="node",
     audited=False,
     repeat="natural",
@@ -204,7 +207,8 @@ AGENT_FILE = Endpoint(
     "node.agent.file",
     "GET",
     "/node/v1/agent-releases/{sha256}",
-    "A release of the agent, for a node that was told to upgrade",
+    "Download a release of the agent",
+    params=AgentFilePath,
     audience="node",
     request=NoBody,
     response=AgentFile,

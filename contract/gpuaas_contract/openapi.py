@@ -14,21 +14,21 @@ from gpuaas_contract.wire import NoBody
 AnyEndpoint = Endpoint[Any, Any]
 
 _DESCRIPTION = (
-    "The open app platform for GPU clouds. Text holds no NUL character, documents nest at most 64 levels, a JSON "
-    "body has at most 1 MiB, and every caller has a limit of requests per second."
+    "The open app platform for GPU clouds. Text must not contain NUL, documents nest at most 64 levels, a JSON body "
+    "has at most 1 MiB, and each caller has a limit of requests per second."
 )
 _TEXT = {"type": "string"}
 _RAW = {"type": "string", "format": "binary"}
 _HEADERS: dict[str, dict[str, Any]] = {
     "X-Correlation-ID": {
-        "description": "Under which everything about the request is on record: `gpuaas triage` starts with it.",
+        "description": "Id under which everything about the request is recorded; `gpuaas triage` shows it.",
         "required": True,
         "schema": _TEXT,
     },
     "traceparent": {"description": "W3C trace context of the answer.", "required": True, "schema": _TEXT},
-    "ETag": {"description": "The resource's revision: send it as If-Match.", "required": True, "schema": _TEXT},
+    "ETag": {"description": "Version of the resource; send it as If-Match.", "required": True, "schema": _TEXT},
     "WWW-Authenticate": {"description": "How to authenticate.", "schema": _TEXT},
-    "Allow": {"description": "Methods this path takes.", "required": True, "schema": _TEXT},
+    "Allow": {"description": "Methods that this path supports.", "required": True, "schema": _TEXT},
     "Retry-After": {
         "description": "Seconds to wait before the next attempt.",
         "required": True,
@@ -38,23 +38,23 @@ _HEADERS: dict[str, dict[str, Any]] = {
 _HEADERS_OF_STATUS = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",), 503: ("Retry-After",)}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
     "X-Correlation-ID": {
-        "description": "Put the request on record under an id of yours; without it the platform makes one.",
+        "description": "Your id for the request, under which it is recorded; without it the platform makes one.",
         "required": False,
         "schema": _TEXT,
     },
-    "traceparent": {"description": "W3C trace context to go on with.", "required": False, "schema": _TEXT},
+    "traceparent": {"description": "W3C trace context of the caller.", "required": False, "schema": _TEXT},
     "Last-Event-ID": {
-        "description": "The cursor of the last event received; goes before `after`.",
+        "description": "Cursor of the last event received; takes precedence over `after`.",
         "required": False,
         "schema": _TEXT,
     },
     "If-Match": {
-        "description": "The ETag you read: the change is refused when the resource is another by now.",
+        "description": "The ETag you read. The change is refused if the resource has changed since.",
         "required": False,
         "schema": _TEXT,
     },
     "If-None-Match": {
-        "description": "GET: answer 304 while this is still its ETag. PUT with `*`: only if there is none yet.",
+        "description": "GET: answer 304 if the ETag is the same. PUT with `*`: only if it does not exist yet.",
         "required": False,
         "schema": _TEXT,
     },
@@ -71,7 +71,7 @@ _DRY_RUN = {
     "in": "query",
     "required": False,
     "schema": {"type": "boolean", "default": False},
-    "description": "Check and answer as if it were done, and keep nothing of it.",
+    "description": "Check and answer as if the change were made, and store nothing.",
 }
 
 
@@ -100,7 +100,7 @@ def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str,
 
 
 def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
         "description": _description(endpoint),
@@ -110,14 +110,14 @@ def _operation(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
         "security": [] if endpoint.audience == "public" else [{"bearer": []}],
     }
     if endpoint.permission:
-        found["x-permission"] = endpoint.permission
+        operation["x-permission"] = endpoint.permission
     if endpoint.request is not NoBody:
         content: dict[str, Any] = {"schema": schema_of[endpoint.request]}
         if endpoint.example:
             content["example"] = endpoint.example
         media_type = "application/octet-stream" if endpoint.takes_bytes else "application/json"
-        found["requestBody"] = {"required": True, "content": {media_type: content}}
-    return found
+        operation["requestBody"] = {"required": True, "content": {media_type: content}}
+    return operation
 
 
 def _description(endpoint: AnyEndpoint) -> str:
@@ -141,15 +141,15 @@ def _path_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
 def _query_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
     fields = list(msgspec.structs.fields(endpoint.query))
     shapes, _ = msgspec.json.schema_components([field.type for field in fields])
-    said = meanings.of(endpoint.query)
-    found: list[dict[str, Any]] = [
+    texts = meanings.of(endpoint.query)
+    parameters: list[dict[str, Any]] = [
         {"name": field.name, "in": "query", "required": False, "schema": {**shape, "default": field.default}}
-        | ({"description": said[field.name]} if field.name in said else {})
+        | ({"description": texts[field.name]} if field.name in texts else {})
         for field, shape in zip(fields, shapes, strict=True)
     ]
     if endpoint.mutates:
-        found.append(_DRY_RUN)
-    return found
+        parameters.append(_DRY_RUN)
+    return parameters
 
 
 def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
@@ -180,36 +180,36 @@ def _responses(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, An
         }
     }
     if endpoint.tagged:
-        answers["304"] = {"description": "What If-None-Match names is still so", "headers": _headers(*tag)}
+        answers["304"] = {"description": "Not changed since the ETag in If-None-Match", "headers": _headers(*tag)}
     for status, codes in _codes_by_status(endpoint).items():
         answers[str(status)] = {"$ref": f"#/components/responses/{'-'.join(codes)}"}
     return answers
 
 
 def _event(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
-    """One server-sent event; those that only keep the line open have no data."""
+    """Return the schema of one server-sent event; keep-alive events have no data."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema_of[endpoint.response]}
     return {"type": "object", "properties": {"id": _TEXT, "event": _TEXT, "data": data}}
 
 
 def _problems(endpoints: Sequence[AnyEndpoint], problem: dict[str, Any]) -> dict[str, Any]:
-    """Routes that fail in the same ways share the description of it."""
-    found: dict[str, Any] = {}
+    """Return the problem responses, shared by routes with the same error codes."""
+    by_name: dict[str, Any] = {}
     for endpoint in endpoints:
         for status, codes in _codes_by_status(endpoint).items():
-            found["-".join(codes)] = {
+            by_name["-".join(codes)] = {
                 "description": ", ".join(codes),
                 "headers": _headers(*_HEADERS_OF_STATUS.get(status, ())),
                 "content": {"application/problem+json": {"schema": problem}},
             }
-    return found
+    return by_name
 
 
 def _codes_by_status(endpoint: AnyEndpoint) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    codes: dict[int, list[str]] = {}
     for error in sorted(endpoint.possible_errors(), key=lambda kind: (kind.status, kind.code)):
-        found.setdefault(error.status, []).append(error.code)
-    return found
+        codes.setdefault(error.status, []).append(error.code)
+    return codes
 
 
 def _headers(*more: str) -> dict[str, Any]:
@@ -217,20 +217,20 @@ def _headers(*more: str) -> dict[str, Any]:
 
 
 def _with_bounds(schema: Any) -> Any:
-    """Say what the platform enforces for every number: integers have 64 bits."""
+    """Add the bounds that the platform enforces for every integer: 64 bits."""
     if isinstance(schema, list):
         return [_with_bounds(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _with_bounds(part) for name, part in schema.items()}
-    if found.get("type") == "integer":
-        found = {
+    bounded = {name: _with_bounds(part) for name, part in schema.items()}
+    if bounded.get("type") == "integer":
+        bounded = {
             "format": "int64",
-            **_bound("minimum", -(2**63), found),
-            **_bound("maximum", 2**63 - 1, found),
-            **found,
+            **_bound("minimum", -(2**63), bounded),
+            **_bound("maximum", 2**63 - 1, bounded),
+            **bounded,
         }
-    return found
+    return bounded
 
 
 def _bound(name: str, value: int, schema: dict[str, Any]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Operations: the one resource for every long change, as people and requesters see it, and the ways out of one."""
+"""Operations: the record of every long change, and the exits of one that does not finish by itself."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,6 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
+from gpuaas_contract.paths import OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
@@ -26,8 +27,8 @@ OperationKind = Literal[
     "preview",
 ]
 FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired"]
-"""Try again · the controller will put it right · a person can repair and retry · only a person can go on · whoever
-worked on it or what it was about is gone · the deadline passed."""
+"""Try again · the controller repairs it · a person repairs it and retries · only a person can continue · the controller
+or the subject is gone · the deadline passed."""
 Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
@@ -47,16 +48,16 @@ DEADLINES_S: dict[str, int] = {
     "action": 300,
     "preview": 30,
 }
-"""Used where an app's manifest says nothing: an operation always has a deadline."""
+"""Used where an app's manifest sets no deadline: an operation always has one."""
 
 INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
 """Operations on the whole instance exclude every other."""
 ASKING_KINDS = frozenset({"action", "preview"})
-"""They change no member and exclude nobody, unless an app says that of an action."""
+"""They change no member and exclude no other operation, unless an app declares an action exclusive."""
 DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
 """They take members out of service: a role's disruption budget counts them."""
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
-"""With `dry_run=true` the app's controller is asked what would be hit."""
+"""With `dry_run=true` the app's controller is asked which work would be affected."""
 
 _READY, _GONE = frozenset({"ready"}), frozenset({"removed", "tombstoned"})
 GOALS: dict[str, frozenset[str]] = {
@@ -73,7 +74,7 @@ GOALS: dict[str, frozenset[str]] = {
     "replace": _READY,
     "decommission": _GONE,
 }
-"""Where each target of an operation must be for the operation to succeed."""
+"""Status that each target must have for the operation to succeed."""
 
 UNDONE: dict[str, frozenset[str]] = {
     "deploy": _GONE,
@@ -88,40 +89,39 @@ UNDONE: dict[str, frozenset[str]] = {
     "remove": frozenset({"ready", "degraded", "draining", "drained"}),
     "replace": _READY | _GONE,
 }
-"""Where each target is when an operation was undone; what is not here cannot be undone."""
+"""Status of each target after an operation was undone. Kinds that are not listed cannot be undone."""
 
 EVIDENCE_FRESH_FOR_S = 120
-"""How old an observation may be that allows a removal."""
+"""How old an observation may be to allow a removal."""
 CLOCKS_APART_S = 5
-"""How far ahead of the platform's clock an observer's may run."""
+"""How far an observer's clock may be ahead of the platform's."""
 
 
 class OperationError(Wire):
     """Why an operation failed, and what to do about it."""
 
     code: str
-    """One word for machines, the platform's or the app's."""
+    """A code for programs, of the platform or the app; docs/reference/errors.md lists common ones."""
     message: str
     failure_class: FailureClass
-    """`retryable`: try again. `drift`: the controller will put it right. `repairable`: repair, then retry.
-    `needs_operator`: only a person can go on. `lost`: who worked on it, or what it was about, is gone. `expired`: its
-    time was up."""
+    """`retryable`: try again. `drift`: the controller repairs it. `repairable`: repair, then retry. `needs_operator`:
+    only a person can continue. `lost`: the controller or the subject is gone. `expired`: the deadline passed."""
     retryable: bool
-    """Whether a retry may help without anything being repaired."""
+    """Whether a retry may succeed without a repair."""
     fix: str = ""
     """What to do next."""
 
 
 class Transcript(Wire):
-    """What a step did on machines: how many commands, and the digest of their record in the controller's log."""
+    """What a step did on machines: the number of commands, and the digest of their log."""
 
     commands: Annotated[int, msgspec.Meta(ge=1)]
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """Of the record in the controller's log, so that it can be checked against this."""
+    """SHA-256 of the record in the controller's log, to compare with."""
 
 
 class Step(Wire):
-    """One thing the controller did or does for an operation, by a name of the app's own."""
+    """One step of the controller's work on an operation."""
 
     name: str
     state: StepState
@@ -129,64 +129,64 @@ class Step(Wire):
     member_id: str = ""
     """Empty for a step of the whole operation."""
     message: str = ""
-    """How far it is or why it failed, for people."""
+    """Progress, or why it failed."""
     attempt: int = 1
     """Grows when a failed step is tried again."""
     ended_at: Timestamp | None = None
     transcript: Transcript | None = None
-    """None while the step runs, and when it touched no machine."""
+    """None while the step runs, and for steps without commands on machines."""
 
 
 class Evidence(Wire):
-    """What a controller saw before it took a member away."""
+    """What a controller observed of a member's work."""
 
     state: Literal["idle", "busy", "unknown", "unreachable"]
     source: str
-    """Where it was seen, in the app's words."""
+    """Source of the observation, named by the app."""
     observed_at: Timestamp
     detail: str = ""
     running_work: int | None = None
-    """How many pieces of work ran; none when it could not be counted."""
+    """Number of running pieces of work; none if unknown."""
     work_digest: str = ""
-    """Digest of the list of running work, so that two observations can be compared."""
+    """Digest of the list of running work, to compare two observations."""
 
 
 class Work(Wire):
-    """One piece of work that an operation would hit."""
+    """One piece of work that an operation would affect."""
 
     work_id: str
-    """What the app calls it, a job's number for instance."""
+    """The app's id for it, such as a job number."""
     member_ids: list[str] = []
     """The members it runs on."""
     owner: str = ""
-    """Who runs it, in the app's words."""
+    """Who runs it, as the app reports."""
     gpus: int = 0
     started_at: Timestamp | None = None
     ends_at: Timestamp | None = None
-    """When it is expected to end by itself; none when nobody knows."""
+    """When it is expected to end; none if unknown."""
 
 
 class Preview(Wire):
-    """What would be hit, in the words of the app's controller."""
+    """The work that an operation would affect, as the controller reports."""
 
     answered: bool
-    """False: no controller answered in time, so nothing is known."""
+    """False: no controller answered in time."""
     source: str = ""
-    """Where it was seen, in the app's words."""
+    """Source of the observation, named by the app."""
     observed_at: Timestamp | None = None
     running_work: list[Work] = []
     gpu_hours_at_stake: float = 0
-    """What the work that would be lost has used, as the app counts it."""
+    """GPU hours of the work that would be lost, as the app counts them."""
     done_by: Timestamp | None = None
-    """When it could be done without interrupting anything."""
+    """When the operation could be done without interrupting work."""
     irreversible: list[str] = []
     """What cannot be undone afterwards."""
     notes: list[str] = []
-    """What else people should know."""
+    """Other notes for people."""
 
 
 class Target(Wire):
-    """What became of one member in an operation."""
+    """The result of an operation for one member."""
 
     member_id: str
     outcome: Outcome = "pending"
@@ -194,7 +194,7 @@ class Target(Wire):
     error: str = ""
     """Why it failed or was skipped."""
     evidence: Evidence | None = None
-    """What was last seen of its work, when the controller said so."""
+    """The last observation of its work, if the controller sent one."""
     allocation_id: str = ""
     """`replace`: the allocation the member moves to."""
     previous_allocation_id: str = ""
@@ -202,23 +202,23 @@ class Target(Wire):
 
 
 class Lease(Wire):
-    """A controller's hold on an operation: it lapses unless it is renewed."""
+    """A controller's time-limited right to work on an operation."""
 
     holder: str
-    """What the controller calls itself."""
+    """Name of the controller."""
     claim_id: str
-    """The caller's own name for the claim."""
+    """Id of the claim, chosen by the caller."""
     epoch: int
     expires_at: Timestamp
-    """Not renewed by then, another controller may take the operation."""
+    """If not renewed by then, another controller may claim the operation."""
     actor_id: str = ""
-    """The account that claimed it; an epoch in other hands is worth nothing."""
+    """The service account that claimed it; reports of other accounts are refused."""
     cancel_requested: bool = False
-    """Somebody asked to cancel: undo what is half done, then complete."""
+    """A person asked to cancel: undo what is half done, then complete."""
 
 
 class Receipt(Wire):
-    """The answer to a controller's heartbeat or report: the state of its lease, and nothing of the operation's size."""
+    """The answer to a controller's heartbeat or report."""
 
     operation_id: str
     revision: int
@@ -229,34 +229,34 @@ class Receipt(Wire):
 
 
 class Exit(Wire):
-    """A way to go on with an operation that does not go on by itself."""
+    """A way to continue or close an operation that does not finish by itself."""
 
     name: ExitName
     permission: str
-    """The one it needs."""
+    """The permission it needs."""
     permitted: bool
-    """Whether the caller holds the permission here."""
+    """Whether the caller has the permission here."""
     meaning: str
     """What it does to the operation."""
 
 
 class ExitTaken(Wire):
-    """That somebody took a way out, and why."""
+    """An exit that a person took, and why."""
 
     name: ExitName
     taken_by: str
     reason: str
     taken_at: Timestamp
     too_late: bool = False
-    """`cancel`: the work was done before the controller turned back."""
+    """`cancel`: the work was done before the controller reacted."""
 
 
 class Progress(Wire):
-    """How far an operation is."""
+    """Progress of an operation."""
 
     done: int = 0
     total: int = 0
-    """Targets, ended and all; an operation without targets has none."""
+    """Number of targets; 0 for an operation without targets."""
 
 
 class OperationHead(Wire):
@@ -270,36 +270,36 @@ class OperationHead(Wire):
     app_slug: str
     kind: OperationKind
     component_key: str
-    """The role it is about; empty when it is about the whole instance."""
+    """The role it is about; empty: the whole instance."""
     status: OperationStatus
-    """A failed one can be taken up again or closed through its exits; the other ends are final."""
+    """A failed operation can be retried or closed through its exits; `succeeded` and `cancelled` are final."""
     reason: str
     force: bool
-    """Asked for against holds, the disruption budget and missing evidence."""
+    """Requested with `force`: ignores holds, the disruption budget and missing evidence."""
     requested_by: str
     correlation_id: str
     attempts: int
-    """How often a controller took it up."""
+    """Number of claims."""
     epoch: int
-    """Grows with every claim; a report with a lower one is refused."""
+    """Grows with every claim; a report with an older epoch is refused."""
     lease: Lease | None
-    """Who works on it; none while nobody does."""
+    """The controller that works on it; none while unclaimed."""
     deadline_at: Timestamp
-    """Not done by then, it fails."""
+    """If not done by then, it fails."""
     error: OperationError | None
     """Why it failed; none otherwise."""
     revision: int
-    """Grows with every change but a renewed lease: wait for the next with it."""
+    """Grows with every change except a renewed lease; use it to wait for the next change."""
     created_at: Timestamp
     started_at: Timestamp | None
-    """When a controller first took it up."""
+    """When a controller first claimed it."""
     ended_at: Timestamp | None
     steps_total: int = 0
     """How many steps there are, also where `steps` does not hold all of them."""
     stop_after_failures: int = 0
-    """As soon as this many targets failed, the ones not begun are skipped; 0 goes on to the end."""
+    """After this many failures, targets that have not started are skipped; 0: no limit."""
     compensating: bool = False
-    """The controller undoes what is half done; ends as `cancelled`."""
+    """The controller undoes what is half done; the operation ends as `cancelled`."""
     from_version: str = ""
     """`upgrade`, `rollback`: the app version before."""
     to_version: str = ""
@@ -307,19 +307,19 @@ class OperationHead(Wire):
     action: str = ""
     """`action`: its name in the manifest."""
     exclusive: bool = False
-    """`action`: the app wants nothing else to happen meanwhile."""
+    """`action`: no other operation runs at the same time."""
     inputs: dict[str, Any] = {}
-    """`action`: what the caller gave; `upgrade`, `rollback`: the instance's inputs after it."""
+    """`action`: its inputs; `upgrade`, `rollback`: the instance's inputs after it."""
     result: dict[str, Any] | None = None
-    """What the controller said at the end of an action."""
+    """`action`: its result."""
     preview_of: OperationKind | None = None
     """`preview`: the kind of operation it asks about."""
     preview: Preview | None = None
     """`preview`: what the controller answered."""
     operator_service_account_id: str = ""
-    """The only one that may claim it; empty: any service account of the project."""
+    """The only service account that may claim it; empty: any of the project."""
     exits_taken: list[ExitTaken] = []
-    """Ways out that people took, in order."""
+    """Exits that people took, in order."""
 
 
 STEPS_SHOWN_MAX = 200
@@ -327,16 +327,16 @@ STEPS_SHOWN_MAX = 200
 
 
 class Operation(OperationHead, kw_only=True):
-    """A long change of an instance, done by the app's controller."""
+    """A long change of an instance, carried out by the app's controller."""
 
     targets: list[Target]
-    """The members it is about, and what became of each."""
+    """The members it is about, and the result for each."""
     steps: list[Step]
     """Steps in the order in which they began. A claim holds all of them, and a controller does not repeat those that
     succeeded. A read of one operation holds the 200 that changed last. Lists of operations leave them out."""
     progress: Progress = Progress()
     exits: list[Exit] = []
-    """What may be done now. Filled when one operation is read, left out of lists."""
+    """Exits that are possible now. Filled when one operation is read, empty in lists."""
 
 
 class StepListQuery(PageQuery):
@@ -348,12 +348,12 @@ class OperationQuery(Query):
     wait_s: WaitSeconds = 0
     """How long to wait for a revision other than `revision`."""
     revision: int = -1
-    """The one you have seen."""
+    """The revision you have."""
 
 
 class OperationListQuery(PageQuery):
     instance_id: str = ""
-    """Operations of this instance only; empty: of all."""
+    """Only operations of this instance; empty: all."""
 
 
 Reason = Annotated[
@@ -367,17 +367,17 @@ OptionalReason = Annotated[
 
 
 class TakeExit(Request):
-    """Takes one of an operation's ways out."""
+    """Takes an exit of an operation."""
 
     reason: Reason
-    """Why; kept with the operation and in the audit trail."""
+    """Reason; stored with the operation and in the audit trail."""
 
 
 class GiveUpMembers(Request):
     """Gives up members that cannot be recovered; nothing is done on their machines."""
 
     reason: Reason
-    """Why; kept with the operation and in the audit trail."""
+    """Reason; stored with the operation and in the audit trail."""
     member_ids: list[str] = []
     """Empty: every target that failed."""
 
@@ -388,17 +388,20 @@ OPERATION_GET = Endpoint(
     "apps.operation.get",
     "GET",
     _OPERATION,
-    "One operation with its latest steps; waits for the next change when asked",
+    "Get one operation with its latest steps, optionally waiting for its next change",
+    params=OperationPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationQuery,
     response=Operation,
+    description="With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
 )
 OPERATION_LIST = Endpoint(
     "apps.operation.list",
     "GET",
     "/api/v1/projects/{project_id}/operations",
-    "Operations of a project, or of one instance, without their steps",
+    "List the operations of a project or of one instance, without their steps",
+    params=ProjectPath,
     permission="apps.operation.read",
     request=NoBody,
     query=OperationListQuery,
@@ -409,6 +412,7 @@ OPERATION_STEPS = Endpoint(
     "GET",
     f"{_OPERATION}/steps",
     "Steps of an operation in the order in which they began",
+    params=OperationPath,
     permission="apps.operation.read",
     request=NoBody,
     query=StepListQuery,
@@ -418,7 +422,8 @@ OPERATION_RETRY = Endpoint(
     "apps.operation.retry",
     "POST",
     f"{_OPERATION}/retry",
-    "Take a failed operation up again; steps that succeeded are not repeated",
+    "Retry a failed operation",
+    params=OperationPath,
     permission="apps.operation.retry",
     request=TakeExit,
     response=Operation,
@@ -432,12 +437,14 @@ OPERATION_RETRY = Endpoint(
         errors.CircuitOpen,
     ),
     example={"reason": "the network is back"},
+    description="Steps that succeeded are not repeated.",
 )
 OPERATION_CANCEL = Endpoint(
     "apps.operation.cancel",
     "POST",
     f"{_OPERATION}/cancel",
-    "Ask whoever works on it to stop and undo; one that nobody took up yet ends at once",
+    "Cancel an operation",
+    params=OperationPath,
     permission="apps.operation.cancel",
     request=TakeExit,
     response=Operation,
@@ -445,12 +452,14 @@ OPERATION_CANCEL = Endpoint(
     status=202,
     errors=(errors.ExitUnavailable,),
     example={"reason": "wrong machine"},
+    description="The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
 )
 OPERATION_COMPENSATE = Endpoint(
     "apps.operation.compensate",
     "POST",
     f"{_OPERATION}/compensate",
-    "Have a failed operation's half-done work undone",
+    "Undo the half-done work of a failed operation",
+    params=OperationPath,
     permission="apps.operation.compensate",
     request=TakeExit,
     response=Operation,
@@ -463,25 +472,29 @@ OPERATION_FORCE_COMPLETE = Endpoint(
     "apps.operation.force_complete",
     "POST",
     f"{_OPERATION}/force-complete",
-    "Declare an operation done that no controller can finish; nothing is done on any machine",
+    "Mark an operation as done that no controller can finish",
+    params=OperationPath,
     permission="apps.operation.force_complete",
     request=TakeExit,
     response=Operation,
     subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
+    description="Nothing is done on any machine; the members' status is set without an observation.",
 )
 OPERATION_TOMBSTONE = Endpoint(
     "apps.operation.tombstone",
     "POST",
     f"{_OPERATION}/tombstone",
-    "Give up members of a failed operation that cannot be recovered",
+    "Give up members of a failed operation",
+    params=OperationPath,
     permission="apps.operation.tombstone",
     request=GiveUpMembers,
     response=Operation,
     subject="operation_id",
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
+    description="Nothing is done on their machines.",
 )
 EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "retry": OPERATION_RETRY,

@@ -1,4 +1,4 @@
-"""Placements: an artifact put on a machine, for an operation whose holder asks for it."""
+"""Artifact placements: an artifact copied to a machine, for an operation."""
 
 from typing import Literal
 
@@ -7,26 +7,27 @@ from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
+from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
 from gpuaas_contract.wire import Label, NoBody, Query, Request, Timestamp, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
 
 
 class PlaceArtifact(Request):
-    """Has an artifact put on a machine, for an operation the caller holds."""
+    """Copies an artifact to a machine, for an operation the caller holds."""
 
     allocation_id: Label
-    """The machine: one of the operation's instance."""
+    """The machine; one of the operation's instance."""
     operation_id: Label
-    """What it is for: an operation the caller holds."""
+    """An operation that the caller holds."""
     epoch: int
-    """Of the operation's lease."""
+    """Epoch of the operation's lease."""
     mode: FileMode = "0644"
-    """Of the file on the machine, which belongs to root."""
+    """Mode of the file on the machine; root owns it."""
 
 
 class ArtifactPlacement(Wire):
-    """An artifact's content on one machine, for as long as the machine's allocation lasts."""
+    """An artifact on one machine, until its allocation is released."""
 
     placement_id: str
     org_id: str
@@ -45,12 +46,12 @@ class ArtifactPlacement(Wire):
     correlation_id: str
     created_at: Timestamp
     expires_at: Timestamp
-    """Not on the machine by then, it has failed."""
+    """Deadline: a placement not done by then has failed."""
     ended_at: Timestamp | None = None
     path: str = ""
-    """Where it lies on the machine, once it is placed."""
+    """Path on the machine, once it is placed."""
     error: TaskError | None = None
-    """Why it failed: a code of the platform or of the machine's agent."""
+    """Why it failed: a code of the platform or of the agent."""
 
 
 class PlacementQuery(Query):
@@ -62,19 +63,23 @@ PLACEMENT_CREATE = Endpoint(
     "artifacts.placement.create",
     "POST",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements",
-    "Put an artifact on a machine of an operation the caller holds: the project's own or a shared one",
+    "Copy an artifact to a machine",
+    params=ProjectArtifactPath,
     permission="artifacts.artifact.place",
     request=PlaceArtifact,
     response=ArtifactPlacement,
     subject="placement_id",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
+    description="For an artifact of the project or a shared one, on a machine of the operation's instance. The node "
+    "downloads it.",
 )
 PLACEMENT_GET = Endpoint(
     "artifacts.placement.get",
     "GET",
     "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements/{placement_id}",
-    "How far a placement is: wait for its end with wait_s",
+    "Get one artifact placement, optionally waiting for its end",
+    params=PlacementPath,
     permission="artifacts.artifact.read",
     request=NoBody,
     query=PlacementQuery,
@@ -84,11 +89,13 @@ PLACED_CONTENT_GET = Endpoint(
     "node.artifact.content",
     "GET",
     "/node/v1/artifact-content/{placement_id}",
-    "The bytes of a placement, for its node and until it ends; cut off when they are not those published",
+    "Download the content of a placement",
+    params=PlacedContentPath,
     audience="node",
     request=NoBody,
     response=bytes,
     media_type="application/octet-stream",
     errors=FETCHING_ERRORS,
+    description="The connection is closed if the content does not match the published digest.",
 )
 ENDPOINTS = (PLACEMENT_CREATE, PLACEMENT_GET, PLACED_CONTENT_GET)

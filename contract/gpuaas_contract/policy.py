@@ -1,11 +1,10 @@
-"""Policy overlays: what the platform, an organisation and a project narrow, and why a verdict is as it is.
-
-An overlay narrows and never broadens: a value is allowed when every layer's list allows it and no layer denies it.
-"""
+"""Policy overlays: what the platform, an organisation and a project restrict, and why a value is allowed or denied. An
+overlay only restricts: a value is allowed when every layer's list allows it and no layer denies it."""
 
 from typing import Literal
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
@@ -18,7 +17,7 @@ SUBJECTS: dict[Subject, str] = {
     "artifact_source": "artifact_sources",
     "app": "apps",
 }
-"""What is asked about -> the field of an overlay that decides it."""
+"""Field of a question -> the field of an overlay that decides it."""
 LIMITS: tuple[Limit, ...] = ("allocations_max", "instances_max", "members_per_instance_max", "artifact_bytes_max")
 
 ENTRIES_MAX = 1000
@@ -27,55 +26,56 @@ REASON_LENGTH_MAX = 500
 
 
 class Choice(Request):
-    """Entries are exact, or end in `*` and then name everything that starts so: `registry/team/*`. Case counts."""
+    """Allowed and denied values. An entry that ends in `*` matches all values that start so: `registry/team/*`.
+    Case-sensitive."""
 
     allow: list[str] | None = None
-    """None allows everything, an empty list nothing."""
+    """None allows everything; an empty list allows nothing."""
     deny: list[str] = []
-    """Stronger than every allow of every layer."""
+    """Denied values, even if a layer allows them."""
 
 
 class Overlay(Request):
-    """What one layer narrows; what it leaves out it does not touch."""
+    """What one layer restricts. Fields that are left out restrict nothing."""
 
     regions: Choice = Choice()
-    """Where nodes may be claimed."""
+    """Regions in which nodes may be claimed."""
     skus: Choice = Choice()
-    """What nodes may be claimed as."""
+    """SKUs of nodes that may be claimed."""
     artifact_sources: Choice = Choice()
-    """Where artifacts may come from: `local`, an address or a registry."""
+    """Sources of artifacts: `local`, an address or a registry."""
     apps: Choice = Choice()
-    """What may be deployed, by slug."""
+    """Apps that may be deployed, by slug."""
     allocations_max: int | None = None
-    """Allocations of one project that are not released; None sets no limit."""
+    """Largest number of allocations of one project; none: no limit."""
     instances_max: int | None = None
-    """App instances of one project that are not deleted; None sets no limit."""
+    """Largest number of app instances of one project; none: no limit."""
     members_per_instance_max: int | None = None
-    """Live members of one app instance, all roles together; None sets no limit."""
+    """Largest number of members of one app instance, over all roles; none: no limit."""
     artifact_bytes_max: int | None = None
-    """Bytes of one project's artifacts, those published and not yet uploaded included; None sets no limit."""
+    """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
     reason: str = ""
-    """Why it is so, for whoever is refused."""
+    """Reason; shown to callers who are refused."""
 
 
 class Ineffective(Wire):
-    """An entry wider than the layers above it. It is kept and has no effect, or effect on a part only."""
+    """An entry that allows more than the layers above it. It is stored but has no effect, or only a partial effect."""
 
     layer: Layer
-    """The layer that holds the entry."""
+    """The layer of the entry."""
     field: str
-    """Where it stands: `regions.allow`, `instances_max`."""
+    """Field of the entry: `regions.allow`, `instances_max`."""
     entry: str
     """The entry itself."""
     extent: Literal["whole", "part"]
     narrowed_by: Layer
-    """Whole: the layer after which nothing of it is left. Part: the first layer that takes some of it."""
+    """No effect: the layer after which nothing of it is left. Partial effect: the first layer that restricts it."""
     rule: str
-    """What narrows it, as a sentence."""
+    """What restricts it, as a sentence."""
 
 
 class PolicyLayer(Wire):
-    """An overlay and where it holds: for all, for an organisation or for a project."""
+    """An overlay of the platform, an organisation or a project."""
 
     layer: Layer
     scope: str
@@ -88,14 +88,14 @@ class PolicyLayer(Wire):
 
 
 class ChangedPolicyLayer(PolicyLayer):
-    """A layer as it is now, and what of it has no effect."""
+    """A layer as it is now, and its entries without effect."""
 
     ineffective: list[Ineffective] = []
-    """Entries wider than the layers above leave; they change when those do, so only `explain` shows them later."""
+    """Entries that allow more than the layers above. They change with those layers; later, `explain` shows them."""
 
 
 class ExplainPolicy(Request):
-    """What the layers say about these values; an empty one is not asked about."""
+    """Asks what the layers allow; an empty field is not asked about."""
 
     region: str = ""
     sku: str = ""
@@ -104,7 +104,7 @@ class ExplainPolicy(Request):
 
 
 class PolicyVerdict(Wire):
-    """Whether a value is allowed here, and which layer says so."""
+    """Whether a value is allowed here, and which layer decides it."""
 
     subject: Subject
     value: str
@@ -117,7 +117,7 @@ class PolicyVerdict(Wire):
 
 
 class PolicyLimit(Wire):
-    """How much a project may have, and which layer says so."""
+    """A limit of a project, and the layer that sets it."""
 
     limit: Limit
     max: int
@@ -133,40 +133,41 @@ class PolicyExplanation(Wire):
     verdicts: list[PolicyVerdict]
     """One per value that was asked about."""
     limits: list[PolicyLimit]
-    """Those that some layer sets."""
+    """Limits that a layer sets."""
     effective: Overlay
-    """What all layers together leave."""
+    """What all layers together allow."""
     ineffective: list[Ineffective]
-    """Entries, of every layer, that the layers above make void."""
+    """Entries of any layer that have no effect because of the layers above."""
 
 
 class CanI(Request):
-    """May I do this, there? At most one of `project_id` and `org_id`; neither asks about the platform as a whole."""
+    """Asks whether you have a permission somewhere. Send at most one of `project_id` and `org_id`; without both: the
+    platform as a whole."""
 
     permission: str
     """A permission key, the platform's or an app's."""
     project_id: str = ""
     org_id: str = ""
     region: str = ""
-    """Ask about this region too; empty: do not."""
+    """Also check this region; empty: not checked."""
     sku: str = ""
-    """Ask about this SKU too; empty: do not."""
+    """Also check this SKU; empty: not checked."""
     artifact_source: str = ""
-    """Ask about this source too; empty: do not."""
+    """Also check this artifact source; empty: not checked."""
     app: str = ""
-    """Ask about this app too, by slug; empty: do not."""
+    """Also check this app, by slug; empty: not checked."""
 
 
 class DecidedByBinding(Wire, tag_field="kind", tag="binding"):
-    """A role of yours gives it."""
+    """One of your roles has the permission."""
 
     role: str
     scope: str
-    """Where you hold the role: `platform`, an org id or a project id."""
+    """Where you have the role: `platform`, an org id or a project id."""
 
 
 class DecidedByOverlay(Wire, tag_field="kind", tag="overlay"):
-    """You hold the permission, and a policy refuses the value."""
+    """You have the permission, but a policy refuses the value."""
 
     layer: Layer
     rule: str
@@ -174,7 +175,7 @@ class DecidedByOverlay(Wire, tag_field="kind", tag="overlay"):
 
 
 class DecidedByNone(Wire, tag_field="kind", tag="none"):
-    """Nothing gives it to you."""
+    """None of your roles has the permission."""
 
 
 class CanIAnswer(Wire):
@@ -192,7 +193,7 @@ GLOBAL_GET = Endpoint(
     "policy.global.get",
     "GET",
     "/api/v1/admin/policy",
-    "The overlay of the whole platform",
+    "Get the overlay of the platform",
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -201,7 +202,7 @@ GLOBAL_SET = Endpoint(
     "policy.global.set",
     "PUT",
     "/api/v1/admin/policy",
-    "Replace the platform's overlay: narrow what every organisation may have",
+    "Replace the overlay of the platform",
     permission="policy.overlay.change_global",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -209,12 +210,14 @@ GLOBAL_SET = Endpoint(
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
+    description="It restricts every organisation. The answer lists entries that have no effect.",
 )
 ORG_GET = Endpoint(
     "policy.org.get",
     "GET",
     "/api/v1/orgs/{org_id}/policy",
-    "The overlay of an organisation",
+    "Get the overlay of an organisation",
+    params=OrgPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -223,7 +226,8 @@ ORG_SET = Endpoint(
     "policy.org.set",
     "PUT",
     "/api/v1/orgs/{org_id}/policy",
-    "Replace an organisation's overlay: narrow what its projects may have",
+    "Replace the overlay of an organisation",
+    params=OrgPath,
     permission="policy.overlay.change_org",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -231,12 +235,14 @@ ORG_SET = Endpoint(
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
+    description="It restricts the organisation's projects. The answer lists entries that have no effect.",
 )
 PROJECT_GET = Endpoint(
     "policy.project.get",
     "GET",
     "/api/v1/projects/{project_id}/policy",
-    "The overlay of a project",
+    "Get the overlay of a project",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=NoBody,
     response=PolicyLayer,
@@ -245,7 +251,8 @@ PROJECT_SET = Endpoint(
     "policy.project.set",
     "PUT",
     "/api/v1/projects/{project_id}/policy",
-    "Replace a project's overlay: narrow what it may have",
+    "Replace the overlay of a project",
+    params=ProjectPath,
     permission="policy.overlay.change_project",
     request=Overlay,
     response=ChangedPolicyLayer,
@@ -253,12 +260,14 @@ PROJECT_SET = Endpoint(
     repeat="natural",
     guarded=True,
     example=_EXAMPLE,
+    description="It restricts the project. The answer lists entries that have no effect.",
 )
 EXPLAIN = Endpoint(
     "policy.explain",
     "POST",
     "/api/v1/projects/{project_id}/policy/explain",
-    "What the layers together allow here, and which of them decides; changes nothing",
+    "Explain what the policy layers allow in a project",
+    params=ProjectPath,
     permission="policy.overlay.read",
     request=ExplainPolicy,
     response=PolicyExplanation,
@@ -266,16 +275,18 @@ EXPLAIN = Endpoint(
     repeat="natural",
     audited=False,
     example={"region": "local", "sku": "standard"},
+    description="For each value: whether it is allowed, and the layer that decides. Changes nothing.",
 )
 CAN_I = Endpoint(
     "auth.can_i",
     "POST",
     "/api/v1/auth/can-i",
-    "May I do this, and what decides it; changes nothing",
+    "Check whether you may do something, and why",
     request=CanI,
     response=CanIAnswer,
     repeat="natural",
     audited=False,
     example={"permission": "capacity.node.read"},
+    description="Changes nothing.",
 )
 ENDPOINTS = (GLOBAL_GET, GLOBAL_SET, ORG_GET, ORG_SET, PROJECT_GET, PROJECT_SET, EXPLAIN, CAN_I)

@@ -12,33 +12,33 @@ from gpuaas_contract.failure_codes import FAILURE_CODES
 _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     (
         "App instance",
-        "Derived by one rule from its members, its conditions and whatever works on it.",
+        "Derived by one rule from its members, its conditions and the operation that works on it.",
         lifecycles.INSTANCE,
     ),
     (
         "Member",
-        "Moved by the controller that holds an operation on it, or by what it sees in between.",
+        "Changed by the controller: by reports on an operation it holds, or by observations between operations.",
         lifecycles.MEMBER,
     ),
-    ("Operation", "`failed` is left through its exits only.", lifecycles.OPERATION),
+    ("Operation", "A `failed` operation changes only through its exits.", lifecycles.OPERATION),
     ("Allocation", "A claim on a node.", lifecycles.ALLOCATION),
     (
         "Node",
-        "What operators want of it. Whether it is heard, `ready` or `lost`, is a matter of its own.",
+        "Set by operators. Whether it sends heartbeats, `ready` or `lost`, is a separate status.",
         lifecycles.NODE_ADMIN,
     ),
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
-    ("Artifact", "How far it is released. Independent of its trust.", lifecycles.ARTIFACT),
-    ("Artifact's trust", "What the last verification found, or that somebody revoked it.", lifecycles.ARTIFACT_TRUST),
-    ("Artifact placement", "An artifact on its way to a machine.", lifecycles.PLACEMENT),
+    ("Artifact", "Release state. Independent of its trust.", lifecycles.ARTIFACT),
+    ("Artifact's trust", "Result of the last verification, or `revoked`.", lifecycles.ARTIFACT_TRUST),
+    ("Artifact placement", "An artifact that is copied to a machine.", lifecycles.PLACEMENT),
 )
 
 
 def lifecycles_page() -> str:
     parts = [
         "# Lifecycles",
-        "Made from `contract/gpuaas_contract/lifecycles.py`; after a change there: `make contract`. A resource moves"
-        " along these arrows and no others; staying where it is counts as a legal report.",
+        "Made from `contract/gpuaas_contract/lifecycles.py`; after a change there: `make contract`. A resource"
+        " changes along these arrows only; a report of the same state is legal too.",
     ]
     for title, meaning, table in _LIFECYCLES:
         arrows = [f"    {state} --> {target}" for state, targets in table.items() for target in sorted(targets)]
@@ -46,7 +46,7 @@ def lifecycles_page() -> str:
         first = f"    [*] --> {next(iter(table))}"
         diagram = "\n".join(["```mermaid", "stateDiagram-v2", first, *arrows, *ends, "```"])
         parts += [f"## {title}", meaning, diagram]
-    parts += ["## What an operation wants", _goals()]
+    parts += ["## Goals of operations", _goals()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -84,7 +84,7 @@ def _failure_codes() -> list[str]:
 
 
 def _goals() -> str:
-    lines = ["| kind | its members end as | undone they are | deadline, if the app says nothing |", "|---|---|---|---|"]
+    lines = ["| kind | status of its members when done | when undone | default deadline |", "|---|---|---|---|"]
     for kind, deadline_s in operations.DEADLINES_S.items():
         goal, undone = operations.GOALS.get(kind, frozenset()), operations.UNDONE.get(kind, frozenset())
         lines.append(f"| `{kind}` | {_words(goal)} | {_words(undone)} | {deadline_s:,} s |")

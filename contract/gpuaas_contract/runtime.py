@@ -1,6 +1,5 @@
-"""The runtime API of app controllers: claim an operation, keep its lease, report, end it.
-
-Every report carries the epoch its claim returned; the platform refuses a lower one."""
+"""The runtime API of app controllers: claim an operation, renew its lease, report, end it. Every report carries the
+epoch of its claim; the platform refuses an older epoch."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,166 +11,165 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.paths import InstancePath, OperationMemberPath, OperationPath, ProjectPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
-"""A name. What is said for people may be longer; the platform keeps its first 2,000 characters."""
+"""A name. Messages may be longer; the platform stores their first 2,000 characters."""
 LEASE_S_MAX = 60
 LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
 STEPS_MAX = 8 * BULK_MAX
-"""Steps of one operation: also the largest has room for eight of each member."""
+"""Largest number of steps of one operation: eight for each member of the largest one."""
 
 
 class ClaimOperation(Request):
-    """Asks for the next operation of an app that waits for a controller."""
+    """Claims the next operation of an app."""
 
     app_slug: str
     holder: ShortText
-    """What the controller calls itself; people see it."""
+    """Name of the controller; shown to people."""
     claim_id: ShortText
-    """Chosen by the caller: the same id asks again for the same lease after a lost answer."""
+    """Chosen by the caller. After a lost answer the same id gets the same lease."""
     lease_s: LeaseSeconds = 15
     """How long the lease lasts without a heartbeat."""
     wait_s: WaitSeconds = 0
     """How long to wait for an operation."""
     controller_version: ShortText = ""
-    """Of the caller's own program, for people."""
+    """Version of the controller; shown to people."""
 
 
 class Claim(Wire):
-    """All a controller needs to start: the operation, its instance, its live members and the holds on them.
-
-    Empty if nothing waits."""
+    """A claimed operation, with its instance, live members and holds. Empty if no operation waits."""
 
     operation: Operation | None = None
     instance: Instance | None = None
     members: list[Member] = []
     holds: list[Hold] = []
     epoch: int = 0
-    """Every report carries it; 0 when nothing waits."""
+    """Send it with every report; 0 if no operation waits."""
 
 
 class Heartbeat(Request):
     """Renews the lease on an operation."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     lease_s: LeaseSeconds = 15
     """How long the lease lasts from now on without another heartbeat."""
 
 
 class ReportStep(Request):
-    """Says that a step of an operation runs, succeeded or failed."""
+    """Reports that a step of an operation runs, succeeded or failed."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     name: ShortText
-    """A word of the app's own. The same name again is the same step, for each member apart."""
+    """Chosen by the app. The same name and member mean the same step."""
     state: StepState
     member_id: ShortText = ""
     """Empty for a step of the whole operation."""
     message: str = ""
-    """For people."""
+    """Text for people."""
     transcript: Transcript | None = None
 
 
 class ReportMember(Request):
-    """Says how a member of the operation is."""
+    """Reports the status of a member of the operation."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     status: MemberStatus
     status_reason: str = ""
-    """For people."""
+    """Text for people."""
     adapter_detail: dict[str, Any] | None = None
-    """Words of the app's own, at most 16 KiB as JSON; none leaves what was said before."""
+    """Details from the app, at most 16 KiB as JSON; none: the previous details stay."""
     observed_version: ShortText | None = None
-    """Of the app's software on the machine; none leaves what was said before."""
+    """Version of the app's software on the machine; none: the previous value stays."""
     evidence: Evidence | None = None
-    """Needed before a member that may have run work is taken away."""
+    """Needed before a member that may have run work is removed."""
 
 
 class CompleteOperation(Request):
-    """Every target is where it should be, failed, or undone; the platform says what that makes of the operation."""
+    """Ends an operation whose targets are all done, failed or undone. The platform decides its status."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     result: dict[str, Any] | None = None
-    """`action`: what it brought."""
+    """`action`: its result."""
     preview: Preview | None = None
-    """`preview`: what would be hit."""
+    """`preview`: the work that would be affected."""
     undone: bool = False
-    """The work was taken back, as a cancel asked. Members that are `ready` before and after an operation cannot show
-    which it was; without this word it was done, and the cancel came too late."""
+    """True: the work was undone after a cancel. Needed where members are `ready` before and after the operation; false:
+    the work was done, and the cancel came too late."""
 
 
 class FailOperation(Request):
-    """Ends an operation that cannot go on, with the reason."""
+    """Ends an operation that cannot continue, with the reason."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     code: ShortText
-    """One word for machines, of the app's own."""
+    """A code for programs; docs/reference/errors.md lists common ones."""
     message: str
-    """For people."""
+    """Text for people."""
     failure_class: FailureClass
-    """What can be done about it, as people read it with the operation's error."""
+    """What can be done about it; shown with the operation's error."""
     fix: str = ""
-    """What to do next, for people."""
+    """What to do next, as text for people."""
 
 
 class PublishAccess(Request):
-    """Writes how people reach the app; it takes the place of what was written before."""
+    """Publishes how people use the app; replaces the previous bundle."""
 
     epoch: int
-    """Of the claim."""
+    """Epoch of the claim."""
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
-    """What lies where on the machines, by a name of the app's own."""
+    """Name -> path on the machines, chosen by the app."""
     commands: list[Command] = []
     notes: list[str] = []
-    """What else people should know."""
+    """Other notes for people."""
 
 
 class ReportedCondition(Request):
-    """One named statement about an instance, by its controller."""
+    """A named statement about an instance, by its controller."""
 
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*(?!\n)$")]
-    """A word of the app's own: `QueueReachable`. Anything but `true` makes the instance degraded."""
+    """Chosen by the app: `QueueReachable`. A status other than `true` makes the instance degraded."""
     status: Literal["true", "false", "unknown"]
     reason: Annotated[str, msgspec.Meta(max_length=63)] = ""
-    """One word for machines."""
+    """A code for programs."""
     message: Annotated[str, msgspec.Meta(max_length=1000)] = ""
-    """For people."""
+    """Text for people."""
 
 
 class ObservedMember(Request):
-    """How a member is that no operation works on."""
+    """The status of a member that no operation works on."""
 
     member_id: str
     revision: int
-    """Of the member as the observer knew it: an observation of an older one is refused."""
+    """Revision of the member that was observed; an older one is refused."""
     status: MemberStatus
-    """One that a member can reach by itself: it neither comes nor goes this way."""
+    """A status that a member can reach without an operation."""
     status_reason: str = ""
     adapter_detail: dict[str, Any] | None = None
     observed_version: ShortText | None = None
 
 
 class ReportRuntime(Request):
-    """What a controller sees between operations."""
+    """What a controller observes between operations."""
 
     holder: ShortText
-    """What the controller calls itself."""
+    """Name of the controller."""
     observed_revision: int
-    """Of the instance as the observer knew it."""
+    """Revision of the instance that was observed."""
     conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
-    """Those named replace what was said of their type before; others stay."""
+    """Replace earlier conditions of the same type; others stay."""
     members: Annotated[list[ObservedMember], msgspec.Meta(max_length=1024)] = []
 
 
 class RefusedObservation(Wire):
-    """Why what was said about a member did not count."""
+    """Why an observation of a member was refused."""
 
     member_id: str
     code: Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
@@ -179,27 +177,27 @@ class RefusedObservation(Wire):
 
 
 class RuntimeReported(Wire):
-    """What became of a report."""
+    """The result of a report."""
 
     instance: Instance
     members: list[Member]
-    """As they are now, for the next report."""
+    """The members as they are now, for the next report."""
     refused: list[RefusedObservation]
 
 
 class Controller(Wire):
-    """An app controller that asks for work in this project."""
+    """An app controller that claims operations in this project."""
 
     controller_id: str
     """Project, app and holder."""
     project_id: str
     app_slug: str
     holder: str
-    """What it calls itself."""
+    """Name of the controller."""
     actor_id: str
     """The service account it signs in as."""
     version: str
-    """Of its own program, as it says."""
+    """Version of the controller, as it reports."""
     last_seen_at: Timestamp
 
 
@@ -209,7 +207,8 @@ CLAIM = Endpoint(
     "runtime.claim",
     "POST",
     "/api/v1/projects/{project_id}/operations/claim",
-    "Take the next operation of an app, waiting for one when asked",
+    "Claim the next operation of an app",
+    params=ProjectPath,
     permission="apps.operation.execute",
     request=ClaimOperation,
     response=Claim,
@@ -217,12 +216,16 @@ CLAIM = Endpoint(
     audited=False,
     repeat="natural",
     errors=(errors.AppUnknown,),
+    description="Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
+    "it is renewed. `app_unknown` means that the app is not registered yet or that the slug is wrong; ask"
+    " again later.",
 )
 HEARTBEAT = Endpoint(
     "runtime.heartbeat",
     "PUT",
     f"{_OPERATION}/lease",
-    "Keep the lease on an operation",
+    "Renew the lease on an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=Heartbeat,
     response=Receipt,
@@ -230,12 +233,14 @@ HEARTBEAT = Endpoint(
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
+    description="Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
 )
 STEP_REPORT = Endpoint(
     "runtime.step",
     "PUT",
     f"{_OPERATION}/steps",
-    "Say that a step runs, succeeded or failed",
+    "Report a step of an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=ReportStep,
     response=Receipt,
@@ -243,12 +248,14 @@ STEP_REPORT = Endpoint(
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost,),
+    description="The same name and member again update the same step, so a report can be repeated.",
 )
 MEMBER_REPORT = Endpoint(
     "runtime.member",
     "PUT",
     f"{_OPERATION}/members/{{member_id}}",
-    "Say how a member is",
+    "Report the status of a member",
+    params=OperationMemberPath,
     permission="apps.operation.execute",
     request=ReportMember,
     response=Receipt,
@@ -256,12 +263,15 @@ MEMBER_REPORT = Endpoint(
     audited=False,
     repeat="natural",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
+    description="Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
+    "member that may have run work needs fresh evidence that it is idle.",
 )
 ACCESS_PUBLISH = Endpoint(
     "runtime.access",
     "PUT",
     f"{_OPERATION}/access-bundle",
-    "Write how people reach the app",
+    "Publish how people use the app",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=PublishAccess,
     response=AccessBundle,
@@ -273,43 +283,52 @@ COMPLETE = Endpoint(
     "runtime.complete",
     "PUT",
     f"{_OPERATION}/complete",
-    "End an operation whose targets are all done, failed or undone; the platform says what that makes of it",
+    "Complete an operation",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=CompleteOperation,
     response=Operation,
     subject="operation_id",
     repeat="natural",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
+    description="The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
+    "`operation_unfinished` while a target is open.",
 )
 FAIL = Endpoint(
     "runtime.fail",
     "PUT",
     f"{_OPERATION}/fail",
-    "End an operation that cannot go on, and say why",
+    "Fail an operation, with the reason",
+    params=OperationPath,
     permission="apps.operation.execute",
     request=FailOperation,
     response=Operation,
     subject="operation_id",
     repeat="natural",
     errors=(errors.LeaseLost,),
+    description="`failure_class` decides which exits people get.",
 )
 RUNTIME_REPORT = Endpoint(
     "runtime.report",
     "PUT",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
-    "Say how the instance and its members are, between operations",
+    "Report the state of an instance between operations",
+    params=InstancePath,
     permission="apps.operation.execute",
     request=ReportRuntime,
     response=RuntimeReported,
     subject="instance_id",
     audited=False,
     repeat="natural",
+    description="Conditions, and the status of members that no operation works on. Observations of an old revision "
+    "are refused one by one.",
 )
 CONTROLLER_LIST = Endpoint(
     "runtime.controller.list",
     "GET",
     "/api/v1/projects/{project_id}/controllers",
-    "App controllers and when each was last heard of",
+    "List app controllers, with the time of their last request",
+    params=ProjectPath,
     permission="apps.instance.read",
     request=NoBody,
     query=PageQuery,

@@ -1,7 +1,6 @@
-"""Runtime secrets: values an app's controller needs on its machines, kept by the platform and handed out once.
-
-A controller issues a secret for an operation it holds and gets the id of a delivery; whoever holds the operation opens
-the delivery, once. Nothing else ever shows a value."""
+"""Runtime secrets: values that an app's controller needs on its machines, stored by the platform and delivered once. A
+controller issues a secret for an operation it holds and gets the id of a delivery. The holder of the operation opens
+the delivery, once. No other route shows a value."""
 
 from typing import Annotated, Literal
 
@@ -10,6 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
@@ -24,7 +24,7 @@ TtlSeconds = Annotated[int, msgspec.Meta(ge=1, le=TTL_MAX_S)]
 
 
 class RuntimeSecret(Wire):
-    """What there is to know about a secret but its value."""
+    """A secret of an instance, without its value."""
 
     secret_id: str
     org_id: str
@@ -32,14 +32,14 @@ class RuntimeSecret(Wire):
     instance_id: str
     app_slug: str
     purpose: SecretPurpose
-    """What it is for, out of those the app's manifest declares."""
+    """Purpose; one that the app's manifest declares."""
     name: str
-    """What the app calls it."""
+    """Name, chosen by the app."""
     version: int
-    """Grows when a secret of this purpose and name is issued again after the one before ended."""
+    """Grows when a secret of this purpose and name is issued again after the previous one ended."""
     state: SecretState
     fingerprint: str
-    """The same for the same value of this instance; says nothing about the value."""
+    """Equal for equal values of this instance; it reveals nothing about the value."""
     operation_id: str
     """The operation it was issued for."""
     issued_by: str
@@ -47,46 +47,46 @@ class RuntimeSecret(Wire):
     expires_at: Timestamp
     """The value is destroyed then."""
     deliveries: int
-    """How often a controller asked for it."""
+    """Number of deliveries that controllers requested."""
     deliveries_opened: int
-    """How many of these were opened."""
+    """Number of deliveries that were opened."""
     ended_at: Timestamp | None = None
     """When it was revoked or expired; the value is destroyed then."""
 
 
 class IssueSecret(Request):
-    """Has the platform keep a secret for an operation the caller holds, or make one."""
+    """Stores or generates a secret, for an operation the caller holds."""
 
     epoch: int
-    """Of the operation's lease."""
+    """Epoch of the operation's lease."""
     purpose: SecretPurpose
-    """One the app's manifest declares."""
+    """A purpose that the app's manifest declares."""
     name: Label
-    """What the app calls it; while it is valid, the same purpose and name mean the same secret."""
+    """Name, chosen by the app. While the secret is valid, the same purpose and name mean the same secret."""
     value: Value = ""
-    """Empty: the platform makes one of 32 random bytes, in base64url."""
+    """Empty: the platform generates 32 random bytes, in base64url."""
     ttl_s: TtlSeconds = 3600
-    """How long it is kept, a year at the most."""
+    """How long it is stored, at most a year."""
 
 
 class IssuedSecret(Wire):
-    """A secret that waits to be opened, once."""
+    """A secret and a delivery of it, which can be opened once."""
 
     secret: RuntimeSecret
     delivery_id: str
-    """Opens the value once."""
+    """Use it to open the value, once."""
 
 
 class OpenDelivery(Request):
-    """Opens a delivery, for an operation of the instance it was made for."""
+    """Opens a delivery, for an operation of the same instance."""
 
     operation_id: str
     epoch: int
-    """Of the operation's lease, which the caller holds."""
+    """Epoch of the operation's lease, which the caller holds."""
 
 
 class OpenedDelivery(Wire):
-    """The value of a secret, given once."""
+    """The value of a secret, sent once."""
 
     delivery_id: str
     secret: RuntimeSecret
@@ -98,7 +98,8 @@ SECRET_ISSUE = Endpoint(
     "access.secret.issue",
     "POST",
     "/api/v1/projects/{project_id}/operations/{operation_id}/runtime-secrets",
-    "Issue a secret for an operation; asked again while it is valid, a new delivery of the same value",
+    "Issue a secret for an operation",
+    params=OperationPath,
     permission="access.secret.issue",
     request=IssueSecret,
     response=IssuedSecret,
@@ -106,12 +107,14 @@ SECRET_ISSUE = Endpoint(
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
+    description="While the secret is valid, the same purpose and name again give a new delivery of the same value.",
 )
 DELIVERY_OPEN = Endpoint(
     "access.secret.open",
     "POST",
     "/api/v1/projects/{project_id}/runtime-secret-deliveries/{delivery_id}/open",
-    "Open a delivery: the value, once. A second opening is refused and told as an event",
+    "Open a delivery of a secret, once",
+    params=SealedDeliveryPath,
     permission="access.secret.open",
     request=OpenDelivery,
     response=OpenedDelivery,
@@ -119,12 +122,14 @@ DELIVERY_OPEN = Endpoint(
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
+    description="A second attempt is refused and reported as an event.",
 )
 SECRET_LIST = Endpoint(
     "access.secret.list",
     "GET",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets",
-    "Secrets of an instance, ended ones included, never their values",
+    "List the secrets of an instance, ended ones included, without their values",
+    params=InstancePath,
     permission="access.secret.read",
     request=NoBody,
     query=PageQuery,
@@ -134,11 +139,13 @@ SECRET_REVOKE = Endpoint(
     "access.secret.revoke",
     "DELETE",
     "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets/{secret_id}",
-    "Destroy a secret's value; deliveries not opened yet are void",
+    "Revoke a secret and destroy its value",
+    params=RuntimeSecretPath,
     permission="access.secret.revoke",
     request=NoBody,
     response=RuntimeSecret,
     subject="secret_id",
     repeat="natural",
+    description="Deliveries that are not opened yet become void.",
 )
 ENDPOINTS = (SECRET_ISSUE, DELIVERY_OPEN, SECRET_LIST, SECRET_REVOKE)

@@ -3,18 +3,19 @@
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Token
+from gpuaas_contract.paths import SessionPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class Session(Wire):
-    """A time for which somebody is signed in."""
+    """One sign-in of a person or a service account."""
 
     session_id: str
-    """Names the session; it opens nothing."""
+    """Identifies the session; it is not a token."""
     created_at: Timestamp
     expires_at: Timestamp
     current: bool
-    """The session this very call is made with."""
+    """Whether it is the session of this request."""
     key_id: str = ""
     """The service-account key it was made with; empty for people."""
 
@@ -29,11 +30,11 @@ class OidcStart(Wire):
 
 
 class OidcExchange(Request):
-    """What the identity provider sent back, to be traded for a token."""
+    """What the identity provider sent back; it is exchanged for a token."""
 
     code: str
-    """As the identity provider sent it back, within ten minutes. Works once: a dry run checks the state only, does not
-    try the code, and answers with an empty token."""
+    """As the identity provider sent it back, within ten minutes. It works once. A dry run checks only the state, does
+    not use the code, and answers with an empty token."""
     state: str
 
 
@@ -41,7 +42,7 @@ SESSION_LIST = Endpoint(
     "auth.session.list",
     "GET",
     "/api/v1/me/sessions",
-    "Your sessions",
+    "List your sessions",
     request=NoBody,
     query=PageQuery,
     response=Page[Session],
@@ -51,6 +52,7 @@ SESSION_END = Endpoint(
     "DELETE",
     "/api/v1/me/sessions/{session_id}",
     "End one of your sessions",
+    params=SessionPath,
     request=NoBody,
     response=Session,
     subject="session_id",
@@ -59,7 +61,7 @@ LOGOUT = Endpoint(
     "auth.logout",
     "POST",
     "/api/v1/auth/logout",
-    "End the session this call is made with",
+    "Sign out: end the session of this request",
     repeat="natural",
     request=NoBody,
     response=Session,
@@ -69,7 +71,7 @@ OIDC_AUTHORIZE = Endpoint(
     "auth.oidc.authorize",
     "GET",
     "/api/v1/auth/oidc/authorize",
-    "Begin to sign in through the identity provider",
+    "Start a sign-in through the identity provider",
     audience="public",
     request=NoBody,
     response=OidcStart,
@@ -79,7 +81,7 @@ OIDC_EXCHANGE = Endpoint(
     "auth.oidc.exchange",
     "POST",
     "/api/v1/auth/oidc/exchange",
-    "End signing in: trade what the identity provider sent back for a token",
+    "Finish a sign-in through the identity provider",
     audience="public",
     repeat="natural",
     request=OidcExchange,

@@ -1,7 +1,6 @@
-"""People's SSH keys, and whose keys are on an allocation. The platform keeps public keys only.
-
-A project chooses people; the machine gets the complete set of their keys, again whenever the set changes. Somebody who
-leaves the project, loses the role or is disabled drops out of the set by themselves."""
+"""SSH keys of people, and whose keys are installed on an allocation. The platform stores public keys only. A project
+chooses people; the machine gets the complete set of their keys, again after every change. A person who leaves the
+project, loses the role or is disabled is removed from the set automatically."""
 
 from typing import Annotated, Literal
 
@@ -9,6 +8,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import AllocationPath, SshKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
@@ -19,7 +19,7 @@ KeySetState = Literal["installed", "pending"]
 
 
 class SshKey(Wire):
-    """A public key of a person, for machines the person is put on."""
+    """A person's public key, for machines they have access to."""
 
     ssh_key_id: str
     user_id: str
@@ -32,51 +32,51 @@ class SshKey(Wire):
 
 
 class AddSshKey(Request):
-    """Registers a public key of your own."""
+    """Registers one of your public keys."""
 
     public_key: Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
     """One line, as in a `.pub` file: Ed25519, ECDSA, or RSA of at least 3072 bits."""
     comment: Annotated[str, msgspec.Meta(max_length=100)] = ""
-    """Empty: the one that stands in the line."""
+    """Empty: the comment in the key's line."""
 
 
 class PersonOnAllocation(Wire):
-    """Somebody who was put on a machine, and whether their keys let them in."""
+    """A person with access to a machine, and whether their keys work."""
 
     user_id: str
     name: str
     fingerprints: list[str]
-    """Of the keys that log in, or will as soon as the machine has them."""
+    """Fingerprints of the keys that log in, or will once they are installed."""
     why_not: str
-    """Why none of theirs does; empty when some do."""
+    """Why none of their keys logs in; empty when one does."""
 
 
 class AllocationKeys(Wire):
-    """Whose keys are on an allocation's machine, and whether it has them by now."""
+    """Whose keys belong on an allocation's machine, and whether they are installed."""
 
     allocation_id: str
     people: list[PersonOnAllocation]
     state: KeySetState
-    """Pending until the machine has exactly the keys of these people."""
+    """`pending` until exactly the keys of these people are installed."""
     installed: list[str]
-    """Fingerprints of the keys that were on the machine when it last answered."""
+    """Fingerprints of the keys on the machine at its last answer."""
     installed_at: Timestamp | None
     error: str
-    """Why the last attempt failed; it is repeated until the machine has the set."""
+    """Why the last attempt failed. The platform tries again until the keys are installed."""
 
 
 class SetAllocationPeople(Request):
     """Chooses whose keys are on an allocation's machine."""
 
     user_ids: Annotated[list[str], msgspec.Meta(max_length=PEOPLE_PER_ALLOCATION_MAX)]
-    """All whose keys shall be there; whoever is not named is taken off."""
+    """All people whose keys are to be installed; keys of other people are removed."""
 
 
 SSH_KEY_CREATE = Endpoint(
     "ssh_key.create",
     "POST",
     "/api/v1/me/ssh-keys",
-    "Register a public key of your own",
+    "Register one of your public keys",
     request=AddSshKey,
     response=SshKey,
     subject="ssh_key_id",
@@ -87,7 +87,7 @@ SSH_KEY_LIST = Endpoint(
     "ssh_key.list",
     "GET",
     "/api/v1/me/ssh-keys",
-    "Your public keys",
+    "List your public keys",
     request=NoBody,
     query=PageQuery,
     response=Page[SshKey],
@@ -96,7 +96,8 @@ SSH_KEY_DELETE = Endpoint(
     "ssh_key.delete",
     "DELETE",
     "/api/v1/me/ssh-keys/{ssh_key_id}",
-    "Take a key of yours off every machine",
+    "Delete one of your public keys and remove it from every machine",
+    params=SshKeyPath,
     request=NoBody,
     response=SshKey,
     subject="ssh_key_id",
@@ -105,7 +106,8 @@ ALLOCATION_KEYS_GET = Endpoint(
     "capacity.allocation_keys.get",
     "GET",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
-    "Whose keys are on an allocation, and whether the machine has them",
+    "Get whose keys belong on an allocation, and whether they are installed",
+    params=AllocationPath,
     permission="capacity.allocation.read",
     request=NoBody,
     response=AllocationKeys,
@@ -114,12 +116,14 @@ ALLOCATION_KEYS_SET = Endpoint(
     "capacity.allocation_keys.set",
     "PUT",
     "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
-    "Choose whose keys are on an allocation",
+    "Set whose keys are installed on an allocation",
+    params=AllocationPath,
     permission="access.machine.set_people",
     request=SetAllocationPeople,
     response=AllocationKeys,
     subject="allocation_id",
     repeat="natural",
     example={"user_ids": []},
+    description="Keys of people who are not named are removed from the machine.",
 )
 ENDPOINTS = (SSH_KEY_CREATE, SSH_KEY_LIST, SSH_KEY_DELETE, ALLOCATION_KEYS_GET, ALLOCATION_KEYS_SET)

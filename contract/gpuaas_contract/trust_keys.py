@@ -1,22 +1,23 @@
-"""Trust keys: whose signatures make an artifact verified, in a project and for the platform's shared artifacts."""
+"""Trust keys: the public keys whose signatures verify artifacts, in a project and for shared artifacts."""
 
 from typing import Annotated, Any
 
 import msgspec
 
-from gpuaas_contract.artifacts import own_and_shared
+from gpuaas_contract.artifacts import NO_QUERY, own_and_shared
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import Path, ProjectPath, ProjectTrustKeyPath, TrustKeyPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 
 class TrustKey(Wire):
-    """A public key whose signatures on artifacts count."""
+    """A public key whose signatures on artifacts are trusted."""
 
     trust_key_id: str
     scope: str
     """A project id, or `platform`."""
     fingerprint: str
-    """SHA-256 of the key; a key counts by what it is, not by its id."""
+    """SHA-256 of the key. Keys are compared by this, not by id."""
     public_key_pem: str
     created_by: str
     created_at: Timestamp
@@ -29,7 +30,7 @@ class TrustKey(Wire):
 
 
 class PutTrustKey(Request):
-    """Lets the signatures of a key count."""
+    """Trusts the signatures of a key."""
 
     public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
     """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
@@ -40,9 +41,10 @@ TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = own_and_shared(
     "list",
     "GET",
     "trust-keys",
-    "Keys whose signatures count, and those that were revoked",
+    "List trusted keys, revoked ones included",
     NoBody,
     Page[TrustKey],
+    params=(ProjectPath, Path),
     permission="artifacts.trust_key.read",
     shared_permission="artifacts.shared.read",
     query=(PageQuery, PageQuery),
@@ -52,24 +54,30 @@ TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
     "put",
     "PUT",
     "trust-keys/{trust_key_id}",
-    "Trust a public key; a key never changes and never comes back after it was revoked",
+    "Trust a public key",
     PutTrustKey,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
     subject="trust_key_id",
+    description="A key never changes, and cannot be trusted again after it was revoked.",
 )
 TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
     "trust_key",
     "revoke",
     "DELETE",
     "trust-keys/{trust_key_id}",
-    "Revoke a key: what it alone vouched for is refused from now on",
+    "Revoke a trusted key",
     NoBody,
     TrustKey,
+    params=(ProjectTrustKeyPath, TrustKeyPath),
+    query=NO_QUERY,
     permission="artifacts.trust_key.change",
     repeat="natural",
     subject="trust_key_id",
+    description="Artifacts that only this key signed are refused from now on.",
 )
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     TRUST_KEY_LIST,

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import InstancePath, ProjectPath
 from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
@@ -32,28 +33,28 @@ Text = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 char
 
 
 class ReportedUsage(Request):
-    """What somebody used of an instance in a stretch of time, as its app measured it."""
+    """Usage of an instance in a period, as its app measured it."""
 
     record_id: RecordId
-    """The reporter's own: the same id again is the same record."""
+    """Chosen by the reporter: the same id means the same record."""
     meter: Label
-    """A word of the app's own, such as `gpu-time`."""
+    """What is measured, named by the app, such as `gpu-time`."""
     quantity: Quantity
     unit: Label
-    """Of the quantity, a word of the app's own such as `s`."""
+    """Unit of the quantity, named by the app, such as `s`."""
     started_at: Timestamp
-    """Decides the day (UTC) the record counts for."""
+    """Its day (UTC) is the day the record counts for."""
     ended_at: Timestamp
     member_id: str = ""
-    """Where it was used; empty when that is not one member."""
+    """The member it was used on; empty if not one member."""
     subject: Text = ""
-    """Who used it, in the app's words."""
+    """Who used it, as the app reports."""
     attributes: Annotated[dict[Label, Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)] = {}
-    """Whatever else the app wants to keep with it."""
+    """Other data of the app."""
 
 
 class ReportUsage(Request):
-    """Usage of one instance; what was reported before may be among it."""
+    """Reports usage of one instance; records reported before may be included."""
 
     records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
 
@@ -63,34 +64,34 @@ class UsageReceipt(Wire):
 
     accepted: int
     repeated: int
-    """Were there already, just so."""
+    """Number of records that were stored before with the same content."""
     conflicting: list[str]
-    """Ids of records that are there with other content; what is there stays."""
+    """Ids of records that are stored with other content; the stored ones stay."""
 
 
 class UsageRecord(Wire):
-    """What somebody used of an instance in a stretch of time."""
+    """Usage of an instance in a period."""
 
     usage_id: str
     record_id: str
-    """The reporter's own name for it."""
+    """Id chosen by the reporter."""
     meter: str
-    """What was measured, a word of the app's own."""
+    """What was measured, named by the app."""
     quantity: str
-    """A decimal number in a string, so that nothing is rounded."""
+    """A decimal number as text, so that it is not rounded."""
     unit: str
     started_at: Timestamp
     ended_at: Timestamp
     member_id: str
     subject: str
-    """Who used it, in the app's words."""
+    """Who used it, as the app reports."""
     attributes: dict[str, str]
     org_id: str
     project_id: str
     instance_id: str
     app_slug: str
     app_version: str
-    """Of the instance when the record came."""
+    """App version of the instance when the record was received."""
     reported_by: str
     """The service account of the app's controller."""
     reported_at: Timestamp
@@ -99,9 +100,9 @@ class UsageRecord(Wire):
 
 class UsageQuery(Query):
     since: Timestamp | None = None
-    """Records that started at this moment or later."""
+    """Only records that started at this time or later."""
     until: Timestamp | None = None
-    """Records that started before this moment."""
+    """Only records that started before this time."""
     instance_id: str = ""
     meter: str = ""
 
@@ -130,9 +131,9 @@ class UsageDay(Wire):
 
 class SummaryQuery(PageQuery):
     since: datetime.date | None = None
-    """The first day; 30 days back if none is given."""
+    """The first day; by default 30 days ago."""
     until: datetime.date | None = None
-    """The day after the last one; tomorrow if none is given."""
+    """The day after the last one; by default tomorrow."""
     instance_id: str = ""
     meter: str = ""
 
@@ -144,17 +145,20 @@ USAGE_REPORT = Endpoint(
     "POST",
     f"{_PROJECT}/app-instances/{{instance_id}}/usage-records",
     "Report usage of an instance, up to 1000 records at a time",
+    params=InstancePath,
     permission="usage.record.report",
     request=ReportUsage,
     response=UsageReceipt,
     subject="instance_id",
     repeat="natural",
+    description="A record with the same id again is counted once.",
 )
 USAGE_LIST = Endpoint(
     "usage.record.list",
     "GET",
     f"{_PROJECT}/usage",
-    "Usage records by the time they started",
+    "List usage records by start time",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsagePageQuery,
@@ -164,7 +168,8 @@ USAGE_SUMMARY = Endpoint(
     "usage.summary",
     "GET",
     f"{_PROJECT}/usage/summary",
-    "Exact sums per day, instance, meter and unit, over 93 days at the most",
+    "List exact sums per day, instance, meter and unit, over at most 93 days",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=SummaryQuery,
@@ -174,7 +179,8 @@ USAGE_EXPORT = Endpoint(
     "usage.export",
     "GET",
     f"{_PROJECT}/usage.csv",
-    "The records as a CSV file",
+    "Export usage records as a CSV file",
+    params=ProjectPath,
     permission="usage.record.read",
     request=NoBody,
     query=UsageQuery,

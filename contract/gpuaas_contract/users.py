@@ -1,7 +1,8 @@
-"""People: made by platform admins, or by their first sign-in through an identity provider."""
+"""People: created by platform admins, or at their first sign-in through an identity provider."""
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.paths import UserPath
 from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
@@ -16,7 +17,7 @@ class User(Wire):
     state: str
     """`active` or `disabled`."""
     has_password: bool
-    """False: they sign in through an identity provider, or not yet."""
+    """False: they sign in through an identity provider, or cannot sign in yet."""
     issuer: str
     """Identity provider the person signs in through; empty: none."""
     external_id: str
@@ -26,12 +27,12 @@ class User(Wire):
 
 
 class CreateUser(Request):
-    """Makes a person; roles are given apart."""
+    """Creates a person, without roles."""
 
     name: str
-    """What they sign in with: up to 63 letters, digits and characters of ._@+-"""
+    """Sign-in name: up to 63 letters, digits and characters of ._@+-"""
     password: str = ""
-    """10 to 1000 characters; empty: the person cannot sign in until somebody sets one."""
+    """10 to 1000 characters; empty: the person cannot sign in until an admin sets one."""
 
 
 class SetPassword(Request):
@@ -53,19 +54,20 @@ USER_CREATE = Endpoint(
     "identity.user.create",
     "POST",
     "/api/v1/admin/users",
-    "Create a person; roles are given apart",
+    "Create a person",
     permission="identity.user.create",
     request=CreateUser,
     response=User,
     subject="user_id",
     status=201,
     example={"name": "ada"},
+    description="Roles are given separately.",
 )
 USER_LIST = Endpoint(
     "identity.user.list",
     "GET",
     "/api/v1/admin/users",
-    "Every person the platform knows, disabled ones included",
+    "List people, disabled ones included",
     permission="identity.user.read",
     request=NoBody,
     query=PageQuery,
@@ -75,7 +77,8 @@ USER_GET = Endpoint(
     "identity.user.get",
     "GET",
     "/api/v1/admin/users/{user_id}",
-    "One person",
+    "Get one person",
+    params=UserPath,
     permission="identity.user.read",
     request=NoBody,
     response=User,
@@ -84,27 +87,32 @@ USER_DISABLE = Endpoint(
     "identity.user.disable",
     "POST",
     "/api/v1/admin/users/{user_id}/disable",
-    "End all of a person's sessions at once and let them start no new ones",
+    "Disable a person and end their sessions",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
     subject="user_id",
+    description="All sessions end at once. Roles stay.",
 )
 USER_ENABLE = Endpoint(
     "identity.user.enable",
     "POST",
     "/api/v1/admin/users/{user_id}/enable",
-    "Let a disabled person sign in again, with the roles they have",
+    "Enable a disabled person",
+    params=UserPath,
     permission="identity.user.change",
     request=NoBody,
     response=User,
     subject="user_id",
+    description="The person has the same roles as before.",
 )
 USER_SET_PASSWORD = Endpoint(
     "identity.user.set_password",
     "PUT",
     "/api/v1/admin/users/{user_id}/password",
-    "Give a person a new password and end all their sessions",
+    "Set a person's password and end their sessions",
+    params=UserPath,
     permission="identity.user.change",
     repeat="natural",
     request=SetPassword,
@@ -120,5 +128,6 @@ MY_PASSWORD = Endpoint(
     response=User,
     subject="user_id",
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
+    description="Your other sessions end.",
 )
 ENDPOINTS = (USER_CREATE, USER_LIST, USER_GET, USER_DISABLE, USER_ENABLE, USER_SET_PASSWORD, MY_PASSWORD)

@@ -1,4 +1,4 @@
-"""Base shapes of everything sent or received. Every other module of the contract builds on these two classes."""
+"""Base types of everything that is sent or received. All other modules of the contract use them."""
 
 import datetime
 from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
@@ -8,7 +8,7 @@ import msgspec
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class WireMeta(msgspec.StructMeta):
-    """Every struct of the contract is frozen and takes keywords only, so fields may be added anywhere."""
+    """Make every struct of the contract frozen and keyword-only, so that fields can be added anywhere."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "WireMeta":
         options = {"kw_only": True, "frozen": True, **options}
@@ -20,7 +20,7 @@ class Wire(msgspec.Struct, metaclass=WireMeta):
 
 
 class Request(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
-    """A value that enters the platform. Unknown fields are refused, so a typo never passes silently."""
+    """A value that enters the platform. Unknown fields are refused, so that a typo is noticed."""
 
 
 class NoBody(Request):
@@ -92,8 +92,8 @@ Item = TypeVar("Item")
 
 
 class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
-    """A part of a list, and where to go on."""
+    """One page of a list."""
 
     items: list[Item]
     next_page_token: str | None = None
-    """Give it as `page_token` for what follows; none on the last page."""
+    """Send it as `page_token` to get the next page; none on the last page."""

@@ -19,17 +19,17 @@ def test_the_golden_file_matches_the_event_catalogue(path: Path) -> None:
 def test_every_reference_in_the_document_leads_somewhere() -> None:
     document = asyncapi.document()
     for reference in _references(document):
-        found: Any = document
+        part_of_document: Any = document
         for part in reference.removeprefix("#/").split("/"):
-            found = found[part]
-        assert found
+            part_of_document = part_of_document[part]
+        assert part_of_document
 
 
 def test_every_event_is_on_the_channels_of_its_levels_under_its_own_name() -> None:
     document = asyncapi.document()
     for level in asyncapi.STREAMS:
-        told = {name for name, kind in event_types.TYPES.items() if level in kind.levels}
-        assert set(document["channels"][f"{level}Events"]["messages"]) == told
+        expected = {name for name, kind in event_types.TYPES.items() if level in kind.levels}
+        assert set(document["channels"][f"{level}Events"]["messages"]) == expected
     assert set(document["components"]["messages"]) == set(event_types.TYPES)
 
 

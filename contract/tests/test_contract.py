@@ -55,7 +55,7 @@ def test_names_and_routes_are_unique() -> None:
     assert len(routes) == len(registry.ENDPOINTS)
 
 
-def test_every_permission_an_endpoint_needs_exists_and_somebody_holds_it() -> None:
+def test_every_permission_an_endpoint_needs_exists_and_a_role_holds_it() -> None:
     needed = {endpoint.permission for endpoint in registry.ENDPOINTS if endpoint.permission}
     assert needed <= set(permissions.KEYS)
     assert needed <= frozenset().union(*permissions.ROLES.values())
@@ -144,7 +144,7 @@ def test_every_change_names_its_audit_subject_or_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", [found for found in CHANGES if found.subject], ids=lambda endpoint: str(endpoint.name)
+    "endpoint", [change for change in CHANGES if change.subject], ids=lambda endpoint: str(endpoint.name)
 )
 def test_an_audit_subject_is_a_path_parameter_or_a_field_of_the_answer(endpoint: Endpoint[Any, Any]) -> None:
     if endpoint.subject in re.findall(r"{(\w+)}", endpoint.path):

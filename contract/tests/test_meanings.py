@@ -19,10 +19,12 @@ def test_what_a_field_means_comes_before_the_rule_of_its_type() -> None:
     assert name["description"].startswith(f"{meaning} 1 to 63 letters")
 
 
-def test_what_is_written_under_a_field_of_a_query_is_said_of_the_parameter() -> None:
+def test_what_is_written_under_a_field_of_a_query_describes_the_parameter() -> None:
     parameters = openapi.document([node.TASK_NEXT])["paths"][node.TASK_NEXT.path]["get"]["parameters"]
-    said = {found["name"]: found.get("description") for found in parameters if found.get("in") == "query"}
-    assert said["busy_with"] == meanings.of(TaskQuery)["busy_with"]
+    texts = {
+        parameter["name"]: parameter.get("description") for parameter in parameters if parameter.get("in") == "query"
+    }
+    assert texts["busy_with"] == meanings.of(TaskQuery)["busy_with"]
 
 
 def test_events_are_described_too() -> None:
@@ -30,19 +32,19 @@ def test_events_are_described_too() -> None:
     assert any("description" in field for schema in schemas.values() for field in schema.get("properties", {}).values())
 
 
-def test_a_page_says_what_its_fields_are_whatever_it_holds() -> None:
+def test_a_page_describes_its_fields_for_every_item_type() -> None:
     pages = {name: schema for name, schema in openapi.document()["components"]["schemas"].items() if "Page_" in name}
     described = {name for name, schema in pages.items() if schema["properties"]["next_page_token"].get("description")}
     assert described == set(pages) != set()
 
 
 @pytest.mark.parametrize("document", [openapi.document(), asyncapi.document()], ids=["openapi", "asyncapi"])
-def test_every_struct_of_the_documents_says_what_it_is_for(document: dict[str, Any]) -> None:
+def test_every_struct_of_the_documents_has_a_description(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert [name for name, schema in schemas.items() if not schema.get("description")] == []
 
 
-def test_every_header_and_shared_parameter_says_what_it_is_for() -> None:
+def test_every_header_and_shared_parameter_has_a_description() -> None:
     components = openapi.document()["components"]
-    said = {**components["headers"], **components["parameters"]}
-    assert [name for name, shape in said.items() if not shape.get("description")] == []
+    texts = {**components["headers"], **components["parameters"]}
+    assert [name for name, shape in texts.items() if not shape.get("description")] == []

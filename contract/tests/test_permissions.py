@@ -12,7 +12,7 @@ def test_the_reference_page_matches_the_roles() -> None:
     assert PAGE.read_text() == permissions.page(), "if the change is on purpose: make contract"
 
 
-def test_a_page_that_does_not_match_is_told(
+def test_a_page_that_does_not_match_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"

@@ -1,29 +1,35 @@
-"""One call of the API, as the domains see it: who calls, what for, and the process-wide parts they may use.
+"""One call of the API, as the domains see it: the caller, the parameters, and the process-wide parts they may use.
 
-`edge` makes a `Call` per request and hands it to the handler a domain registered for the endpoint in its `Routes`.
+`edge` makes a `Call` per request and passes it to the use case that a domain bound to the endpoint in its `Routes`.
 """
 
 import datetime
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, Protocol, cast, overload
 
 import msgspec
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint, Endpoint, PathParams, QueryParams
 from gpuaas_contract.identity import Binding, Project
-from gpuaas_contract.wire import Page
+from gpuaas_contract.paths import Path
+from gpuaas_contract.wire import Page, PageQuery, Query
+from typing_extensions import TypeVar
 
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import clock, db, hub, ids, keys, tables, tail
+from gpuaas_platform.kit import clock, db, hub, ids, keys, paging, tables, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.kit.tables import Document
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
+PathT = TypeVar("PathT", bound=Path, covariant=True, default=Path)
+QueryT = TypeVar("QueryT", bound=Query, covariant=True, default=Any)
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,15 @@ class Site:
     settings: Settings
     database: db.Database
     refusals: db.Database
-    """The same store. A dry run gets a `database` that keeps nothing; what is refused then is still on the record."""
+    """The same store, for audit rows of refusals: a dry run gets a `database` that keeps nothing, and its refusals are
+    recorded all the same."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.Clock
     tails: tail.Tails
     custody: custody.SecretStore
     opened_at: datetime.datetime
-    """When this process began."""
+    """When this process started."""
     ca_pem: str = ""
     """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
     ca_sha256: str = ""
@@ -49,7 +56,7 @@ class Site:
     openid: Provider | None = None
     """The identity provider people can sign in through, if one is configured."""
     attempts: Attempts = field(default_factory=Attempts)
-    """Failed sign-ins of late."""
+    """Recent failed sign-ins."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,13 @@ class Caller:
     name: str = ""
     bindings: tuple[Binding, ...] = ()
     session_id: str = ""
-    """Names the token of this call; it opens nothing."""
+    """Identifies the token of this call; it cannot be used to sign in."""
     session_expires_at: datetime.datetime | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a change comes from: goes into every event and audit row. A struct, like `Call`: each request makes one,
-    and a frozen dataclass costs several times as much. `msgspec.structs.replace` makes another."""
+    """The origin of a change, stored in every event and audit row. A struct, like `Call`: each request makes one,
+    and a frozen dataclass costs several times as much."""
 
     caller: Caller
     correlation_id: str
@@ -80,26 +87,34 @@ async def _never() -> bool:
     return False
 
 
+async def _always() -> None:
+    return
+
+
 def _no_header(_: bytes) -> str:
     return ""
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
+    """`Call[InstancePath, PageQuery]` has the parameters of one endpoint; plain `Call` stands for every endpoint."""
+
     site: Site
     origin: Origin
-    params: Mapping[str, str]
-    query: Any
+    path: PathT
+    query: QueryT
     peer: str
     """Address the request came from."""
     project: Project | None = None
     is_gone: Callable[[], Awaitable[bool]] = _never
-    """Whether the caller has hung up; asked before a long poll hands something out."""
+    """Return whether the caller closed the connection; a long poll asks before it hands something out."""
+    admit_again: Callable[[], Awaitable[None]] = _always
+    """Raise if the caller may no longer make this call; a use case that waited asks before it changes anything."""
     header: Callable[[bytes], str] = _no_header
-    """A header by its lower-case name; empty when it was not sent."""
-    details: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What a write wants its audit row to say beside the ids. Never a secret."""
+    """Return a header by its lower-case name; empty when it was not sent."""
+    details: dict[str, object] = msgspec.field(default_factory=dict)
+    """What the audit row of a write contains beside the ids. Never a secret."""
     dry_run: bool = False
-    """Nothing that is written is kept; what cannot be taken back, outside the store, must not be done."""
+    """Writes are rolled back; effects outside the store that cannot be undone must not happen."""
 
     @property
     def caller(self) -> Caller:
@@ -109,11 +124,14 @@ class Call(msgspec.Struct, frozen=True):
     def now(self) -> datetime.datetime:
         return self.origin.now
 
+    @property
+    def params(self) -> dict[str, str]:
+        return msgspec.structs.asdict(self.path)
+
     async def page(self, reader: db.Reader, table: tables.Table[Document], where: str, *values: Any) -> Page[Document]:
-        """The page of a list that the query asks for, in order of creation. Its items are good for encoding only."""
-        size, token = self.query.page_size, self.query.page_token
-        found, following = await tables.page_as_stored(table, reader, where, list(values), size=size, token=token)
-        return Page(items=found, next_page_token=following)
+        return cast(
+            "Page[Document]", await paging.encoded(reader, table, cast("PageQuery", self.query), where, *values)
+        )
 
     def in_project(self) -> Project:
         if self.project is None:
@@ -126,120 +144,200 @@ def system_origin(now: datetime.datetime, correlation_id: str = "") -> Origin:
 
 
 class CutOff(Exception):
-    """The rest of a stream cannot be told: the connection is cut, so that nobody takes a part for the whole."""
+    """The stream cannot be completed: the connection is cut, so that no client takes the part for the whole."""
 
 
 class Source(Protocol):
     """An open stream, as the edge sees it."""
 
     async def next(self) -> bytes:
-        """The next bytes to send; none when the stream is over. May raise `CutOff`."""
+        """Return the next bytes to send; none when the stream is over. May raise `CutOff`."""
 
     def end(self) -> None:
-        """Make `next` say that it is over."""
+        """Make `next` return that the stream is over."""
 
     def close(self) -> None:
-        """The edge is done with it."""
+        """Release what the stream holds; nothing is read from it any more."""
 
 
-Read = Callable[[Call, db.Reader], Awaitable[Any]]
-Write = Callable[[Call, db.Tx, Any], Awaitable[Any]]
-Flow = Callable[[Call, Any], Awaitable[Any]]
-Stream = Callable[[Call], Awaitable[Source]]
+Kind = Literal["read", "write", "flow", "stream"]
+Step = Callable[..., Awaitable[object]]
+"""A use case, or a part of one, whose types were checked when it was bound."""
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What serves one endpoint."""
+
+    endpoint: AnyEndpoint
+    kind: Kind
+    run: Step
+    authorise: Step | None = None
+    prepare: Step | None = None
+    settle: Step | None = None
 
 
 @dataclass
 class Routes:
-    """Handlers of one domain. `read` gets a reader, `write` one transaction, `flow` makes its own (it waits).
+    """The handlers of one domain: use cases bound to endpoints.
 
-    A `stream` handler opens the source of a stream; what it raises is answered before the first byte.
+    - `read` gets a reader: `(reader, call) -> answer`.
+    - `write` gets one transaction: `(tx, call, body) -> answer`.
+    - `flow` makes its own transactions, because it waits: `(call, body) -> answer`.
+    - `stream` opens a source: `(call) -> source`; what it raises is answered before the first byte.
     """
 
-    reads: dict[str, Read] = field(default_factory=dict)
-    writes: dict[str, Write] = field(default_factory=dict)
-    flows: dict[str, Flow] = field(default_factory=dict)
-    streams: dict[str, Stream] = field(default_factory=dict)
-    authorisations: dict[str, Flow] = field(default_factory=dict)
-    preparations: dict[str, Flow] = field(default_factory=dict)
-    settlements: dict[str, Flow] = field(default_factory=dict)
+    handlers: list[Handler] = field(default_factory=list)
 
+    @overload
+    def read(
+        self,
+        endpoint: Endpoint[Body, Page[Item], PathParams, QueryParams],
+        use_case: Callable[[db.Reader, Call[PathParams, QueryParams]], Awaitable[EncodedPage[Item]]],
+    ) -> None: ...
+
+    @overload
+    def read(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[db.Reader, Call[PathParams, QueryParams]], Awaitable[Answer]],
+    ) -> None: ...
+
+    @overload
     def read(
         self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, db.Reader], Awaitable[Answer]]], Callable[[Call, db.Reader], Awaitable[Answer]]]:
-        def register(
-            handler: Callable[[Call, db.Reader], Awaitable[Answer]],
-        ) -> Callable[[Call, db.Reader], Awaitable[Answer]]:
-            self.reads[endpoint.name] = handler
-            return handler
+    ) -> Callable[[Callable[[Call, db.Reader], Awaitable[Answer]]], Callable[[Call, db.Reader], Awaitable[Answer]]]: ...
 
-        return register
+    def read(self, endpoint: AnyEndpoint, use_case: Step | None = None) -> object:
+        if use_case is None:
+            return self._decorator(endpoint, "read")
+        self.handlers.append(Handler(endpoint, "read", use_case))
+        return None
 
+    @overload
+    def write(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[db.Tx, Call[PathParams, QueryParams], Body], Awaitable[Answer]],
+        *,
+        settle: Callable[[Call[PathParams, QueryParams], Answer], Awaitable[Answer]] | None = None,
+    ) -> None: ...
+
+    @overload
+    def write(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[db.Tx, Call[PathParams, QueryParams], Prepared], Awaitable[Answer]],
+        *,
+        authorise: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Prepared]],
+        settle: Callable[[Call[PathParams, QueryParams], Answer], Awaitable[Answer]] | None = None,
+    ) -> None: ...
+
+    @overload
+    def write(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[db.Tx, Call[PathParams, QueryParams], Prepared], Awaitable[Answer]],
+        *,
+        prepare: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Prepared]],
+    ) -> None: ...
+
+    @overload
     def write(
         self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, db.Tx, Body], Awaitable[Answer]]], Callable[[Call, db.Tx, Body], Awaitable[Answer]]]:
-        def register(
-            handler: Callable[[Call, db.Tx, Body], Awaitable[Answer]],
-        ) -> Callable[[Call, db.Tx, Body], Awaitable[Answer]]:
-            self.writes[endpoint.name] = handler
-            return handler
+    ) -> Callable[
+        [Callable[[Call, db.Tx, Body], Awaitable[Answer]]], Callable[[Call, db.Tx, Body], Awaitable[Answer]]
+    ]: ...
 
-        return register
+    def write(
+        self,
+        endpoint: AnyEndpoint,
+        use_case: Step | None = None,
+        *,
+        authorise: Step | None = None,
+        prepare: Step | None = None,
+        settle: Step | None = None,
+    ) -> object:
+        """Bind a write. Each step is optional:
+
+        - `authorise` checks more than the endpoint's permission, for each request and each replay; the transaction
+          gets what it returns instead of the body.
+        - `prepare` does slow work before the transaction, which gets what it returns; a replay skips it.
+        - `settle` does slow work after the commit, or after a dry run's roll-back, and returns the final answer.
+        """
+        if use_case is None:
+            return self._decorator(endpoint, "write")
+        self.handlers.append(Handler(endpoint, "write", use_case, authorise, prepare, settle))
+        return None
+
+    def upload(
+        self,
+        endpoint: Endpoint[bytes, Answer, PathParams, QueryParams],
+        use_case: Callable[[db.Tx, Call[PathParams, QueryParams], Prepared], Awaitable[Answer]],
+        *,
+        prepare: Callable[[Call[PathParams, QueryParams], AsyncIterator[bytes]], Awaitable[Prepared]],
+    ) -> None:
+        """Bind a write whose body is raw: `prepare` reads it as it arrives, before the transaction."""
+        self.handlers.append(Handler(endpoint, "write", use_case, prepare=prepare))
+
+    @overload
+    def flow(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Answer]],
+    ) -> None: ...
+
+    @overload
+    def flow(
+        self, endpoint: Endpoint[Body, Answer]
+    ) -> Callable[[Callable[[Call, Body], Awaitable[Answer]]], Callable[[Call, Body], Awaitable[Answer]]]: ...
+
+    def flow(self, endpoint: AnyEndpoint, use_case: Step | None = None) -> object:
+        if use_case is None:
+            return self._decorator(endpoint, "flow")
+        self.handlers.append(Handler(endpoint, "flow", use_case))
+        return None
+
+    def stream(
+        self,
+        endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
+        use_case: Callable[[Call[PathParams, QueryParams]], Awaitable[Source]],
+    ) -> None:
+        self.handlers.append(Handler(endpoint, "stream", use_case))
+
+    # The form before use cases were bound directly; it goes when the last domain is converted.
 
     def authorised_write(
         self, endpoint: Endpoint[Body, Answer], authorise: Callable[[Call, Body], Awaitable[Prepared]]
-    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
-        """A write that needs more than its permission key: `authorise` is asked each time, of repeats too."""
-        self.authorisations[endpoint.name] = authorise
-        return self._write_after(endpoint.name)
+    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Step]:
+        return self._decorator(endpoint, "write", authorise=authorise)
 
     def prepared_write(
         self, endpoint: Endpoint[Body, Answer], prepare: Callable[[Call, Body], Awaitable[Prepared]]
-    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
-        """A write with slow work in front: `prepare` runs before the transaction, which gets what it returns.
-
-        A repeat is answered without it."""
-        self.preparations[endpoint.name] = prepare
-        return self._write_after(endpoint.name)
-
-    def upload(
-        self, endpoint: Endpoint[bytes, Answer], take: Callable[[Call, AsyncIterator[bytes]], Awaitable[Prepared]]
-    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Write]:
-        """A write whose body is raw: `take` reads it as it comes, before the transaction."""
-        self.preparations[endpoint.name] = take
-        return self._write_after(endpoint.name)
-
-    def _write_after(self, name: str) -> Callable[[Callable[[Call, db.Tx, Any], Awaitable[Any]]], Write]:
-        def register(handler: Write) -> Write:
-            self.writes[name] = handler
-            return handler
-
-        return register
+    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Step]:
+        return self._decorator(endpoint, "write", prepare=prepare)
 
     def settled(
         self, endpoint: Endpoint[Body, Answer]
     ) -> Callable[[Callable[[Call, Answer], Awaitable[Answer]]], Callable[[Call, Answer], Awaitable[Answer]]]:
-        """Slow work behind a write: runs after its commit, or after a dry run's roll-back, and gives the answer."""
-
         def register(
-            handler: Callable[[Call, Answer], Awaitable[Answer]],
+            settle: Callable[[Call, Answer], Awaitable[Answer]],
         ) -> Callable[[Call, Answer], Awaitable[Answer]]:
-            self.settlements[endpoint.name] = handler
-            return handler
+            position = next(at for at, handler in enumerate(self.handlers) if handler.endpoint is endpoint)
+            self.handlers[position] = replace(self.handlers[position], settle=settle)
+            return settle
 
         return register
 
-    def flow(
-        self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, Body], Awaitable[Answer]]], Callable[[Call, Body], Awaitable[Answer]]]:
-        def register(handler: Callable[[Call, Body], Awaitable[Answer]]) -> Callable[[Call, Body], Awaitable[Answer]]:
-            self.flows[endpoint.name] = handler
-            return handler
+    def _decorator(
+        self, endpoint: AnyEndpoint, kind: Kind, authorise: Step | None = None, prepare: Step | None = None
+    ) -> Callable[[Step], Step]:
+        def register(handler: Step) -> Step:
+            async def run(store: db.Tx, call: Call, *body: object) -> object:
+                return await handler(call, store, *body)
 
-        return register
-
-    def stream(self, endpoint: Endpoint[Body, Answer]) -> Callable[[Stream], Stream]:
-        def register(handler: Stream) -> Stream:
-            self.streams[endpoint.name] = handler
+            use_case = handler if kind == "flow" else run
+            self.handlers.append(Handler(endpoint, kind, use_case, authorise, prepare))
             return handler
 
         return register

@@ -1,4 +1,4 @@
-"""Put the parts together: store, keys, routes, loops, listeners. `main` calls `serve`; tests call `open_site`."""
+"""Assemble the process: store, keys, routes, loops, listeners. `main` calls `serve`; tests call `open_site`."""
 
 import asyncio
 import contextlib
@@ -41,14 +41,14 @@ from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.edge import http, listener
-from gpuaas_platform.edge import reconcile as edge_reconcile
+from gpuaas_platform.edge import http, idempotency, listener
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
+from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import retention as instances_retention
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, sqlite, tail
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
@@ -92,7 +92,12 @@ DOMAINS: tuple[Routes, ...] = (
     project_routes,
 )
 REACTIONS = Reactions.merged((allocation_reactions, artifact_reactions, grant_reactions))
-
+RETAINED: tuple[retention.Retained, ...] = (
+    idempotency.RETAINED,
+    *token_retention.RETAINED,
+    record_retention.RETAINED,
+)
+"""Rows that are deleted when they are old, each by the domain that owns them."""
 
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
 _M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 128 * 1024
@@ -103,7 +108,7 @@ class Listen:
     host: str
     port: int
     encrypted: bool
-    """Everything but loopback is."""
+    """True for every address except loopback."""
 
     @property
     def url(self) -> str:
@@ -112,7 +117,7 @@ class Listen:
 
 
 class CannotStart(Exception):
-    """Something outside is not as the server needs it. `fix` says what to do."""
+    """The server cannot start in this environment. `fix` is what the operator can do."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
@@ -124,6 +129,7 @@ Prepare = Callable[[Site], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+    await refuse_newer_database(settings)
     wakes = hub.Hub()
     database = await _open_database(settings, wakes)
     authority = tls.load_authority(_keys_folder(settings), now())
@@ -149,10 +155,20 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
         await database.close()
 
 
+async def refuse_newer_database(settings: Settings) -> None:
+    """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
+    try:
+        await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
+    except migrate.NewerDatabase as error:
+        raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+        raise _unreachable(settings, error) from error
+
+
 async def serve(
     settings: Settings, listens: Sequence[Listen], sockets: Sequence[socket.socket], prepare: Prepare
 ) -> None:
-    """Open the store, let `prepare` see it, then serve until a signal asks to stop."""
+    """Open the store, run `prepare`, then serve until a signal stops the process."""
     async with open_site(settings) as site:
         await prepare(site)
         await authority_reconcile.start(site)
@@ -167,7 +183,7 @@ async def serve(
 
 
 def bind(listens: Sequence[Listen]) -> list[socket.socket]:
-    """Take the addresses before anything else happens: two servers on one address is the commonest mistake."""
+    """Bind the addresses first: two servers on one address is the most common mistake."""
     return [_bind_one(listen) for listen in listens]
 
 
@@ -182,8 +198,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         controllers.TOPIC: controllers.sweep,
         instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
-        edge_reconcile.TOPIC: edge_reconcile.sweep,
-        record_retention.TOPIC: record_retention.sweep,
+        retention.TOPIC: forget_old_rows,
     }
     tasks = [
         asyncio.create_task(
@@ -215,21 +230,26 @@ async def loops(site: Site) -> AsyncIterator[None]:
         await signer.sweep()
 
 
+async def forget_old_rows(site: Site) -> None:
+    await retention.sweep(site.database, site.settings, site.clock(), RETAINED)
+
+
 def heads_signer(site: Site) -> record_heads.Signer:
     folder = record_heads.folder_in(site.settings.data_dir)
     return record_heads.Signer(site.database.reader, folder, site.keys.audit, site.clock)
 
 
 def _collect_seldom() -> None:
-    """Requests leave hardly any cycles, and what is loaded by now stays: looking at it again and again costs them."""
+    """Requests make hardly any reference cycles, and what is loaded by now stays: so collect garbage rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS_UNTIL_COLLECTION)
 
 
 def _map_large_blocks() -> None:
-    """A TLS connection has a buffer of 256 KB and touches a page of it. On its own glibc soon cuts such blocks from its
-    heap, where they keep all that others touched before: a third of the memory of a server with many nodes."""
+    """Let the kernel map large blocks. A TLS connection has a buffer of 256 KB and uses one page of it. By default
+    glibc soon takes such blocks from its heap, where pages used before stay resident: a third of the memory of a
+    server with many nodes."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
@@ -243,7 +263,7 @@ async def _serve_all(
     for number in (signal.SIGINT, signal.SIGTERM):
         running.add_signal_handler(number, _ask_to_exit, site, servers)
     for listen in listens:
-        log.info("listening", url=listen.url)
+        log.info("server.listening", url=listen.url)
     pairs = zip(servers, sockets, strict=True)
     await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
 
@@ -260,13 +280,14 @@ def _bind_one(listen: Listen) -> socket.socket:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
         raise CannotStart(
-            f"cannot listen on {listen.host}:{listen.port}: {why}", f"Stop what uses it, or take another: {free}"
+            f"cannot listen on {listen.host}:{listen.port}: {why}",
+            f"Stop the process that uses it, or choose another address: {free}",
         ) from error
     return bound
 
 
 class _Server(uvicorn.Server):
-    """Several listeners share one process, so none of them takes the signals for itself."""
+    """Several listeners share one process, so none of them handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -290,7 +311,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
             server_header=False,
             proxy_headers=False,
             ssl_context_factory=encryption if listen.encrypted else None,
-            # A node that still counts as there keeps its connections from one beat to the next.
+            # A node that is not lost yet keeps its connection between two heartbeats.
             timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
             timeout_graceful_shutdown=2,
         )
@@ -308,30 +329,36 @@ async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return await _connect(settings, wakes)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
-        where = postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
-        why = " ".join(str(error).split()) or type(error).__name__
-        fix = (
-            "Check --database: postgresql://USER@HOST:PORT/NAME"
-            if settings.database_url
-            else "Check --data: a folder that you may write, with a database of this platform or none"
-        )
-        raise CannotStart(f"cannot open the store {where}: {why}", fix) from error
+        raise _unreachable(settings, error) from error
+
+
+def _unreachable(settings: Settings, error: Exception) -> CannotStart:
+    why = " ".join(str(error).split()) or type(error).__name__
+    fix = (
+        "Check --database: postgresql://USER@HOST:PORT/NAME"
+        if settings.database_url
+        else "Check --data: a writable folder, empty or with a database of this platform"
+    )
+    return CannotStart(f"cannot open the store {_store_name(settings)}: {why}", fix)
+
+
+def _store_name(settings: Settings) -> str:
+    return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
 
 
 async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
     if settings.database_url:
         await migrate.migrate_postgres(settings.database_url)
         return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
-    path = settings.data_dir / "gpuaas.sqlite"
-    migrate.migrate_sqlite(path)
-    return sqlite.SqliteDatabase(path, wakes.notify)
+    migrate.migrate_sqlite(settings.sqlite_path)
+    return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
     try:
         return custody_choice.opened(settings, database)
     except custody.CustodyError as error:
-        raise CannotStart("secrets cannot be kept", str(error)) from error
+        raise CannotStart("cannot open the store of secrets", str(error)) from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

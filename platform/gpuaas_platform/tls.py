@@ -1,6 +1,6 @@
-"""The platform's own small certificate authority, made at first start, and the server certificate it signs.
+"""The platform's own certificate authority, made at first start, and the server certificate that it signs.
 
-Whoever connects pins the authority by fingerprint (enrolment tokens carry it), so nobody trusts blindly."""
+Clients pin the authority by its fingerprint, which enrolment tokens carry, so none trusts blindly."""
 
 import datetime
 import hashlib
@@ -21,7 +21,7 @@ _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 90
 
 
 @dataclass(frozen=True)
-class Authority:
+class CertificateAuthority:
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
@@ -34,8 +34,9 @@ class Authority:
         return hashlib.sha256(self.certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
-def load_authority(folder: Path, now: datetime.datetime) -> Authority:
-    """Made at first start. Of two processes that make one, both get the same: first the key, then what it signed."""
+def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority:
+    """Load it, or make it at first start. Two processes that start together get the same: the key is made first, then
+    the certificate that it signs."""
     key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
     if not key_path.exists():
         keys.create_private(key_path, _pem(ec.generate_private_key(ec.SECP256R1())))
@@ -44,11 +45,13 @@ def load_authority(folder: Path, now: datetime.datetime) -> Authority:
         raise TypeError(f"{key_path} is not an elliptic-curve key")
     if not certificate_path.exists():
         keys.create_private(certificate_path, _self_signed(key, now).public_bytes(serialization.Encoding.PEM))
-    return Authority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
+    return CertificateAuthority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
 
 
-def server_context(authority: Authority, folder: Path, address: str, now: datetime.datetime) -> ssl.SSLContext:
-    """Shows a new certificate for `address`. The library reads it from a file, which is gone again afterwards."""
+def server_context(
+    authority: CertificateAuthority, folder: Path, address: str, now: datetime.datetime
+) -> ssl.SSLContext:
+    """Make a new certificate for `address`. The library reads it from a file, which is deleted afterwards."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_name(address), authority.certificate.subject, key.public_key(), now, _SERVER_DAYS)

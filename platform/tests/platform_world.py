@@ -29,7 +29,9 @@ from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store
+from gpuaas_platform.kit import retention
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
+from gpuaas_platform.record import retention as events_retention
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -83,6 +85,10 @@ class RealClock(FakeClock):
 
     def __call__(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC)
+
+
+async def forget_old_events(site: Site) -> None:
+    await retention.sweep(site.database, site.settings, site.clock(), [events_retention.RETAINED])
 
 
 @dataclass

@@ -36,6 +36,11 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [link for link in links if _leads_nowhere(page, link)] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_no_page_has_a_leftover_of_a_merge(page: Path) -> None:
+    assert re.findall(r"^(?:<<<<<<<|>>>>>>>) .*$", page.read_text(), re.MULTILINE) == []
+
+
 @pytest.fixture(scope="module")
 def options_of() -> dict[str, set[str]]:
     """Every command that can be typed."""

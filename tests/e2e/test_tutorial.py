@@ -43,14 +43,15 @@ def _type(cloud: LocalCloud, command: transcripts.Command) -> None:
             cwd=ROOT,
             env=cloud.environment(),
             input=TYPED_ON_THE_MACHINE.get(command.line, ""),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
-        missing = command.missing(ran.stdout + ran.stderr)
+        missing = command.missing(ran.stdout)
         if not missing:
             break
-    shown = f"$ {command.line}\n{ran.stdout}{ran.stderr}"
+    shown = f"$ {command.line}\n{ran.stdout}"
     assert ran.returncode == 0, shown
     assert not missing, f"the output lacks {missing!r}:\n{shown}"
 

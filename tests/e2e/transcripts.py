@@ -15,7 +15,7 @@ class Command:
         """The first promised line that the output does not have in its place; empty if it has all of them."""
         lines = iter([" ".join(line.split()) for line in output.splitlines()])
         for promise in self.promised:
-            pattern = re.compile(re.escape(" ".join(promise.split())).replace("…", ".*"))
+            pattern = _pattern(promise)
             if not any(pattern.fullmatch(line) for line in lines):
                 return promise
         return ""
@@ -31,3 +31,9 @@ def commands_of(page: str) -> list[Command]:
             elif line.strip() not in ("", "…"):
                 commands[-1].promised.append(line)
     return commands
+
+
+def _pattern(promise: str) -> re.Pattern[str]:
+    """`…` matches any text, also none; a blank matches any number of blanks."""
+    escaped = re.escape(" ".join(promise.split()))
+    return re.compile(escaped.replace(r"\ …", r"(?: .*)?").replace("…", ".*"))

@@ -30,16 +30,16 @@ class Ending(NamedTuple):
 
 
 def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool = False) -> Ending:
-    """What "complete" makes of an operation. While a target is neither done, failed nor undone it is refused.
+    """Return how an operation ends when its controller completes it. Refuse while a target is still open.
 
-    `undone` is the holder's word that it turned back; it counts where the members cannot show it."""
+    `undone`: the controller reports that it undid the work; used where the members' status cannot show it."""
     if operation.kind in ASKING_KINDS:
         answered = operation.result is not None or operation.preview is not None
         backed_out = operation.status == "cancelling" and not answered
         return Ending("cancelled" if backed_out else "succeeded", operation.targets)
     goal, way_back = GOALS[operation.kind], UNDONE.get(operation.kind, frozenset())
     backing_out = operation.compensating or operation.status == "cancelling"
-    targets, open_ones = [], {}
+    targets, open_members = [], {}
     for target in operation.targets:
         member = members[target.member_id]
         status = member.status
@@ -52,15 +52,15 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
         elif status in lifecycles.GONE_MEMBER or (status == "failed" and not backing_out):
             target = replace(target, outcome="failed")
         else:
-            open_ones[target.member_id] = status
+            open_members[target.member_id] = status
         targets.append(target)
-    if open_ones:
+    if open_members:
         wanted = sorted(way_back if operation.compensating else goal)
         where = " on its new machine" if operation.kind == "replace" and not operation.compensating else ""
-        said = ", ".join(f"{member_id} is {status}" for member_id, status in open_ones.items())
+        summary = ", ".join(f"{member_id} is {status}" for member_id, status in open_members.items())
         raise errors.OperationUnfinished(
-            f"{operation.kind} is not done: {said}; each must be {' or '.join(wanted)}{where}, or failed.",
-            details={"members": open_ones, "wanted": wanted},
+            f"{operation.kind} is not done: {summary}; each must be {' or '.join(wanted)}{where}, or failed.",
+            details={"members": open_members, "wanted": wanted},
         )
     left = [target for target in targets if target.outcome != "succeeded"]
     if not left and not operation.compensating:
@@ -69,7 +69,7 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
 
 
 def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
-    """Whoever cancelled reads on the record that it was done all the same."""
+    """Mark the last cancel as too late if the operation succeeded all the same."""
     if operation.status != "cancelling" or status != "succeeded":
         return operation
     *before, cancel = operation.exits_taken
@@ -83,7 +83,7 @@ def failure(code: str, message: str, failure_class: FailureClass, fix: str = "")
 
 
 def closed_targets(end: Ending) -> list[Target]:
-    """Return the targets after the end: a target that is still pending shares the fate of the operation."""
+    """Return the targets after the end: a pending target gets the result of the operation."""
     outcome: Literal["cancelled", "failed"] = "cancelled" if end.status == "cancelled" else "failed"
     why = end.error.message if end.error else ""
     return [
@@ -102,7 +102,7 @@ def left_behind(ended: Operation, target: Target, member: Member) -> tuple[Membe
 
 
 def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
-    """At the goal. Where a cancelled operation looks the same when it was undone, its holder says which it is."""
+    """Return whether the target is at its goal and was not undone; for some kinds only the controller can tell."""
     if operation.compensating or not at_goal(operation, target, member):
         return False
     looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
@@ -111,12 +111,12 @@ def _is_done(operation: Operation, target: Target, member: Member, *, undone: bo
 
 def _partial(targets: Sequence[Target]) -> OperationError:
     counts = {name: sum(target.outcome == name for target in targets) for name in ("succeeded", "failed", "skipped")}
-    said = f"{counts['succeeded']} of {len(targets)} done, {counts['failed']} failed"
+    summary = f"{counts['succeeded']} of {len(targets)} done, {counts['failed']} failed"
     if counts["skipped"]:
-        said += f", {counts['skipped']} not begun because of the stop rule"
+        summary += f", {counts['skipped']} not started because of the stop rule"
     return OperationError(
         code="targets_failed",
-        message=f"{said}.",
+        message=f"{summary}.",
         failure_class="repairable",
         retryable=True,
         fix="See the error of each target, repair, then retry; or remove the failed members.",

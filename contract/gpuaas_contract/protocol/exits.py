@@ -21,36 +21,37 @@ _OPEN = frozenset({"accepted", "running", "cancelling"})
 
 
 def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]:
-    """`members` are those it concerns. A failed one that later ones have passed over has no way out, and needs none."""
-    found: list[ExitName] = []
+    """Return the exits that are possible now. `members` are its targets. A failed operation whose members had later
+    operations has no exit and needs none."""
+    exits: list[ExitName] = []
     if operation.status in ("accepted", "running") and not operation.compensating and _can_cancel(operation):
-        found.append("cancel")
+        exits.append("cancel")
     if operation.status == "failed" and not _passed_over(operation, members):
         left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
         if left or operation.kind in ASKING_KINDS:
-            found.append("retry")
+            exits.append("retry")
         if left and operation.kind in UNDONE:
-            found.append("compensate")
+            exits.append("compensate")
         if left:
-            found.append("tombstone")
-    if operation.kind not in ASKING_KINDS and (operation.status in _OPEN or "retry" in found):
-        found.append("force_complete")
-    return found
+            exits.append("tombstone")
+    if operation.kind not in ASKING_KINDS and (operation.status in _OPEN or "retry" in exits):
+        exits.append("force_complete")
+    return exits
 
 
 def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName) -> None:
-    ways = legal(operation, members)
-    if wanted not in ways:
+    exits = legal(operation, members)
+    if wanted not in exits:
         raise errors.ExitUnavailable(
-            f"{operation.kind} is {operation.status}; there is no {wanted} from here.",
-            details={"status": operation.status, "exits": ways},
+            f"{operation.kind} is {operation.status}; {wanted} is not possible now.",
+            details={"status": operation.status, "exits": exits},
         )
 
 
 def reopened(
     operation: Operation, members: Mapping[str, Member], deadline_at: datetime.datetime, *, compensating: bool
 ) -> Operation:
-    """Accepted once more: with everything that is not done, or, to be undone, with everything that is still there."""
+    """Return the operation as accepted again: with the targets not done, or, to undo it, with those that exist."""
     targets = []
     for target in operation.targets:
         gone = members[target.member_id].status in lifecycles.GONE_MEMBER
@@ -69,7 +70,7 @@ def reopened(
 
 
 def forced_status(operation: Operation, target: Target, member: Member) -> MemberStatus | None:
-    """Where a forced end leaves a member. Nobody has seen it, so it never counts as ready or as cleanly removed."""
+    """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: it was not observed."""
     goal = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
     if target.outcome in ("succeeded", "skipped") or member.status in goal | lifecycles.GONE_MEMBER:
         return None
@@ -81,7 +82,7 @@ def forced_status(operation: Operation, target: Target, member: Member) -> Membe
 
 
 def _can_cancel(operation: Operation) -> bool:
-    """What nobody has begun can always be cancelled; later only what can be undone."""
+    """An operation that no controller started can always be cancelled; later only one that can be undone."""
     return operation.attempts == 0 or operation.kind in UNDONE or operation.kind in ASKING_KINDS
 
 

@@ -20,7 +20,7 @@ from gpuaas_contract.protocol.evidence import evidence_gap
 def check_member_report(
     operation: Operation, member: Member, status: MemberStatus, evidence: Evidence | None, now: datetime.datetime
 ) -> None:
-    target = next((found for found in operation.targets if found.member_id == member.member_id), None)
+    target = next((target for target in operation.targets if target.member_id == member.member_id), None)
     if target is None:
         raise errors.Conflict(f"{operation.operation_id} is not about member {member.member_id}.")
     if target.outcome == "skipped":
@@ -40,12 +40,12 @@ def check_member_report(
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
-    """The step before work or what it left is destroyed."""
+    """Return whether this report precedes the removal of a member that may have run work."""
     return member.was_ready and _begins_to_go(member, status)
 
 
 def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
-    """The step that a hold forbids, also one that was placed after the request: into work again, or away."""
+    """Return whether a hold forbids this report: back to work, or removal. Holds placed after the request count."""
     if operation.force:
         return False
     if operation.kind == "resume":
@@ -54,13 +54,13 @@ def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) 
 
 
 def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
-    """A member that is replaced is where it should be only on its new machine."""
+    """Return whether a member is at the operation's goal; a replaced member only on its new machine."""
     moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
     return moved and member.status in GOALS[operation.kind]
 
 
 def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
-    """What a member's new status means for its target in the operation: outcome and error."""
+    """Return outcome and error of a target after its member's new status."""
     if at_goal(operation, target, member):
         return "succeeded", ""
     if member.status == "failed":
@@ -69,7 +69,7 @@ def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[O
 
 
 def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:
-    """Members the stop rule leaves out: enough targets failed, and nobody has begun with these."""
+    """Return the members that the stop rule skips: enough targets failed, and no work on these has started."""
     failed = sum(target.outcome == "failed" for target in operation.targets)
     if not operation.stop_after_failures or failed < operation.stop_after_failures:
         return set()
@@ -91,5 +91,5 @@ def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why:
 
 
 def _begins_to_go(member: Member, status: MemberStatus) -> bool:
-    """Once a member is `removing`, somebody has answered for it."""
+    """A member that is `removing` already passed the checks."""
     return status in ("removing", "removed") and member.status not in ("removing", status)

@@ -23,7 +23,7 @@ MEMBER_STARTS: dict[str, frozenset[str]] = {
     "remove": frozenset(lifecycles.MEMBER) - lifecycles.GONE_MEMBER,
     "replace": frozenset({"ready", "degraded", "draining", "drained", "removing", "failed"}),
 }
-"""Member states from which an operation makes sense."""
+"""Member states from which an operation can start."""
 
 _UP = frozenset({"running", "degraded"})
 
@@ -35,29 +35,29 @@ INSTANCE_STARTS: dict[str, frozenset[str]] = {
     "rollback": _UP,
     "decommission": frozenset(lifecycles.INSTANCE) - {"deleted"},
 }
-"""Instance states from which an operation makes sense."""
+"""Instance states from which an operation can start."""
 
 OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
 
 JOINING = frozenset({"add", "replace"})
-"""Operations that bring members in: their failures count for a role's breaker, and an open one stops them."""
+"""Operations that make members join: their failures count for a role's breaker, and an open breaker refuses them."""
 
 _REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
 
 
 def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, action: str = "") -> datetime.datetime:
-    declared = next((found.deadline_s for found in manifest.actions if found.name == action), None)
+    declared = next((spec.deadline_s for spec in manifest.actions if spec.name == action), None)
     return now + datetime.timedelta(seconds=declared or manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
 
 
 def check_free(
     active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
 ) -> None:
-    """One operation per member at a time; an operation on the instance, or an exclusive action, excludes all others."""
-    wanted, alone = set(member_ids), _stands_alone(kind, exclusive)
+    """Refuse a second operation on a member. An operation on the instance, or an exclusive action, excludes all."""
+    wanted, alone = set(member_ids), _is_alone(kind, exclusive)
     for other in active:
         overlap = wanted & {target.member_id for target in other.targets}
-        others_alone = _stands_alone(other.kind, other.exclusive)
+        others_alone = _is_alone(other.kind, other.exclusive)
         if {kind, other.kind} & ASKING_KINDS and not exclusive and not other.exclusive:
             continue
         if alone or others_alone or overlap:
@@ -68,12 +68,12 @@ def check_free(
             )
 
 
-def _stands_alone(kind: OperationKind, exclusive: bool) -> bool:
+def _is_alone(kind: OperationKind, exclusive: bool) -> bool:
     return exclusive or kind in INSTANCE_KINDS
 
 
 def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
-    """Whether this app has such an operation at all, and whether now is a time for it."""
+    """Refuse an operation that the app does not have, or that the instance's status does not allow."""
     if kind != "decommission" and kind not in manifest.instance_operations:
         raise errors.Conflict(
             f"{manifest.display_name} {manifest.version} has no {kind}.",
@@ -88,23 +88,23 @@ def check_instance_request(manifest: Manifest, instance: Instance, kind: Operati
 
 def previous_version(instance: Instance) -> str:
     if not instance.previous_version:
-        raise errors.Conflict("The instance was never upgraded: there is no version to go back to.")
+        raise errors.Conflict("The instance was never upgraded: there is no previous version.")
     return instance.previous_version
 
 
 def check_member_request(
     manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
 ) -> RoleSpec:
-    """Whether this member operation may be asked for; returns the role it is about."""
+    """Return the role that a member operation is about; refuse one that is not possible."""
     if instance.status not in _UP:
         raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
     _check_names(request)
     component_key = request.component_key or _role_of(manifest, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
     if role is None:
-        known = ", ".join(found.component_key for found in manifest.roles)
+        known = ", ".join(spec.component_key for spec in manifest.roles)
         raise errors.ValidationFailed(
-            f"There is no role {component_key!r}; there is {known}.", details={"field": "component_key"}
+            f"The app has no role {component_key!r}. Its roles: {known}.", details={"field": "component_key"}
         )
     if request.kind not in role.operations:
         raise errors.Conflict(
@@ -122,11 +122,11 @@ def check_member_request(
 def check_least(
     role: RoleSpec, instance: Instance, members: Sequence[Member], active: Sequence[Operation], removed: Iterable[str]
 ) -> None:
-    """All removals together leave a role its least, those that are still under way included."""
+    """Refuse removals that would leave a role fewer members than its minimum, counting removals in progress."""
     going = {target.member_id for other in active if other.kind == "remove" for target in other.targets}
     going |= set(removed)
-    staying = [found for found in live_members(members) if found.member_id not in going]
-    if sum(found.component_key == role.component_key for found in staying) < role.min:
+    staying = [member for member in live_members(members) if member.member_id not in going]
+    if sum(member.component_key == role.component_key for member in staying) < role.min:
         raise errors.Conflict(
             f"At least {role.min} {role.component_key} must stay.", fix=f"gpuaas decommission {instance.name}"
         )
@@ -135,7 +135,7 @@ def check_least(
 def check_machines(
     role: RoleSpec, members: Sequence[Member], active: Sequence[Operation], allocation_ids: Iterable[str]
 ) -> None:
-    """One member of a role per machine, those that are about to move there included."""
+    """Refuse a second member of a role on a machine, counting members that are about to move there."""
     taken = {member.allocation_id: member.member_id for member in members if member.component_key == role.component_key}
     kept = {
         target.allocation_id: target.member_id
@@ -170,7 +170,7 @@ def check_holds(kind: OperationKind, member_ids: Iterable[str], holds: Iterable[
 def check_budget(
     role: RoleSpec, kind: OperationKind, members: Sequence[Member], active: Sequence[Operation], asked: Iterable[str]
 ) -> None:
-    """All operations together keep at most `unavailable_max` members of the role out of service."""
+    """Refuse more than `unavailable_max` members of the role out of service, over all operations."""
     if role.unavailable_max is None or kind not in DISRUPTIVE_KINDS:
         return
     role_members = {member.member_id for member in members if member.component_key == role.component_key}
@@ -195,7 +195,7 @@ def check_breaker(role: RoleSpec, breaker: BreakerState) -> None:
 
 
 def breaker_state(role: RoleSpec, failed_at: Sequence[datetime.datetime], now: datetime.datetime) -> BreakerState:
-    """Open while k failures or more lie inside the window."""
+    """Return the breaker: open while the window contains at least the role's number of failures."""
     window = datetime.timedelta(seconds=role.breaker.window_s)
     recent = sorted(moment for moment in failed_at if now - moment < window)
     if len(recent) < role.breaker.failures:
@@ -208,7 +208,7 @@ def live_members(members: Iterable[Member]) -> list[Member]:
 
 
 def check_operator(operator_id: str, actor_id: str) -> None:
-    """Where an instance names its operator, nobody else works on it; a foreign epoch is no secret."""
+    """Refuse any account but the instance's operator, if it names one. An epoch is no secret, so it proves nothing."""
     if operator_id not in ("", actor_id):
         raise errors.PermissionDenied(
             "Another service account operates this instance.",
@@ -218,7 +218,7 @@ def check_operator(operator_id: str, actor_id: str) -> None:
 
 
 def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
-    """A report counts only from the account that claimed it, with the newest epoch and while the operation is open."""
+    """Refuse a report unless it is from the account that claimed, with the newest epoch, for an open operation."""
     check_operator(operation.operator_service_account_id, actor_id)
     if epoch != operation.epoch or operation.lease is None:
         raise errors.LeaseLost(
@@ -236,7 +236,7 @@ def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
 
 
 def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
-    """The members say which role is meant where the request does not."""
+    """Return the role of the named members, for a request that names none."""
     key_of = {member.member_id: member.component_key for member in members}
     unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
     if unknown:
@@ -254,14 +254,14 @@ def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOpera
 
 def _check_count(limit: int, asked: int, component_key: str) -> None:
     if asked > limit:
-        raise errors.Conflict(f"There can be {limit} {component_key} at the most; this would make {asked}.")
+        raise errors.Conflict(f"There can be at most {limit} {component_key}; this would make {asked}.")
 
 
 def _check_names(request: MemberOperationRequest) -> None:
-    """`add` names allocations, `replace` a new allocation per member, the others members."""
+    """Check what the request names: `add` allocations, `replace` a new allocation per member, the others members."""
     for field, names in (("allocation_ids", request.allocation_ids), ("member_ids", request.member_ids)):
         if len(set(names)) != len(names):
-            raise errors.ValidationFailed(f"{field} names one twice.", details={"field": field})
+            raise errors.ValidationFailed(f"{field} contains an id twice.", details={"field": field})
     wants_allocations, wants_members = request.kind in JOINING, request.kind != "add"
     if wants_allocations != bool(request.allocation_ids) or wants_members != bool(request.member_ids):
         wanted = " and ".join(
@@ -279,4 +279,4 @@ def _check_members(live: Sequence[Member], request: MemberOperationRequest) -> N
         if member is None:
             raise errors.NotFound(f"There is no member {member_id} of that role in this instance.")
         if member.status not in MEMBER_STARTS[request.kind]:
-            raise errors.Conflict(f"Member {member_id} is {member.status}; {request.kind} has no meaning there.")
+            raise errors.Conflict(f"Member {member_id} is {member.status}; {request.kind} is not possible.")

@@ -16,10 +16,10 @@ from gpuaas_contract.operations import (
 from gpuaas_contract.protocol.request import live_members
 
 _UNSOUND = frozenset({"degraded", "failed"})
-"""Members on their way in or out are no fault of the instance."""
+"""Statuses that make an instance degraded. Members that are joining or leaving do not."""
 
 LAST_OPERATION = "LastOperationSucceeded"
-"""The condition the platform itself keeps; controllers say all others."""
+"""The condition that the platform sets; controllers report all others."""
 
 STATUS_WHILE: dict[str, InstanceStatus] = {
     "deploy": "deploying",
@@ -46,7 +46,7 @@ _BASELINE_STATUS: dict[Baseline, InstanceStatus] = {
 def instance_status(
     instance: Instance, active: OperationKind | None, members: Mapping[str, int], conditions: Sequence[Condition]
 ) -> InstanceStatus:
-    """The one rule. `active` is the operation on the whole instance that runs; `members` counts them by status."""
+    """Return the status. `active`: the running operation on the whole instance; `members`: number by status."""
     if active is not None:
         return STATUS_WHILE[active]
     if instance.baseline != "up":
@@ -59,14 +59,15 @@ def instance_status(
 def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[str, int]) -> str:
     if status not in ("degraded", "failed"):
         return ""
-    said = [f"{found.type}: {found.message or found.reason}" for found in instance.conditions if found.status != "true"]
+    wrong = [condition for condition in instance.conditions if condition.status != "true"]
+    reasons = [f"{condition.type}: {condition.message or condition.reason}" for condition in wrong]
     down = {state: members[state] for state in sorted(_UNSOUND) if members.get(state)}
-    said += [f"{count} {'member is' if count == 1 else 'members are'} {state}" for state, count in down.items()]
-    return "; ".join(said)
+    reasons += [f"{count} {'member is' if count == 1 else 'members are'} {state}" for state, count in down.items()]
+    return "; ".join(reasons)
 
 
 def baseline_after(present: Baseline, kind: OperationKind, status: OperationStatus) -> Baseline:
-    """How an operation on the whole instance leaves it."""
+    """Return the instance's state after an operation on the whole of it."""
     if status == "succeeded":
         return _LEFT_BY.get(kind, "up")
     if status == "failed":
@@ -75,7 +76,7 @@ def baseline_after(present: Baseline, kind: OperationKind, status: OperationStat
 
 
 def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -> Instance:
-    """On the operation's version. An upgrade remembers the way back, and a rollback takes it, inputs included."""
+    """Return the instance on the operation's version. An upgrade stores the old version and inputs for a rollback."""
     upgrade = operation.kind == "upgrade"
     return replace(
         instance,
@@ -91,19 +92,19 @@ def last_operation(operation: OperationHead, revision: int, now: datetime.dateti
     error = operation.error
     failed = error is not None or (operation.status == "cancelled" and operation.kind == "deploy")
     late = any(taken.too_late for taken in operation.exits_taken[-1:])
-    said = f"{operation.kind} {operation.status}" + ("; the cancel came too late" if late else "")
+    summary = f"{operation.kind} {operation.status}" + ("; the cancel came too late" if late else "")
     return Condition(
         type=LAST_OPERATION,
         status="false" if failed else "true",
         reason=error.code if error else operation.status,
-        message=error.message if error else said,
+        message=error.message if error else summary,
         observed_revision=revision,
         changed_at=now,
     )
 
 
 def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[Condition]:
-    """Conditions by type. What is only said again stays as it is, so that steady reports change nothing."""
+    """Return the conditions by type. A repeated report changes nothing."""
     by_type = {condition.type: condition for condition in present}
     for condition in reported:
         before = by_type.get(condition.type)
@@ -115,12 +116,12 @@ def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[
 
 
 def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, BreakerState]) -> list[Role]:
-    found = []
+    counted = []
     for role in manifest.roles:
         live = [member for member in live_members(members) if member.component_key == role.component_key]
         ready = sum(member.status == "ready" for member in live)
         failed = sum(member.status == "failed" for member in live)
-        found.append(
+        counted.append(
             Role(
                 component_key=role.component_key,
                 desired=len(live),
@@ -130,7 +131,7 @@ def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, 
                 breaker=breakers.get(role.component_key, BreakerState()),
             )
         )
-    return found
+    return counted
 
 
 def _health(desired: int, ready: int, failed: int) -> Literal["healthy", "degraded", "failed", "empty"]:

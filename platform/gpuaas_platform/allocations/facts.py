@@ -17,7 +17,7 @@ class ReleaseStarted:
 
 @dataclass(frozen=True)
 class MachinePrepared:
-    """A machine that was installed again is prepared again. It knows of no revoked certificate yet."""
+    """A machine that was installed again is prepared again. It does not refuse revoked certificates yet."""
 
     origin: Origin
     allocation: Allocation

@@ -43,7 +43,7 @@ class WhyNot(NamedTuple):
 
 
 def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present: int) -> None:
-    """Refuse what policy forbids whichever nodes are chosen: a named region or SKU, or too many allocations."""
+    """Refuse what policy forbids on any node: a named region or SKU, or too many allocations."""
     if wanted.region:
         policy_rules.check(layers, "region", wanted.region)
     if wanted.sku:

@@ -1,19 +1,18 @@
-"""Have an artifact's content in the store and look at it: uploaded, already there, or fetched from its source."""
+"""Store the content of an artifact and check it: uploaded, stored already, or fetched from its source."""
 
 import datetime
 from collections.abc import AsyncIterator
 
 from gpuaas_contract.artifacts import Artifact
 
-from gpuaas_platform.artifacts import fetch as fetching
-from gpuaas_platform.artifacts import rules
+from gpuaas_platform.artifacts import fetch, rules
 from gpuaas_platform.artifacts.blobs import Blobs, Reading
 from gpuaas_platform.call import Call, Site
 from gpuaas_platform.kit import clock
 from gpuaas_platform.policy import rules as policy_rules
 
 _CHECKED_FIRST_BYTES_MAX = 16 << 20
-"""Up to here the whole file is looked at before the first byte goes out, so that a wrong one has a proper answer."""
+"""A file up to this size is checked before the first byte is sent, so that a wrong file gets an error response."""
 
 
 def blobs(site: Site) -> Blobs:
@@ -21,7 +20,7 @@ def blobs(site: Site) -> Blobs:
 
 
 def kept_since(site: Site, now: datetime.datetime) -> int:
-    """In microseconds: the content of what ended before is not kept any longer."""
+    """In microseconds: the content of artifacts that ended before this moment is no longer kept."""
     return clock.micros(now) - site.settings.artifact_kept_s * 1_000_000
 
 
@@ -30,17 +29,17 @@ async def upload(call: Call, artifact: Artifact, chunks: AsyncIterator[bytes]) -
 
 
 async def examine(call: Call, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:
-    """Refuses when the content is not as published now: where it comes from, or in the store if it was uploaded."""
+    """Refuse content that differs from what was published: at its source, or in the store if it was uploaded."""
     store = blobs(call.site)
     if rules.is_local(artifact):
         await store.check(artifact.digest, artifact.size_bytes)
         return
-    async with fetching.opened(artifact, call.site.settings, layers, token) as chunks:
+    async with fetch.opened(artifact, call.site.settings, layers, token) as chunks:
         await store.take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)
 
 
 async def opened(site: Site, artifact: Artifact) -> Reading:
-    """The stored bytes for whoever may have them; a larger file is checked while it is read."""
+    """The stored bytes; a larger file is checked while it is read."""
     store, digest, size_bytes = blobs(site), artifact.digest, artifact.size_bytes
     await store.check(digest, size_bytes, whole=size_bytes <= _CHECKED_FIRST_BYTES_MAX)
     return await store.read(digest, size_bytes)

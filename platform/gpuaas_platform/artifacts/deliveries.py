@@ -1,4 +1,4 @@
-"""Hand an artifact out for a task: a token of minutes that opens one artifact, and the bytes it opens."""
+"""Hand out an artifact for a task: a short-lived token for one artifact, and the content it gives access to."""
 
 import datetime
 import hmac
@@ -6,6 +6,7 @@ import hmac
 from gpuaas_contract import errors
 from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.event_types import ArtifactDelivery
+from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
 
 from gpuaas_platform.artifacts import content, service, store
 from gpuaas_platform.call import Call, Source
@@ -13,10 +14,10 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.record import service as record
 
 
-async def create(tx: db.Tx, call: Call, body: CreateDelivery) -> Delivery:
+async def create(tx: db.Tx, call: Call[ProjectArtifactPath], body: CreateDelivery) -> Delivery:
     project, artifact = call.in_project(), await service.visible(tx, call)
     await service.check_deliverable(tx, project, artifact)
-    delivery_id, token = ids.new("dlv"), ids.new_secret("delivery")
+    delivery_id, token = ids.new("adl"), ids.new_secret("delivery")
     delivery = Delivery(
         delivery_id=delivery_id,
         artifact_id=artifact.artifact_id,
@@ -50,10 +51,10 @@ async def create(tx: db.Tx, call: Call, body: CreateDelivery) -> Delivery:
     return delivery
 
 
-async def open_content(call: Call) -> Source:
-    """Everything that allowed the delivery is asked again: a key or an artifact may have been revoked since."""
+async def open_content(call: Call[ArtifactDeliveryPath]) -> Source:
+    """All conditions of the delivery are checked again: a key or the artifact may have been revoked since."""
     reader = call.site.database.reader
-    row = await store.delivery(reader, call.params["delivery_id"])
+    row = await store.delivery(reader, call.path.delivery_id)
     if row is None or not hmac.compare_digest(row["token_digest"], ids.digest(_token(call))):
         raise errors.DeliveryUnknown
     if row["expires_at"] <= clock.micros(call.now):

@@ -1,7 +1,7 @@
-"""An artifact on its way to a machine: the record of it, the bytes its node fetches, and how it ended.
+"""The placement of an artifact on a machine: its record, the content that the node fetches, and the result.
 
-`instances` begins one for a controller; `capacity` tells what the node answered. The task carries no secret: the node
-opens the bytes with its own token, for as long as the placement is queued for it.
+A controller starts one through `access`; `allocations` reports the result of the node's task. The task carries no
+secret: the node fetches the content with its own token, as long as the placement is queued for it.
 """
 
 import datetime
@@ -13,7 +13,9 @@ from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import ArtifactPlacementChanged
 from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.paths import PlacedContentPath, PlacementPath
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, PlacementQuery
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.artifacts import content, rules, service, store
 from gpuaas_platform.artifacts.blobs import Reading, WrongContent
@@ -47,27 +49,27 @@ async def begin(
     )
     await store.PLACEMENTS.insert(tx, placement)
     call.details.update(digest=placement.digest, node_id=placement.node_id, operation_id=placement.operation_id)
-    await _tell(tx, call.origin, placement)
+    await _announce(tx, call.origin, placement)
     return placement
 
 
-async def wait_for(call: Call, wait_s: float) -> ArtifactPlacement:
-    """The placement the route names, as soon as it has ended or the time is up."""
-    placement_id = call.params["placement_id"]
+async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> ArtifactPlacement:
+    """Return the placement that the path names as soon as it has ended or the time is up."""
+    path = call.path
 
     async def look() -> ArtifactPlacement:
-        found = await store.PLACEMENTS.get(call.site.database.reader, placement_id)
-        asked = (call.in_project().project_id, call.params["artifact_id"])
-        if found is None or (found.project_id, found.artifact_id) != asked:
+        placement = await store.PLACEMENTS.get(call.site.database.reader, path.placement_id)
+        if placement is None or (placement.project_id, placement.artifact_id) != (path.project_id, path.artifact_id):
             raise errors.NotFound
-        return found
+        return placement
 
-    return await call.site.hub.poll(_topic(placement_id), wait_s, look, lambda found: found.state != "queued")
+    topic, wait_s = _topic(path.placement_id), call.query.wait_s
+    return await call.site.hub.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
 
 
 async def ended(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
-    """What came of it, once: one that has ended already stays as it is. Bytes that were revoked on their way do not
-    count as placed, however far they came; the release of the machine removes them."""
+    """Record the result, once: a placement that has ended already stays as it is. Content that was revoked during the
+    transfer does not count as placed; the release of the machine removes it."""
     placement = await store.PLACEMENTS.get(tx, placement_id)
     if placement is None or placement.state != "queued":
         return
@@ -81,30 +83,30 @@ async def ended(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult
 
 
 async def call_off(tx: db.Tx, origin: Origin, allocation_id: str) -> Sequence[ArtifactPlacement]:
-    """Nothing more goes onto a machine that is given back."""
-    found = await store.queued_placements(tx, allocation_id)
-    error = TaskError(code="allocation_released", message="The machine is being given back.")
-    for placement in found:
+    """End all queued placements of an allocation that is being released."""
+    queued = await store.queued_placements(tx, allocation_id)
+    error = TaskError(code="allocation_released", message="The machine is being released.")
+    for placement in queued:
         await _save(tx, origin, rules.missed(placement, error, origin.now))
-    return found
+    return queued
 
 
-async def open_content(call: Call) -> Source:
-    """For the node it is queued for; to every other, and before and after, there is no such thing."""
-    placement, artifact = await _open_to(call.site, call.params["placement_id"], call.caller.actor_id)
+async def open_content(call: Call[PlacedContentPath]) -> Source:
+    """Only the node that it is queued for can open it; for any other caller, and at any other time, it is not found."""
+    placement, artifact = await _open_to(call.site, call.path.placement_id, call.caller.actor_id)
     return _Placing(call.site, placement, await content.opened(call.site, artifact))
 
 
 class _Placing:
-    """The bytes of a placement. While they flow it is asked again whether they may, as it is of the node; a stored file
-    that turns out to be wrong ends the placement, for all the node can tell is that the connection broke."""
+    """The content of a placement. During the transfer the placement is checked again regularly, as the node is. A
+    stored file that turns out to be wrong ends the placement: the node only sees that the connection broke."""
 
     def __init__(self, site: Site, placement: ArtifactPlacement, reading: Reading) -> None:
         self._site, self._placement, self._reading = site, placement, reading
-        self._asked_at = site.clock()
+        self._checked_at = site.clock()
 
     async def next(self) -> bytes:
-        await self._ask_again()
+        await self._check_again()
         try:
             return await self._reading.next()
         except WrongContent as wrong:
@@ -117,11 +119,11 @@ class _Placing:
     def close(self) -> None:
         self._reading.close()
 
-    async def _ask_again(self) -> None:
+    async def _check_again(self) -> None:
         now = self._site.clock()
-        if (now - self._asked_at).total_seconds() < self._site.settings.stream_recheck_s:
+        if (now - self._checked_at).total_seconds() < self._site.settings.stream_recheck_s:
             return
-        self._asked_at = now
+        self._checked_at = now
         try:
             await _open_to(self._site, self._placement.placement_id, self._placement.node_id)
         except errors.ApiError as refusal:
@@ -134,7 +136,7 @@ class _Placing:
 
 
 async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[ArtifactPlacement, Artifact]:
-    """Everything that allowed the placement is asked anew: a key or an artifact may have been revoked since."""
+    """All conditions of the placement are checked again: a key or the artifact may have been revoked since."""
     reader = site.database.reader
     placement = await store.PLACEMENTS.get(reader, placement_id)
     if placement is None or not rules.is_open_to(placement, node_id, site.clock()):
@@ -145,17 +147,17 @@ async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[Artifac
 async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
     artifact = await service.still_deliverable(reader, placement.project_id, placement.artifact_id)
     if artifact is None:
-        raise errors.NotFound("The artifact or its project is gone.")
+        raise errors.NotFound("The artifact or its project no longer exists.")
     return artifact
 
 
 async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
     await store.PLACEMENTS.save(tx, placement)
-    await _tell(tx, origin, placement)
+    await _announce(tx, origin, placement)
     tx.wake(_topic(placement.placement_id))
 
 
-async def _tell(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
+async def _announce(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
     payload = ArtifactPlacementChanged(
         placement_id=placement.placement_id,
         artifact_id=placement.artifact_id,
@@ -178,5 +180,5 @@ async def _tell(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None
 
 
 def _topic(placement_id: str) -> str:
-    """Woken when the placement has ended."""
+    """The topic that is woken when the placement has ended."""
     return f"placement:{placement_id}"

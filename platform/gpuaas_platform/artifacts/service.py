@@ -1,5 +1,6 @@
-"""Publish, verify, promote and end artifacts. `instances` asks `deployable` when an app is deployed."""
+"""Publish, verify, promote and end artifacts. `instances` uses `deployable` when an app is deployed."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import msgspec
@@ -7,8 +8,11 @@ from gpuaas_contract import errors
 from gpuaas_contract.artifacts import (
     SHARED,
     Artifact,
+    ArtifactQuery,
     ArtifactStorage,
+    EndArtifact,
     Envelope,
+    ProjectArtifactQuery,
     PromoteArtifact,
     PublishArtifact,
     VerifyArtifact,
@@ -16,24 +20,29 @@ from gpuaas_contract.artifacts import (
 from gpuaas_contract.event_types import ArtifactChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import ArtifactLifecycle
+from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids, names
+from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
+
+ArtifactCall = Call[ArtifactPath] | Call[ProjectArtifactPath]
+"""A call about one artifact, of a project or of the platform."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What a look at the content found, before the transaction that draws the conclusion."""
+    """The result of checking the content, which the transaction then records."""
 
     refusal: errors.ArtifactRefused | None = None
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
-    """An artifact never changes what it is: the same name and digest are published once in each scope."""
+    """An artifact is immutable: the same name and digest are published once in each scope."""
     scope, bytes_max = trust.scope_of(call), call.site.settings.artifact_bytes_max
     if body.size_bytes > bytes_max:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
@@ -44,7 +53,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
     present = await store.named(tx, scope, body.name, body.digest)
     if present is not None:
         raise errors.Conflict(
-            f"{body.name} with this digest is published already.", details={"artifact_id": present.artifact_id}
+            f"{body.name} with this digest is already published.", details={"artifact_id": present.artifact_id}
         )
     artifact = Artifact(
         artifact_id=ids.new("art"),
@@ -68,16 +77,33 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
     await store.ARTIFACTS.insert(tx, artifact)
     if body.signature is not None:
         await store.keep_signature(tx, artifact.artifact_id, body.signature)
-    await _tell(tx, call, artifact)
+    await _announce(tx, call, artifact)
     return artifact
 
 
-async def own(reader: db.Reader, call: Call) -> Artifact:
-    """The artifact the route names, if it belongs to where the route is."""
-    found = await _named(reader, call, trust.scope_of(call))
-    if found is None or found.scope != trust.scope_of(call):
+async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> EncodedPage[Artifact]:
+    query = call.query
+    shared = isinstance(query, ProjectArtifactQuery) and query.shared
+    scope = SHARED if shared else trust.scope_of(call)
+    if not query.name:
+        return await paging.encoded(reader, store.ARTIFACTS, query, "scope = $1", scope)
+    return await paging.encoded(reader, store.ARTIFACTS, query, "scope = $1 AND name = $2", scope, query.name)
+
+
+async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
+    """The artifact that the path names, if it belongs to the scope of the path."""
+    artifact = await _named(reader, call, trust.scope_of(call))
+    if artifact is None or artifact.scope != trust.scope_of(call):
         raise errors.NotFound
-    return found
+    return artifact
+
+
+async def visible(reader: db.Reader, call: ArtifactCall) -> Artifact:
+    """The artifact that the path names, if it belongs to the scope of the path or is shared by the platform."""
+    artifact = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)
+    if artifact is None or artifact.scope not in (trust.scope_of(call), SHARED):
+        raise errors.NotFound
+    return artifact
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
@@ -85,24 +111,26 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
     return await store.ARTIFACTS.keys(reader, "scope = $1 AND ended_at = 0", project_id)
 
 
-async def visible(reader: db.Reader, call: Call) -> Artifact:
-    """The same, or one that the platform shares."""
-    found = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)
-    if found is None or found.scope not in (trust.scope_of(call), SHARED):
-        raise errors.NotFound
-    return found
+async def upload(call: ArtifactCall, chunks: AsyncIterator[bytes]) -> None:
+    artifact = await _open_for_upload(call.site.database.reader, call)
+    await content.upload(call, artifact, chunks)
 
 
-async def _named(reader: db.Reader, call: Call, scope: str) -> Artifact | None:
+async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
+    artifact = await _open_for_upload(tx, call)
+    return await _changed(tx, call, msgspec.structs.replace(artifact, content_checked_at=call.now))
+
+
+async def _named(reader: db.Reader, call: ArtifactCall, scope: str) -> Artifact | None:
     """By id, digest, or a name that only one artifact of the scope has."""
-    named = call.params["artifact_id"]
-    found = await store.ARTIFACTS.get(reader, named)
-    if found is None:
-        found = names.only(await store.called(reader, scope, named), named, lambda artifact: artifact.artifact_id)
-    return found
+    named = call.path.artifact_id
+    artifact = await store.ARTIFACTS.get(reader, named)
+    if artifact is not None:
+        return artifact
+    return names.only(await store.called(reader, scope, named), named, lambda artifact: artifact.artifact_id)
 
 
-async def open_for_upload(reader: db.Reader, call: Call) -> Artifact:
+async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:
     artifact = await own(reader, call)
     rules.check_open(artifact)
     if not rules.is_local(artifact):
@@ -113,13 +141,8 @@ async def open_for_upload(reader: db.Reader, call: Call) -> Artifact:
     return artifact
 
 
-async def uploaded(tx: db.Tx, call: Call) -> Artifact:
-    artifact = await open_for_upload(tx, call)
-    return await _changed(tx, call, msgspec.structs.replace(artifact, content_checked_at=call.now))
-
-
-async def sign(tx: db.Tx, call: Call, envelope: Envelope) -> Artifact:
-    """What was verified stays so; the new signature counts once it is verified itself."""
+async def sign(tx: db.Tx, call: ArtifactCall, envelope: Envelope) -> Artifact:
+    """A verified artifact stays verified; the new signature counts once it is verified itself."""
     artifact = await own(tx, call)
     rules.check_open(artifact)
     if await store.signature(tx, artifact.artifact_id) == envelope:
@@ -128,8 +151,8 @@ async def sign(tx: db.Tx, call: Call, envelope: Envelope) -> Artifact:
     return await _changed(tx, call, msgspec.structs.replace(artifact, signed=True))
 
 
-async def examine(call: Call, body: VerifyArtifact) -> Examined:
-    """The slow part of verifying. What is wrong with the content is an outcome; a source out of reach is none."""
+async def examine(call: ArtifactCall, body: VerifyArtifact) -> Examined:
+    """The slow part of verifying. Wrong content is a result that is recorded; a source that does not answer is not."""
     reader = call.site.database.reader
     artifact = await own(reader, call)
     rules.check_open(artifact)
@@ -143,7 +166,7 @@ async def examine(call: Call, body: VerifyArtifact) -> Examined:
     return Examined()
 
 
-async def conclude(tx: db.Tx, call: Call, examined: Examined) -> Artifact:
+async def conclude(tx: db.Tx, call: ArtifactCall, examined: Examined) -> Artifact:
     artifact = await own(tx, call)
     rules.check_open(artifact)
     try:
@@ -156,7 +179,7 @@ async def conclude(tx: db.Tx, call: Call, examined: Examined) -> Artifact:
     return await _changed(tx, call, rules.verified(artifact, signers, call.now))
 
 
-async def examine_again(call: Call, body: PromoteArtifact) -> PromoteArtifact:
+async def examine_again(call: ArtifactCall, body: PromoteArtifact) -> PromoteArtifact:
     """The slow part of promoting: the content must still be what was verified."""
     reader = call.site.database.reader
     artifact = await own(reader, call)
@@ -167,7 +190,7 @@ async def examine_again(call: Call, body: PromoteArtifact) -> PromoteArtifact:
     return body
 
 
-async def promote(tx: db.Tx, call: Call, body: PromoteArtifact) -> Artifact:
+async def promote(tx: db.Tx, call: ArtifactCall, body: PromoteArtifact) -> Artifact:
     artifact = await own(tx, call)
     await _check_usable(tx, artifact, artifact.scope, await _layers(tx, call.project))
     promoted = rules.moved(artifact, "promoted")
@@ -175,20 +198,21 @@ async def promote(tx: db.Tx, call: Call, body: PromoteArtifact) -> Artifact:
     return await _changed(tx, call, msgspec.structs.replace(promoted, channels=channels, content_checked_at=call.now))
 
 
-async def end(tx: db.Tx, call: Call, lifecycle: ArtifactLifecycle, reason: str) -> Artifact:
-    """Deprecate or retire."""
-    artifact = await own(tx, call)
-    moved = msgspec.structs.replace(rules.moved(artifact, lifecycle), reason=reason)
-    return await _changed(tx, call, rules.ended(moved, call.now) if lifecycle == "retired" else moved)
+async def deprecate(tx: db.Tx, call: ArtifactCall, body: EndArtifact) -> Artifact:
+    return await _changed(tx, call, await _moved(tx, call, "deprecated", body.reason))
 
 
-async def revoke(tx: db.Tx, call: Call, reason: str) -> Artifact:
+async def retire(tx: db.Tx, call: ArtifactCall, body: EndArtifact) -> Artifact:
+    return await _changed(tx, call, rules.ended(await _moved(tx, call, "retired", body.reason), call.now))
+
+
+async def revoke(tx: db.Tx, call: ArtifactCall, body: EndArtifact) -> Artifact:
     artifact = await own(tx, call)
-    return await _changed(tx, call, rules.ended(rules.revoked(artifact, reason), call.now))
+    return await _changed(tx, call, rules.ended(rules.revoked(artifact, body.reason), call.now))
 
 
 async def deployable(reader: db.Reader, project: Project, name: str, digest: str) -> Artifact:
-    """The artifact a deploy may use now: the project's own, else the platform's; or the reason why not."""
+    """The artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
     layers = await policy.of_project(reader, project)
     refusals: list[errors.ApiError] = []
     for scope in (project.project_id, SHARED):
@@ -219,19 +243,24 @@ async def storage(reader: db.Reader, call: Call) -> ArtifactStorage:
     return ArtifactStorage(bytes_used=bytes_used, artifact_count=artifact_count, limit=limit)
 
 
+async def _moved(reader: db.Reader, call: ArtifactCall, lifecycle: ArtifactLifecycle, reason: str) -> Artifact:
+    return msgspec.structs.replace(rules.moved(await own(reader, call), lifecycle), reason=reason)
+
+
 async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
     return await store.storage(reader, trust.scope_of(call), content.kept_since(call.site, call.now))
 
 
 async def _check_room(reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int) -> None:
-    """Room is taken when something is published: so no two uploads can take the same. What is shared has no limit."""
+    """Storage is reserved when an artifact is published, so that two uploads cannot use the same. The platform's own
+    artifacts have no limit."""
     if call.project is not None:
         bytes_used, _ = await _stored(reader, call)
         policy_rules.check_limit(layers, "artifact_bytes_max", present=bytes_used, asked=size_bytes)
 
 
 async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, layers: policy_rules.Layers) -> None:
-    """The limit may be lower than when it was published. What is here already stays."""
+    """The limit may be lower now than at publication. Content that is stored already is kept."""
     if call.project is not None and artifact.content_checked_at is None:
         bytes_used, _ = await _stored(reader, call)
         others, asked = bytes_used - artifact.size_bytes, artifact.size_bytes
@@ -239,7 +268,7 @@ async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, l
 
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
-    """Asked again of what was handed out before; None when it, or the project, is gone."""
+    """Check again an artifact that was handed out before; None when it or the project no longer exists."""
     project = await identity_store.PROJECTS.get(reader, project_id)
     artifact = await store.ARTIFACTS.get(reader, artifact_id)
     if project is None or artifact is None:
@@ -249,25 +278,25 @@ async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str
 
 
 def check_source(artifact: Artifact | PublishArtifact, layers: policy_rules.Layers) -> None:
-    found = policy_rules.verdict(layers, "artifact_source", rules.canonical(artifact.source))
-    if not found.allowed:
+    verdict = policy_rules.verdict(layers, "artifact_source", rules.canonical(artifact.source))
+    if not verdict.allowed:
         raise errors.ArtifactSourceDenied(
-            f"Artifacts may not come from {found.value}: {found.rule}.",
-            details={"layer": found.layer, "rule": found.rule, "source": found.value},
+            f"Artifacts may not come from {verdict.value}: {verdict.rule}.",
+            details={"layer": verdict.layer, "rule": verdict.rule, "source": verdict.value},
         )
 
 
 async def _check_usable(reader: db.Reader, artifact: Artifact, scope: str, layers: policy_rules.Layers) -> None:
-    """Asked anew each time it is promoted, deployed or delivered: trust is a thing of the moment."""
+    """Checked each time it is promoted, deployed or delivered, because trust can be withdrawn at any time."""
     rules.check_trusted(artifact, await trust.keys_for(reader, artifact.scope))
     await _check_digest_not_revoked(reader, scope, artifact.digest)
     check_source(artifact, layers)
 
 
 async def _check_digest_not_revoked(reader: db.Reader, scope: str, digest: str) -> None:
-    found = await store.revoked(reader, (scope, SHARED), digest)
-    if found is not None:
-        raise errors.ArtifactRevoked(f"This digest was revoked as {found.name}: {found.reason}")
+    revoked = await store.revoked(reader, (scope, SHARED), digest)
+    if revoked is not None:
+        raise errors.ArtifactRevoked(f"This digest was revoked as {revoked.name}: {revoked.reason}")
 
 
 async def _layers(reader: db.Reader, project: Project | None) -> policy_rules.Layers:
@@ -276,11 +305,11 @@ async def _layers(reader: db.Reader, project: Project | None) -> policy_rules.La
 
 async def _changed(tx: db.Tx, call: Call, artifact: Artifact) -> Artifact:
     await store.ARTIFACTS.save(tx, artifact)
-    await _tell(tx, call, artifact)
+    await _announce(tx, call, artifact)
     return artifact
 
 
-async def _tell(tx: db.Tx, call: Call, artifact: Artifact) -> None:
+async def _announce(tx: db.Tx, call: Call, artifact: Artifact) -> None:
     call.details.update(digest=artifact.digest, lifecycle=artifact.lifecycle, trust=artifact.trust)
     if artifact.reason:
         call.details["reason"] = artifact.reason
@@ -294,4 +323,4 @@ async def _tell(tx: db.Tx, call: Call, artifact: Artifact) -> None:
         code=artifact.trust_code,
         reason=artifact.reason,
     )
-    await trust.tell(tx, call, "artifacts.artifact.changed", changed)
+    await trust.announce(tx, call, "artifacts.artifact.changed", changed)

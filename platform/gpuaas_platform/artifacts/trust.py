@@ -1,25 +1,29 @@
-"""Whose signatures count: keys of the platform for everything, keys of a project for its own artifacts."""
+"""The keys whose signatures count: keys of the platform for all artifacts, keys of a project for its own."""
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import SHARED
 from gpuaas_contract.event_types import TrustKeyChanged
-from gpuaas_contract.trust_keys import TrustKey
-from gpuaas_contract.wire import Label, Wire
+from gpuaas_contract.paths import Path, ProjectTrustKeyPath, TrustKeyPath
+from gpuaas_contract.trust_keys import PutTrustKey, TrustKey
+from gpuaas_contract.wire import Label, NoBody, PageQuery, Wire
 
 from gpuaas_platform.artifacts import rules, signatures, store
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
+
+TrustKeyCall = Call[TrustKeyPath] | Call[ProjectTrustKeyPath]
 
 
 def scope_of(call: Call) -> str:
-    """What the route is about: a project, or what the platform shares."""
+    """The scope of the path: a project, or what the platform shares."""
     return call.project.project_id if call.project is not None else SHARED
 
 
-async def tell(tx: db.Tx, call: Call, kind: str, payload: Wire) -> None:
-    """An event of what the route is about; what the platform shares belongs to no organisation."""
+async def announce(tx: db.Tx, call: Call, kind: str, payload: Wire) -> None:
+    """Emit an event in the scope of the path; what the platform shares belongs to no organisation."""
     project = call.project
     org_id, project_id = (project.org_id, project.project_id) if project is not None else ("", "")
     await record.emit(tx, call.origin, kind, payload, org_id=org_id, project_id=project_id)
@@ -35,8 +39,13 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
     return [key.trust_key_id for key in keys if key.revoked_at is None]
 
 
-async def add(tx: db.Tx, call: Call, trust_key_id: str, public_key_pem: str) -> TrustKey:
-    """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
+async def list_keys(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[TrustKey]:
+    return await paging.encoded(reader, store.TRUST_KEYS, call.query, "scope = $1", scope_of(call))
+
+
+async def add(tx: db.Tx, call: TrustKeyCall, body: PutTrustKey) -> TrustKey:
+    """Only people may do this. No service account holds the permission, but this check does not rely on that."""
+    trust_key_id, public_key_pem = call.path.trust_key_id, body.public_key_pem
     _check_person(call)
     _check_id(trust_key_id)
     scope, fingerprint = scope_of(call), signatures.fingerprint(public_key_pem)
@@ -54,12 +63,13 @@ async def add(tx: db.Tx, call: Call, trust_key_id: str, public_key_pem: str) -> 
         created_at=call.now,
     )
     await store.TRUST_KEYS.insert(tx, key)
-    await _tell(tx, call, key)
+    await _announce(tx, call, key)
     return key
 
 
-async def revoke(tx: db.Tx, call: Call, trust_key_id: str) -> TrustKey:
-    """It stays on the list: a key that was revoked is told apart from one that was never known."""
+async def revoke(tx: db.Tx, call: TrustKeyCall, _: NoBody) -> TrustKey:
+    """The key stays in the list, so that a revoked key differs from an unknown one."""
+    trust_key_id = call.path.trust_key_id
     _check_person(call)
     present = await store.TRUST_KEYS.get(tx, f"{scope_of(call)}/{trust_key_id}")
     if present is None:
@@ -68,7 +78,7 @@ async def revoke(tx: db.Tx, call: Call, trust_key_id: str) -> TrustKey:
         return present
     revoked = msgspec.structs.replace(present, revoked_at=call.now, revoked_by=call.caller.actor_id)
     await store.TRUST_KEYS.save(tx, revoked)
-    await _tell(tx, call, revoked)
+    await _announce(tx, call, revoked)
     return revoked
 
 
@@ -85,14 +95,13 @@ def _check_id(trust_key_id: str) -> None:
 def _check_person(call: Call) -> None:
     if call.caller.actor_type != "user":
         raise errors.PermissionDenied(
-            "Only a person decides whose signatures count.",
-            fix="Sign in as a person who holds artifacts.trust_key.change.",
+            "Only a person can change trust keys.", fix="Sign in as a person who holds artifacts.trust_key.change."
         )
 
 
-async def _tell(tx: db.Tx, call: Call, key: TrustKey) -> None:
+async def _announce(tx: db.Tx, call: Call, key: TrustKey) -> None:
     call.details["fingerprint"] = key.fingerprint
     payload = TrustKeyChanged(
         trust_key_id=key.trust_key_id, fingerprint=key.fingerprint, revoked=key.revoked_at is not None
     )
-    await tell(tx, call, "artifacts.trust_key.changed", payload)
+    await announce(tx, call, "artifacts.trust_key.changed", payload)

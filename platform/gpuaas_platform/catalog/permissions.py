@@ -1,45 +1,59 @@
-"""Permission keys that apps declare: data, held through the roles people have anyway. Actions and `can-i` ask here."""
+"""Permission keys that apps declare. They are data, held through the roles that people have anyway."""
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PermissionRole
 from gpuaas_contract.identity import Project
 from gpuaas_contract.permissions import BREAK_GLASS, KEYS
+from gpuaas_contract.policy import CanI, CanIAnswer
 
 from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.catalog import manifests, store
+from gpuaas_platform.identity import authority
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.kit import db
+from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
 
 _PEOPLE: tuple[PermissionRole, ...] = ("viewer", "project_member", "project_admin", "tenant_admin")
-"""From the least to the most: what is given to one of them, those after it hold too."""
+"""From the lowest to the highest: a permission of one of them is held by those after it too."""
 
 
 async def holds(reader: db.Reader, caller: Caller, project: Project, key: str, *, app_slug: str = "") -> bool:
     """Whether a role of the caller that reaches the project holds the key, an app's own or the platform's.
 
-    Apps may share a key. For an action, `app_slug` says whose declaration counts.
-    """
+    Several apps may declare the same key. For an action, `app_slug` is the app whose declaration counts."""
     roles = await holders(reader, key, project.project_id, app_slug=app_slug)
-    scopes = ["platform", project.org_id, project.project_id]
-    return identity_rules.deciding(caller.bindings, roles, scopes) is not None
+    return authority.can(caller, key, authority.of_project(project), holders=roles) == "allowed"
 
 
 async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str = "") -> frozenset[str]:
-    """The roles that hold a key in a project; of an app's key none where the app was never enabled."""
+    """The roles that hold a key in a project; none for a key of an app that was never enabled there."""
     if key in KEYS:
         return identity_rules.holders(key)
-    found = await store.declarations(reader, key, project_id, app_slug)
-    return frozenset(role for declared in found for given in declared.roles for role in _with_those_above(given))
+    declarations = await store.declarations(reader, key, project_id, app_slug)
+    return frozenset(role for spec in declarations for given in spec.roles for role in _with_higher(given))
 
 
-def may_be_an_apps(key: str) -> bool:
-    """Whether an app could have declared it. Whether one did is nobody's business who is not in the project."""
+async def can_i(call: Call, body: CanI) -> CanIAnswer:
+    """Outside a project the keys of apps are not disclosed: each is answered as not held, declared or not."""
+    reader = call.site.database.reader
+    if body.permission not in KEYS and not (body.project_id and _may_be_declared(body.permission)):
+        raise errors.ValidationFailed(
+            f"There is no permission {body.permission}.",
+            details={"field": "permission"},
+            fix="GET /api/v1/me shows your roles; for a permission of an app, name the project too.",
+        )
+    roles = await holders(reader, body.permission, body.project_id, app_slug=body.app)
+    return await policy.can_i(reader, call, body, roles)
+
+
+def _may_be_declared(key: str) -> bool:
+    """Whether an app could declare the key."""
     return key.partition(".")[0] not in manifests.PLATFORM_AREAS
 
 
 async def denial(call: Call, permission: str, why: str) -> errors.PermissionDenied:
-    """For refusals that the edge cannot decide: on the record like the others, whatever becomes of the call."""
+    """The error for a refusal that the edge cannot decide. It is audited like the others, also in a dry run."""
     project = call.in_project()
 
     async def use_case(tx: db.Tx) -> None:
@@ -58,8 +72,8 @@ async def denial(call: Call, permission: str, why: str) -> errors.PermissionDeni
     return errors.PermissionDenied(why, details={"permission": permission})
 
 
-def _with_those_above(role: PermissionRole) -> tuple[str, ...]:
-    """In an emergency an admin of the platform holds what an admin of the project does."""
+def _with_higher(role: PermissionRole) -> tuple[str, ...]:
+    """The role and all higher ones; break-glass access holds what a project admin does."""
     if role not in _PEOPLE:
         return (role,)
     above = _PEOPLE[_PEOPLE.index(role) :]

@@ -1,20 +1,32 @@
 """App versions and their lifecycle, and which project may deploy them.
 
-Disabling an entitlement refuses new deploys and upgrades, and nothing else: what runs can still be grown, shrunk,
-stopped, started, rolled back and torn down, since its people did nothing wrong.
+Disabling an entitlement refuses new deploys and upgrades only: running instances can still be grown, shrunk, stopped,
+started, rolled back and removed.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from gpuaas_contract import errors
-from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, SetEntitlement
+from gpuaas_contract.catalog import (
+    ENTITLEMENT_SET,
+    AppVersion,
+    Entitlement,
+    Manifest,
+    PublishVersion,
+    RetireVersion,
+    SetEntitlement,
+)
 from gpuaas_contract.event_types import EntitlementChanged, VersionChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.paths import AppVersionPath, EntitlementPath, Path, ProjectAppPath, ProjectPath
+from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.catalog import rules, store
-from gpuaas_platform.kit import db
+from gpuaas_platform.catalog import manifests, permissions, rules, store
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
@@ -22,14 +34,21 @@ from gpuaas_platform.record import service as record
 
 @dataclass(frozen=True)
 class Limits:
-    """What an entitlement bounds of one app in one project; None: no bound of its own."""
+    """Limits that an entitlement sets for one app in one project; None: no limit."""
 
     instances_max: int | None = None
     members_max: int | None = None
 
 
+async def check_manifest(_: Call, manifest: Manifest) -> Manifest:
+    """A large manifest takes a second to check: it is checked in a thread and before the transaction."""
+    await asyncio.to_thread(manifests.check, manifest)
+    return manifest
+
+
 async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
-    """The manifest is sound. A version is immutable: the same one again changes nothing, another one is refused."""
+    """Register a checked manifest. A version is immutable: the same manifest again changes nothing, another one is
+    refused."""
     version = AppVersion(
         app_slug=manifest.slug,
         version=manifest.version,
@@ -43,7 +62,7 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     if present is None:
         await store.VERSIONS.insert(tx, version)
         await store.declare_permissions(tx, version)
-        await _tell(tx, call, version, None)
+        await _announce(tx, call, version, None)
         return version
     if present.manifest != manifest:
         raise errors.Conflict(
@@ -53,11 +72,16 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     return present
 
 
-async def registered(reader: db.Reader, app_slug: str, version: str) -> AppVersion:
-    found = await store.version(reader, app_slug, version)
-    if found is None:
-        raise errors.NotFound(f"{app_slug} {version} is not registered.")
-    return found
+async def list_versions(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[AppVersion]:
+    return await paging.encoded(reader, store.VERSIONS, call.query, "1 = 1")
+
+
+async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersion:
+    app_slug, name = call.path.app_slug, call.path.version
+    version = await store.version(reader, app_slug, name)
+    if version is None:
+        raise errors.NotFound(f"{app_slug} {name} is not registered.")
+    return version
 
 
 async def check_app(reader: db.Reader, app_slug: str) -> None:
@@ -66,33 +90,44 @@ async def check_app(reader: db.Reader, app_slug: str) -> None:
         raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
 
 
-async def publish(tx: db.Tx, call: Call, app_slug: str, version: str, channels: list[str]) -> AppVersion:
-    present = await registered(tx, app_slug, version)
-    return await _move(tx, call, present, "published", channels=list(dict.fromkeys(channels)), reason="")
+async def publish(tx: db.Tx, call: Call[AppVersionPath], body: PublishVersion) -> AppVersion:
+    present = await get_version(tx, call)
+    return await _move(tx, call, present, "published", channels=list(dict.fromkeys(body.channels)), reason="")
 
 
-async def retire(tx: db.Tx, call: Call, app_slug: str, version: str, state: AppVersionState, reason: str) -> AppVersion:
-    """Deprecate or withdraw; whoever wants to deploy it reads the reason."""
-    present = await registered(tx, app_slug, version)
-    if not reason.strip():
-        raise errors.ValidationFailed("Say why, in a few words.", details={"field": "reason"})
-    call.details.update(reason=reason.strip())
-    return await _move(tx, call, present, state, channels=present.channels, reason=reason.strip())
+async def deprecate(tx: db.Tx, call: Call[AppVersionPath], body: RetireVersion) -> AppVersion:
+    return await _retire(tx, call, "deprecated", body.reason)
 
 
-async def shown(reader: db.Reader, project: Project, found: list[AppVersion]) -> list[AppVersion]:
-    """Those that the project's entitlements and policy leave."""
-    entitlements = await store.entitlements_of(reader, project.project_id)
-    layers = await policy.of_project(reader, project)
-    return [
-        one
-        for one in found
-        if rules.is_shown(entitlements.get(one.app_slug), one)
-        and policy_rules.verdict(layers, "app", one.app_slug).allowed
-    ]
+async def withdraw(tx: db.Tx, call: Call[AppVersionPath], body: RetireVersion) -> AppVersion:
+    return await _retire(tx, call, "withdrawn", body.reason)
 
 
-async def set_entitlement(tx: db.Tx, call: Call, app_slug: str, body: SetEntitlement) -> Entitlement:
+async def list_project_apps(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[AppVersion]:
+    """A page is filtered after it was read, so it may hold fewer items than its size."""
+    project = call.in_project()
+    page = await paging.documents(reader, store.VERSIONS, call.query, store.SHOWN, project.project_id)
+    return Page(items=await _shown(reader, project, page.items), next_page_token=page.next_page_token)
+
+
+async def get_project_app(reader: db.Reader, call: Call[ProjectAppPath]) -> AppVersion:
+    app_slug, name = call.path.app_slug, call.path.version
+    version = await store.version(reader, app_slug, name)
+    shown = await _shown(reader, call.in_project(), [version] if version is not None else [])
+    if not shown:
+        raise errors.NotFound(f"This project has no app {app_slug} {name}.")
+    return shown[0]
+
+
+async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:
+    """No service account's role holds the permission, but this check does not rely on that."""
+    if call.caller.actor_type != "user":
+        raise await permissions.denial(call, ENTITLEMENT_SET.permission, "Only a person can change entitlements.")
+    return body
+
+
+async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntitlement) -> Entitlement:
+    app_slug = call.path.app_slug
     if not await store.app_exists(tx, app_slug):
         raise errors.NotFound(f"There is no app {app_slug} in the catalog.")
     project = call.in_project()
@@ -130,11 +165,15 @@ async def set_entitlement(tx: db.Tx, call: Call, app_slug: str, body: SetEntitle
     return entitlement
 
 
-async def entitlement_of(reader: db.Reader, project_id: str, app_slug: str) -> Entitlement:
-    found = await store.entitlement(reader, project_id, app_slug)
-    if found is None:
-        raise errors.NotFound(f"Nothing was decided about {app_slug} in this project.")
-    return found
+async def list_entitlements(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Entitlement]:
+    return await paging.encoded(reader, store.ENTITLEMENTS, call.query, "project_id = $1", call.path.project_id)
+
+
+async def get_entitlement(reader: db.Reader, call: Call[EntitlementPath]) -> Entitlement:
+    entitlement = await store.entitlement(reader, call.path.project_id, call.path.app_slug)
+    if entitlement is None:
+        raise errors.NotFound(f"This project has no entitlement for {call.path.app_slug}.")
+    return entitlement
 
 
 async def forget_project(tx: db.Tx, project_id: str) -> None:
@@ -144,28 +183,28 @@ async def forget_project(tx: db.Tx, project_id: str) -> None:
 
 
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:
-    """They hold for a disabled entitlement too: what runs may be managed, not grown past them."""
-    found = await store.entitlement(reader, project_id, app_slug)
-    return Limits(found.instances_max, found.members_max) if found is not None else Limits()
+    """They apply to a disabled entitlement too: running instances can be managed, but not grown past them."""
+    entitlement = await store.entitlement(reader, project_id, app_slug)
+    return Limits(entitlement.instances_max, entitlement.members_max) if entitlement is not None else Limits()
 
 
 async def deployable(
     reader: db.Reader, project_id: str, app_slug: str, version: str, layers: policy_rules.Layers
 ) -> AppVersion:
-    """The version this project may deploy now: the one that is named, or the newest published one.
+    """The version that this project may deploy now: the named one, or the newest published one.
 
-    One answer for every reason why not, but for a withdrawn version, of which the project may know why. Policy is asked
-    last: only who is entitled to an app, and so knows of it, learns that a layer denies it.
+    The refusal has one message for every reason, except for a withdrawn version, whose reason the project may read.
+    Policy is checked last: only a project that is entitled to the app learns that a layer denies it.
     """
     entitlement = await store.entitlement(reader, project_id, app_slug)
-    found = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement))
-    if found is None or found.state == "registered" or not rules.admits(entitlement, found):
+    wanted = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement))
+    if wanted is None or wanted.state == "registered" or not rules.admits(entitlement, wanted):
         raise errors.NotEntitled(f"This project may not deploy {app_slug} {version}".rstrip() + ".")
-    if found.state == "withdrawn":
+    if wanted.state == "withdrawn":
         newest = await _newest(reader, entitlement)
-        raise rules.withdrawn(found, newest.version if newest else "")
+        raise rules.withdrawn(wanted, newest.version if newest else "")
     policy_rules.check(layers, "app", app_slug)
-    return found
+    return wanted
 
 
 async def upgradable(
@@ -176,14 +215,14 @@ async def upgradable(
     to_version: str,
     layers: policy_rules.Layers,
 ) -> AppVersion:
-    """The version an instance may be upgraded to; without a name the newest. It needs what a deploy of it needs."""
+    """The version an instance may be upgraded to; without a name, the newest. The conditions are those of a deploy."""
     target = await deployable(reader, project_id, app_slug, to_version, layers)
     rules.check_upgrade(target, from_version)
     return target
 
 
 async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, to_version: str) -> AppVersion:
-    """The version an instance may go back to. It needs no entitlement: going back is a way out, not a new deploy."""
+    """The version an instance may be rolled back to. This needs no entitlement, because it is not a new deploy."""
     present = await manifest_of(reader, app_slug, from_version)
     target = await store.version(reader, app_slug, to_version)
     if target is None or target.state == "registered":
@@ -193,11 +232,32 @@ async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, t
 
 
 async def manifest_of(reader: db.Reader, app_slug: str, version: str) -> Manifest:
-    """The manifest a running instance was deployed with; it stays readable whatever becomes of the entitlement."""
-    found = await store.version(reader, app_slug, version)
-    if found is None:
+    """The manifest that an instance was deployed with; it stays readable without an entitlement."""
+    deployed = await store.version(reader, app_slug, version)
+    if deployed is None:
         raise LookupError(f"{app_slug}@{version}")
-    return found.manifest
+    return deployed.manifest
+
+
+async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]) -> list[AppVersion]:
+    """The versions that the project's entitlements and policy allow."""
+    entitlements = await store.entitlements_of(reader, project.project_id)
+    layers = await policy.of_project(reader, project)
+    return [
+        version
+        for version in versions
+        if rules.is_shown(entitlements.get(version.app_slug), version)
+        and policy_rules.verdict(layers, "app", version.app_slug).allowed
+    ]
+
+
+async def _retire(tx: db.Tx, call: Call[AppVersionPath], state: AppVersionState, reason: str) -> AppVersion:
+    """The reason is shown to a caller who wants to deploy the version."""
+    present = await get_version(tx, call)
+    if not reason.strip():
+        raise errors.ValidationFailed("Give a reason.", details={"field": "reason"})
+    call.details.update(reason=reason.strip())
+    return await _move(tx, call, present, state, channels=present.channels, reason=reason.strip())
 
 
 async def _newest(reader: db.Reader, entitlement: Entitlement | None) -> AppVersion | None:
@@ -205,9 +265,9 @@ async def _newest(reader: db.Reader, entitlement: Entitlement | None) -> AppVers
         return None
     for version in await store.published_newest_first(reader, entitlement.app_slug):
         if rules.admits_version(entitlement, version):
-            found = await store.version(reader, entitlement.app_slug, version)
-            if found is not None and rules.admits(entitlement, found):
-                return found
+            candidate = await store.version(reader, entitlement.app_slug, version)
+            if candidate is not None and rules.admits(entitlement, candidate):
+                return candidate
     return None
 
 
@@ -219,11 +279,11 @@ async def _move(
         return present
     await store.VERSIONS.save(tx, moved)
     await store.set_standing(tx, moved)
-    await _tell(tx, call, moved, present.state)
+    await _announce(tx, call, moved, present.state)
     return moved
 
 
-async def _tell(tx: db.Tx, call: Call, changed: AppVersion, was: AppVersionState | None) -> None:
+async def _announce(tx: db.Tx, call: Call, changed: AppVersion, was: AppVersionState | None) -> None:
     payload = VersionChanged(
         app_slug=changed.app_slug,
         version=changed.version,

@@ -28,7 +28,7 @@ SHOWN = """state IN ('published', 'deprecated')
     AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
 
 _STANDING = {"published": 2, "deprecated": 2, "registered": 1, "withdrawn": 0}
-"""Of an app's declarations of a key the one with the highest standing counts, and among those the newest."""
+"""Of an app's declarations of a key, the one with the highest standing counts, and among those the newest."""
 _DECLARED = msgspec.json.Decoder(PermissionSpec)
 
 
@@ -41,7 +41,7 @@ async def app_exists(reader: db.Reader, app_slug: str) -> bool:
 
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
-    """Names only: a document is read when its turn comes, and mostly that is the first one's."""
+    """Names only: the caller reads one document after another, and mostly needs only the first."""
     rows = await reader.all(
         """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
            ORDER BY version_order DESC, created_at DESC""",
@@ -55,8 +55,8 @@ async def entitlement(reader: db.Reader, project_id: str, app_slug: str) -> Enti
 
 
 async def entitlements_of(reader: db.Reader, project_id: str) -> dict[str, Entitlement]:
-    found = await ENTITLEMENTS.find(reader, "project_id = $1", project_id)
-    return {one.app_slug: one for one in found}
+    entitlements = await ENTITLEMENTS.find(reader, "project_id = $1", project_id)
+    return {entitlement.app_slug: entitlement for entitlement in entitlements}
 
 
 async def declare_permissions(tx: db.Tx, declaring: AppVersion) -> None:
@@ -82,7 +82,7 @@ async def set_standing(tx: db.Tx, declaring: AppVersion) -> None:
 
 
 async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: str) -> list[PermissionSpec]:
-    """What counts of the key here: one declaration per app that was ever enabled in the project; or of one app."""
+    """The declarations of a key that count in a project: one per app that was ever enabled there, or of one app."""
     only = "AND entitlements.app_slug = $3" if app_slug else ""
     values = [key, project_id, *([app_slug] if app_slug else [])]
     rows = await reader.all(

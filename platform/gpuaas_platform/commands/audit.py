@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
-from gpuaas_platform.kit import clock, db, keys
+from gpuaas_platform.kit import clock, db, keys, migrate
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import chain, heads, verify
 
@@ -47,6 +47,9 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         if options.act == "verify":
             return asyncio.run(_verify(settings, options.org, options.heads))
         return asyncio.run(_print_heads(settings))
+    except migrate.NewerDatabase as error:
+        sys.stderr.write(f"gpuaas-platform: the audit trail could not be read: {error}\n{error.fix}\n")
+        return 2
     except (CannotVerify, OSError, ValueError, sqlite3.Error, asyncpg.PostgresError, db.Unavailable) as error:
         sys.stderr.write(f"gpuaas-platform: the audit trail could not be read: {error}\n")
         sys.stderr.write("Next: check --data and --database; gpuaas-platform audit verify --help\n")
@@ -54,6 +57,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 async def _verify(settings: Settings, org: str, heads_file: str) -> int:
+    await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
     key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE).public_key()
     kept = _read_heads(Path(heads_file)) if heads_file else []
     evidence = verify.Evidence(heads.folder_in(settings.data_dir), key, kept)
@@ -94,6 +98,7 @@ def _read_heads(path: Path) -> list[chain.Head]:
 
 async def _print_heads(settings: Settings) -> int:
     """Signs what moved, with the server running or not, then prints the last head of every chain."""
+    await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
     key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE)
     folder = heads.folder_in(settings.data_dir)
     async with verify.open_source(settings.data_dir, settings.database_url) as source:

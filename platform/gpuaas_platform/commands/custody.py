@@ -54,6 +54,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         if options.act == "key":
             _print_key(options.beside)
         elif options.act == "seal":
+            asyncio.run(server.refuse_newer_database(settings))
             _seal(settings)
         else:
             asyncio.run({"rotate": _rotate, "status": _status}[options.act](settings))

@@ -1,32 +1,35 @@
-"""The audit rows every route leaves by construction: one per change, one per refusal. `http` calls it."""
+"""The audit rows that every route writes: one per change, one per refusal. `run` and `authorise` call it."""
 
-from collections.abc import Mapping
-from typing import Any
+import re
 
 import msgspec
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.identity import Project
+from gpuaas_contract.paths import OrgPath, Path
 
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
+_ID = re.compile(r"[a-z]+_[0-9a-hjkmnp-tv-z]{26}")
 
-async def change(tx: db.Tx, endpoint: Endpoint[Any, Any], call: Call, answer: Any) -> None:
+
+async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -> None:
     project = call.project
+    org_id = call.path.org_id if isinstance(call.path, OrgPath) else ""
     await record.audit(
         tx,
         call.origin,
         endpoint.name,
-        target(call.params, answer) or call.params.get("project_id", endpoint.path),
-        org_id=project.org_id if project else call.params.get("org_id", ""),
+        target(endpoint.subject, call.path, answer) or (project.project_id if project else endpoint.path),
+        org_id=project.org_id if project else org_id,
         project_id=project.project_id if project else "",
         details=call.details,
     )
 
 
-async def denial(tx: db.Tx, endpoint: Endpoint[Any, Any], origin: Origin, project: Project | None, org_id: str) -> None:
-    """`org_id` is that of an organisation that exists: a made-up one must not open a chain."""
+async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
+    """`org_id` is that of an organisation that exists: an invented one must not open a chain."""
     await record.audit(
         tx,
         origin,
@@ -39,29 +42,25 @@ async def denial(tx: db.Tx, endpoint: Endpoint[Any, Any], origin: Origin, projec
     )
 
 
-def target(params: Mapping[str, str], answer: Any) -> str:
-    """Ids from the path, outermost first, then the id of what was made. The project has a field of its own."""
-    ids = [_id_in(answer, name) or value for name, value in params.items() if name != "project_id"]
-    made = _made(answer)
-    return "/".join(ids if made in ids or made == params.get("project_id") or not made else [*ids, made])
+def target(subject: str, path: Path, answer: object) -> str:
+    """The ids in the path, outermost first, then the subject of the change. The project has a field of its own."""
+    in_path = {name: _id_of(name, getattr(path, name), answer) for name in path.__struct_fields__}
+    project_id = in_path.pop("project_id", "")
+    ids, changed = list(in_path.values()), _field(answer, subject)
+    return "/".join(ids if changed in ("", project_id, *ids) else [*ids, changed])
 
 
-def _id_in(answer: Any, name: str) -> str:
-    """The id by which the answer, or the struct it begins with, knows what the path may name otherwise."""
-    if not isinstance(answer, msgspec.Struct) or not answer.__struct_fields__:
-        return ""
-    found = getattr(answer, name, "")
-    return found if isinstance(found, str) and found else _id_in(getattr(answer, answer.__struct_fields__[0]), name)
+def _id_of(name: str, value: str, answer: object) -> str:
+    """The id of what the path may name in another way: the answer, or the resource it starts with, contains it."""
+    if _ID.fullmatch(value):
+        return value
+    first = answer.__struct_fields__[0] if isinstance(answer, msgspec.Struct) else ""
+    return _field(answer, name) or _field(answer, f"{first}.{name}") or value
 
 
-def _made(answer: Any) -> str:
-    """An answer names what it is about in its first field, or in that of the struct it begins with."""
-    if not isinstance(answer, msgspec.Struct) or not answer.__struct_fields__:
-        return ""
-    first = answer.__struct_fields__[0]
-    value = getattr(answer, first)
-    if isinstance(value, msgspec.Struct):
-        return _made(value)
-    if first.endswith("_id"):
-        return str(value)
-    return str(getattr(answer, "app_slug", "") or getattr(answer, "name", ""))
+def _field(answer: object, path: str) -> str:
+    """The field `name` or `resource.name` of the answer; empty if it has none."""
+    value = answer
+    for name in path.split("."):
+        value = getattr(value, name, "") if isinstance(value, msgspec.Struct) else ""
+    return value if isinstance(value, str) else ""

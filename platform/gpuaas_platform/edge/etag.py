@@ -1,27 +1,33 @@
-"""Entity tags: the revision of a resource, so that a caller changes only what they have read."""
+"""Entity tags: the revision of a resource, so that a caller changes only the revision they have read."""
 
-from typing import Any
+from typing import Protocol, cast
 
 from gpuaas_contract import errors
 
 
-def of(answer: Any) -> str:
-    return f'"{answer.revision}"'
+class _Revised(Protocol):
+    @property
+    def revision(self) -> int | str: ...
+
+
+def of(answer: object) -> str:
+    """The tag of a resource that has a revision, as every answer of a tagged endpoint does."""
+    return f'"{cast("_Revised", answer).revision}"'
 
 
 def is_known(if_none_match: str, tag: str) -> bool:
-    """Whether the caller's copy is the present one: 304."""
+    """Return whether the caller has the present revision: then the answer is 304."""
     return bool(if_none_match) and (if_none_match.strip() == "*" or tag in _tags(if_none_match))
 
 
 def check(if_match: str, if_none_match: str, present: str | None) -> None:
-    """Guard a change; `present` is the tag of what is there, None where nothing is."""
+    """Refuse a change of another revision than the caller has read; `present` is None where nothing exists."""
     if not if_match and not if_none_match:
         raise errors.PreconditionRequired
     if if_match and (present is None or (if_match.strip() != "*" and present not in _tags(if_match))):
         raise errors.PreconditionFailed(details={"etag": present})
     if if_none_match and present is not None and is_known(if_none_match, present):
-        raise errors.PreconditionFailed("There is one already.", details={"etag": present})
+        raise errors.PreconditionFailed("It exists already.", details={"etag": present})
 
 
 def _tags(header: str) -> set[str]:

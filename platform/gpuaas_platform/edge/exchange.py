@@ -1,4 +1,4 @@
-"""One request as it came and one answer as it goes: the ASGI side of the edge. `http` makes one per request."""
+"""One request and its response: the ASGI side of the edge. `http` makes one exchange per request."""
 
 import asyncio
 import datetime
@@ -11,8 +11,7 @@ from gpuaas_contract import errors
 from starlette.requests import Request
 
 from gpuaas_platform.call import Caller, Source
-from gpuaas_platform.edge import decode as decoding
-from gpuaas_platform.edge import listener, telemetry
+from gpuaas_platform.edge import decode, listener, telemetry
 from gpuaas_platform.kit import ids
 
 Message = MutableMapping[str, Any]
@@ -23,27 +22,28 @@ Header = tuple[bytes, bytes]
 ANONYMOUS = Caller("anonymous", "")
 JSON = b"application/json"
 BODY_S_MAX = 30.0
-"""Whoever sends a body more slowly holds a place that others need."""
+"""A body that takes longer than this to arrive is refused: a slow sender must not hold a connection."""
 _CORRELATION_MAX = 128
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     status: int
     content: bytes
     media_type: bytes = JSON
     headers: tuple[Header, ...] = ()
     code: str = ""
-    """Of the problem, for the log."""
+    """Code of the problem, for the log."""
     source: Source | None = None
-    """A stream: `streams` sends it, `content` is empty."""
+    """The body of a stream, sent by `streams`; `content` is empty."""
 
 
 class Exchange:
-    """Nothing of a request is parsed twice: headers once here, the rest by whoever needs it first."""
+    """Headers are parsed once, here; the body when it is first needed."""
 
     __slots__ = (
         "_link",
         "_scope",
+        "admitted_s",
         "caller",
         "correlation_id",
         "headers",
@@ -74,13 +74,15 @@ class Exchange:
         self.correlation_id = _correlation_id(self.headers.get(b"x-correlation-id", b""))
         self.trace = telemetry.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
         self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
+        self.admitted_s = self.started_s
+        """When the caller's right to make this request was last checked."""
 
     def header(self, name: bytes) -> str:
-        found = self.headers.get(name)
-        return found.decode("latin-1") if found else ""
+        value = self.headers.get(name)
+        return value.decode("latin-1") if value else ""
 
     def log_fields(self) -> dict[str, str]:
-        """For whom whatever is logged meanwhile happens."""
+        """Log fields of the request in progress."""
         return {
             "correlation_id": self.correlation_id,
             "trace_id": self.trace.trace_id,
@@ -91,55 +93,55 @@ class Exchange:
 
     async def body(self) -> bytes:
         length = self.headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > decoding.BODY_MAX_BYTES:
+        if length.isdigit() and int(length) > decode.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
         if self._link is not None and self._link.body_is_here():
-            # Nearly always: no clock is needed where nothing is waited for.
+            # Nearly always. Nothing is waited for, so no timeout is needed.
             body: bytes = (await self.receive()).get("body", b"")
         else:
-            body = await self._body_to_come()
+            body = await self._rest_of_body()
         if body:
-            decoding.check_content_type(self.header(b"content-type"))
+            decode.check_content_type(self.header(b"content-type"))
         return body
 
-    async def _body_to_come(self) -> bytes:
+    async def _rest_of_body(self) -> bytes:
         body, more = bytearray(), True
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 while more:
                     message = await self.receive()
                     if message["type"] == "http.disconnect":
-                        raise errors.InvalidRequest("The body ended before it was whole.")
+                        raise errors.InvalidRequest("The body ended early: the connection was closed.")
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(body) > decoding.BODY_MAX_BYTES:
+                    if len(body) > decode.BODY_MAX_BYTES:
                         raise errors.BodyTooLarge
         except TimeoutError as error:
-            raise errors.InvalidRequest(f"The body was not whole after {BODY_S_MAX:g} s.") from error
+            raise errors.InvalidRequest(f"The body was not complete after {BODY_S_MAX:g} s.") from error
         return bytes(body)
 
     async def is_gone(self) -> bool:
         return await Request(self._scope, self.receive).is_disconnected()
 
-    def response_start(self, answer: Answer) -> Message:
-        return {"type": "http.response.start", "status": answer.status, "headers": self._headers(answer)}
+    def response_start(self, response: Response) -> Message:
+        return {"type": "http.response.start", "status": response.status, "headers": self._headers(response)}
 
-    def send_whole(self, answer: Answer) -> bool:
-        """Whether the server took it; else `send` is the way."""
-        content = answer.content if self.method != "HEAD" else b""
-        return self._link is not None and self._link.send_whole(answer.status, self._headers(answer), content)
+    def send_whole(self, response: Response) -> bool:
+        """Send the response in one piece. Return False if the server cannot; then use `send`."""
+        content = response.content if self.method != "HEAD" else b""
+        return self._link is not None and self._link.send_whole(response.status, self._headers(response), content)
 
-    async def send(self, send: Send, answer: Answer) -> None:
-        await send(self.response_start(answer))
-        await send({"type": "http.response.body", "body": answer.content if self.method != "HEAD" else b""})
+    async def send(self, send: Send, response: Response) -> None:
+        await send(self.response_start(response))
+        await send({"type": "http.response.body", "body": response.content if self.method != "HEAD" else b""})
 
-    def _headers(self, answer: Answer) -> list[Header]:
+    def _headers(self, response: Response) -> list[Header]:
         headers = [(b"x-correlation-id", self.correlation_id.encode()), (b"traceparent", self.trace.header().encode())]
-        if answer.status != 304:
-            headers.append((b"content-type", answer.media_type))
-        if answer.source is None and answer.status != 304:
-            headers.append((b"content-length", b"%d" % len(answer.content)))
-        return [*headers, *answer.headers]
+        if response.status != 304:
+            headers.append((b"content-type", response.media_type))
+        if response.source is None and response.status != 304:
+            headers.append((b"content-length", b"%d" % len(response.content)))
+        return [*headers, *response.headers]
 
 
 def _correlation_id(given: bytes) -> str:

@@ -10,29 +10,29 @@ from gpuaas_contract import errors
 
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import telemetry
-from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.edge.exchange import Response
 from gpuaas_platform.kit import db
 
 STORE_ANSWERS_WITHIN_S = 1.0
 _TEXT = b"text/plain; charset=utf-8"
-Probe = Callable[[], Awaitable[Answer]]
+Probe = Callable[[], Awaitable[Response]]
 
 
 def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
     """Path -> what answers there."""
 
-    async def alive() -> Answer:
-        return Answer(200, b"ok\n", _TEXT)
+    async def alive() -> Response:
+        return Response(200, b"ok\n", _TEXT)
 
-    async def ready() -> Answer:
+    async def ready() -> Response:
         await _check_store(site.database)
-        return Answer(200, b"ok\n", _TEXT)
+        return Response(200, b"ok\n", _TEXT)
 
-    async def version() -> Answer:
-        return Answer(200, msgspec.json.encode(_version(site)))
+    async def version() -> Response:
+        return Response(200, msgspec.json.encode(_version(site)))
 
-    async def numbers() -> Answer:
-        return Answer(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
+    async def numbers() -> Response:
+        return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
 
     return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
 

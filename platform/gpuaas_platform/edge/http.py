@@ -1,33 +1,41 @@
-"""The web application, built from the endpoint table: match, authenticate, authorise, decode, run, answer, report.
+"""The web application, built from the endpoint table: match, authenticate, authorise, decode, run, respond, report.
 
-A domain's handler gets a `Call`; what it returns is encoded, what it raises becomes a problem document. `authority`
-says who may, `decoding` reads, `running` runs, `telemetry` tells the operators.
+A domain's handler gets a `Call`; what it returns is encoded, what it raises becomes a problem document. `authorise`
+decides who may call, `decode` reads the request, `run` runs the handler, `telemetry` reports to the operators.
 """
 
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import structlog
 from gpuaas_contract import errors, registry
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
+from gpuaas_contract.wire import Query
 
-from gpuaas_platform.call import Call, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decode as decoding
-from gpuaas_platform.edge import health, problem, streams, telemetry, uploads
-from gpuaas_platform.edge import router as routing
-from gpuaas_platform.edge import run as running
-from gpuaas_platform.edge.authority import Authority
-from gpuaas_platform.edge.exchange import Answer, Exchange, Message, Receive, Send
+from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
+from gpuaas_platform.edge import (
+    decode,
+    document,
+    health,
+    idempotency,
+    problem,
+    router,
+    run,
+    streams,
+    telemetry,
+    uploads,
+)
+from gpuaas_platform.edge.authorise import Authoriser
+from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send
 from gpuaas_platform.identity.admission import Admission
 from gpuaas_platform.kit import clock, db, logs, tables
 
 log = structlog.get_logger()
 
-AnyEndpoint = Endpoint[Any, Any]
 _NO_ROUTE = "none"
 
 
@@ -35,8 +43,10 @@ _NO_ROUTE = "none"
 class _Route:
     endpoint: AnyEndpoint
     mutates: bool
-    run: running.Run
-    read_query: Callable[[bytes], tuple[Any, bool]]
+    waits: bool
+    """The handler may wait before it returns, so the caller is admitted again before the answer is sent."""
+    run: run.Run
+    read_query: Callable[[bytes], tuple[Query, bool]]
     observe: Callable[[int, float], None]
 
 
@@ -47,30 +57,33 @@ def application(
 
 
 class Application:
-    """One ASGI application. `close` ends what it opened beside the site."""
+    """One ASGI application. `close` closes what it opened beside the site."""
 
     def __init__(self, site: Site, domains: Sequence[Routes], endpoints: Sequence[AnyEndpoint]) -> None:
         self._site = site
         self.metrics = telemetry.Metrics(site)
         site.database.on_group = self.metrics.group_committed
         self._spans = telemetry.open_spans(site)
-        self._authority = Authority(site, self.metrics)
+        self._authoriser = Authoriser(site, self.metrics)
+        self._in_flight = idempotency.InFlight()
         self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
         self._quiet = frozenset(self._probes)
-        """Probes come every second from everywhere; only their failures are worth a line."""
+        """Load balancers probe every second; only failures are logged."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
-        self._routes: routing.Tree[_Route] = routing.Tree()
-        for endpoint in endpoints:
-            self._routes.add(endpoint.method, endpoint.path, self._route(endpoint, endpoints, domains))
+        self._routes: router.Tree[_Route] = router.Tree()
+        handlers = run.handlers(endpoints, [*domains, document.routes])
+        for handler in handlers.values():
+            endpoint = handler.endpoint
+            self._routes.add(endpoint.method, endpoint.path, self._route(handler, handlers), endpoint.params)
         self._observe_no_route = self.metrics.request_observer(_NO_ROUTE, _NO_ROUTE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        opened = await self._exchange(Exchange(scope, receive, self._site.clock()), send)
-        if opened is None:
+        stream = await self._exchange(Exchange(scope, receive, self._site.clock()), send)
+        if stream is None:
             return
-        guard, source = opened
+        guard, source = stream
         try:
             await streams.pump(source, receive, send)
         finally:
@@ -78,37 +91,39 @@ class Application:
             source.close()
 
     async def _exchange(self, exchange: Exchange, send: Send) -> tuple[streams.Guard, Source] | None:
-        """What belongs to the request ends here. Of a stream, of which there can be thousands, little goes on."""
+        """Serve one request. The open streams can be thousands, so each keeps only its guard and its source."""
         self.metrics.in_flight += 1
         observe = self._observe_no_route
         try:
-            observe, answer = await self._answer(exchange)
-            if answer.source is not None and exchange.method == "HEAD":
-                answer.source.close()
-                answer = msgspec.structs.replace(answer, source=None)
-            if answer.source is None and not exchange.send_whole(answer):
-                await exchange.send(send, answer)
+            observe, response = await self._respond(exchange)
+            if response.source is not None and exchange.method == "HEAD":
+                response.source.close()
+                response = msgspec.structs.replace(response, source=None)
+            if response.source is None and not exchange.send_whole(response):
+                await exchange.send(send, response)
         finally:
             self.metrics.in_flight -= 1
-        self._report(exchange, answer, observe)
-        if answer.source is None:
+        self._report(exchange, response, observe)
+        if response.source is None:
             return None
-        return await self._open(exchange, answer, answer.source, send)
+        return await self._open(exchange, response, response.source, send)
 
     def close(self) -> None:
         if self._spans is not None:
             self._spans.close()
 
-    def _route(self, endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> _Route:
+    def _route(self, handler: Handler, known: Mapping[str, Handler]) -> _Route:
+        endpoint = handler.endpoint
         return _Route(
             endpoint,
             endpoint.mutates,
-            running.runner(endpoint, endpoints, domains, self.metrics),
-            decoding.query_reader(endpoint),
+            handler.kind != "write" or handler.settle is not None,
+            run.runner(handler, known, self.metrics, self._in_flight),
+            decode.query_reader(endpoint),
             self.metrics.request_observer(endpoint.name, endpoint.method),
         )
 
-    async def _answer(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Answer]:
+    async def _respond(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Response]:
         observe = self._observe_no_route
         try:
             probe = self._probes.get(exchange.path)
@@ -117,103 +132,104 @@ class Application:
                 return observe, await self._probe(probe, exchange)
             match = self._routes.match(exchange.method, exchange.path)
             observe, exchange.route = match.target.observe, match.target.endpoint.name
-            return observe, await self._serve(match.target, match.params, exchange)
+            return observe, await self._serve(match.target, match.path, exchange)
         except errors.ApiError as error:
-            return observe, problem.answer(error, exchange.correlation_id)
+            return observe, problem.response(error, exchange.correlation_id)
         except tables.PageTokenInvalid:
-            refused = errors.ValidationFailed("`page_token` is not one of this list.", details={"field": "page_token"})
-            return observe, problem.answer(refused, exchange.correlation_id)
+            refused = errors.ValidationFailed("`page_token` is not from this list.", details={"field": "page_token"})
+            return observe, problem.response(refused, exchange.correlation_id)
         except db.Unavailable as error:
-            log.error("the store does not answer", correlation_id=exchange.correlation_id, why=str(error))
-            return observe, problem.answer(errors.Unavailable("The store does not answer."), exchange.correlation_id)
+            log.error("store.unavailable", correlation_id=exchange.correlation_id, error=str(error))
+            return observe, problem.response(errors.Unavailable("The store does not answer."), exchange.correlation_id)
         except Exception:
-            log.exception("unexpected failure", correlation_id=exchange.correlation_id, route=exchange.route)
-            return observe, problem.answer(errors.ApiError(), exchange.correlation_id)
+            log.exception("request.failed", correlation_id=exchange.correlation_id, route=exchange.route)
+            return observe, problem.response(errors.ApiError(), exchange.correlation_id)
 
-    async def _probe(self, probe: health.Probe, exchange: Exchange) -> Answer:
+    async def _probe(self, probe: health.Probe, exchange: Exchange) -> Response:
         if exchange.method not in ("GET", "HEAD"):
             raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
         return await probe()
 
-    async def _serve(self, route: _Route, params: Mapping[str, str], exchange: Exchange) -> Answer:
+    async def _serve(self, route: _Route, path: Path, exchange: Exchange) -> Response:
         endpoint = route.endpoint
-        admitted = await self._authority.authenticate(endpoint, exchange, params)
-        params = _with_ids(params, admitted)
-        caller, project = admitted.caller, admitted.project
+        admission = await self._authoriser.authenticate(endpoint, exchange, path)
+        path = _with_ids(path, admission)
+        caller, project = admission.caller, admission.project
         origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         exchange.caller = caller
-        exchange.org_id = admitted.org_id
+        exchange.org_id = admission.org_id
         exchange.project_id = project.project_id if project else ""
-        verdict = self._authority.decide(endpoint, exchange, params, admitted)
+        verdict = self._authoriser.decide(endpoint, exchange, path, admission)
         if verdict != "allowed":
-            await self._authority.refuse(endpoint, origin, admitted, verdict)
+            await self._authoriser.refuse(endpoint, origin, admission, verdict)
         logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
-        asked = running.NOTHING_ASKED
+        asked = run.NOTHING_ASKED
         if route.mutates:
             asked = await self._asked(endpoint, exchange, dry_run=dry_run)
         call = Call(
             self._site,
             origin,
-            params,
+            path,
             query,
             exchange.peer,
             project,
             exchange.is_gone,
+            functools.partial(self._admit_again, exchange),
             exchange.header,
             dry_run=dry_run,
         )
-        answer = await route.run(call, asked)
-        if not route.mutates and time.perf_counter() - exchange.started_s > self._site.settings.stream_recheck_s:
-            # It was waited for. Whoever lost the right to see it meanwhile does not.
+        response = await route.run(call, asked)
+        if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
+            # The handler waited, and the caller may have lost the right to see the answer since.
             await self._admit_again(exchange)
-        return answer
+        return response
 
-    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> running.Asked:
+    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> run.Asked:
         path = exchange.path.decode("latin-1")
         if endpoint.takes_bytes:
-            return running.Asked(b"", path, dry_run, uploads.chunks(exchange, self._site.settings.artifact_bytes_max))
-        return running.Asked(await exchange.body(), path, dry_run)
+            return run.Asked(b"", path, dry_run, uploads.chunks(exchange, self._site.settings.artifact_bytes_max))
+        return run.Asked(await exchange.body(), path, dry_run)
 
     async def _open(
-        self, exchange: Exchange, answer: Answer, source: Source, send: Send
+        self, exchange: Exchange, response: Response, source: Source, send: Send
     ) -> tuple[streams.Guard, Source]:
-        """From here the stream belongs to a guard, which asks again and again whether this caller may see it."""
+        """Start a stream. From here its guard checks regularly whether the caller may still see it."""
         try:
-            await send(exchange.response_start(answer))
-            if answer.media_type == streams.MEDIA_TYPE:
+            await send(exchange.response_start(response))
+            if response.media_type == streams.MEDIA_TYPE:
                 await send(streams.RETRY)
         except BaseException:
             source.close()
             raise
 
-        async def check() -> None:
-            await self._admit_again(exchange)
-
+        check = functools.partial(self._admit_again, exchange)
         logs.CONTEXT.set(functools.partial(dict, correlation_id=exchange.correlation_id))
         return self._guards.join((exchange.header(b"authorization"), exchange.path), check, source), source
 
     async def _admit_again(self, exchange: Exchange) -> None:
+        """Check again that the caller may make this request; raise if not."""
         match = self._routes.match(exchange.method, exchange.path)
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
+        exchange.admitted_s = time.perf_counter()
         if endpoint.audience == "public":
             return
-        admitted = await self._authority.identify(endpoint, exchange, match.params)
-        origin = Origin(admitted.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        verdict = self._authority.decide(endpoint, exchange, _with_ids(match.params, admitted), admitted)
+        admission = await self._authoriser.identify(endpoint, exchange, match.path)
+        origin = Origin(admission.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
+        verdict = self._authoriser.decide(endpoint, exchange, _with_ids(match.path, admission), admission)
         if verdict != "allowed":
-            await self._authority.refuse(endpoint, origin, admitted, verdict)
+            await self._authoriser.refuse(endpoint, origin, admission, verdict)
 
-    def _report(self, exchange: Exchange, answer: Answer, observe: Callable[[int, float], None]) -> None:
+    def _report(self, exchange: Exchange, response: Response, observe: Callable[[int, float], None]) -> None:
         duration_s = time.perf_counter() - exchange.started_s
-        observe(answer.status, duration_s)
+        observe(response.status, duration_s)
         caller = exchange.caller
         line = telemetry.RequestLine(
             clock.utc_now(),
             exchange.route or _NO_ROUTE,
             exchange.method,
-            answer.status,
-            answer.code,
+            response.status,
+            response.code,
             exchange.correlation_id,
             exchange.trace.trace_id,
             exchange.org_id,
@@ -221,17 +237,19 @@ class Application:
             f"{caller.actor_type}:{caller.actor_id}",
             round(duration_s * 1000, 2),
         )
-        if not (exchange.path in self._quiet and answer.status == 200):
+        if not (exchange.path in self._quiet and response.status == 200):
             logs.info(line)
         if self._spans is not None:
             self._spans.export(line, exchange.trace)
 
 
-def _with_ids(params: Mapping[str, str], admitted: Admission) -> Mapping[str, str]:
-    """The parameters of the path with ids where it names the project or the organisation by name."""
-    if "project_id" in params:
-        project = admitted.project
-        if project is None or params["project_id"] == project.project_id:
-            return params
-        return {**params, "project_id": project.project_id}
-    return {**params, "org_id": admitted.org_id} if "org_id" in params and admitted.org_id else params
+def _with_ids(path: Path, admission: Admission) -> Path:
+    """The path with ids in place of the names of the project or the organisation."""
+    if isinstance(path, ProjectPath):
+        project = admission.project
+        if project is None or path.project_id == project.project_id:
+            return path
+        return msgspec.structs.replace(path, project_id=project.project_id)
+    if isinstance(path, OrgPath) and admission.org_id not in ("", path.org_id):
+        return msgspec.structs.replace(path, org_id=admission.org_id)
+    return path

@@ -1,47 +1,81 @@
-"""One mutation per key: the first answer is kept with the change and given again to every repeat."""
+"""One mutation per idempotency key: the first answer is kept with the change and returned to every repeat."""
 
+import datetime
 import hmac
+from typing import NamedTuple
 
 from gpuaas_contract import errors
 
-from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.retention import Retained
 
 
-async def replay(reader: db.Reader, caller: Caller, route: str, key: str, digest: str) -> bytes | None:
-    """The answer given before, or None for a new key. Writers run one after another, so none is ever half-done."""
+class Repeat(NamedTuple):
+    """Identifies a mutation: a key belongs to one caller and one path."""
+
+    actor_id: str
+    path: str
+    key: str
+    digest: str
+    """Of the request: a key that is used again for another request is refused."""
+
+
+class InFlight:
+    """The mutations that run in this process. A repeat that another process receives waits for the store instead."""
+
+    def __init__(self) -> None:
+        self._running: set[tuple[str, str, str]] = set()
+
+    def start(self, repeat: Repeat) -> None:
+        if repeat[:3] in self._running:
+            raise errors.RequestInFlight
+        self._running.add(repeat[:3])
+
+    def end(self, repeat: Repeat) -> None:
+        self._running.discard(repeat[:3])
+
+
+async def replay(reader: db.Reader, repeat: Repeat) -> bytes | None:
+    """Return the answer given before, or None for a new key. Writers run one after another, so none is half-done."""
     row = await reader.one(
         "SELECT request_digest, answer FROM idempotency WHERE actor_id = $1 AND route = $2 AND idempotency_key = $3",
-        caller.actor_id,
-        route,
-        key,
+        repeat.actor_id,
+        repeat.path,
+        repeat.key,
     )
     if row is None:
         return None
-    if not hmac.compare_digest(row["request_digest"], digest):
+    if not hmac.compare_digest(row["request_digest"], repeat.digest):
         raise errors.IdempotencyKeyReused
     if not row["answer"]:
         raise errors.SecretAlreadyDelivered
     return str(row["answer"]).encode()
 
 
-async def remember(tx: db.Tx, call: Call, route: str, key: str, digest: str, answer: bytes) -> None:
+async def remember(tx: db.Tx, now: datetime.datetime, repeat: Repeat, answer: bytes) -> None:
     await tx.run(
         """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)
            VALUES ($1, $2, $3, $4, $5, $6)""",
-        call.caller.actor_id,
-        route,
-        key,
-        digest,
+        repeat.actor_id,
+        repeat.path,
+        repeat.key,
+        repeat.digest,
         answer.decode(),
-        clock.micros(call.now),
+        clock.micros(now),
     )
 
 
-async def forget(tx: db.Tx, created_before: int, limit: int) -> int:
-    return await tx.run(
+async def _is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one("SELECT 1 FROM idempotency WHERE created_at < $1 LIMIT 1", before) is not None
+
+
+async def _forget(tx: db.Tx, before: int, limit: int) -> None:
+    await tx.run(
         """DELETE FROM idempotency WHERE (actor_id, route, idempotency_key) IN (
                SELECT actor_id, route, idempotency_key FROM idempotency WHERE created_at < $1 LIMIT $2)""",
-        created_before,
+        before,
         limit,
     )
+
+
+RETAINED = Retained("edge.idempotency", lambda settings: settings.idempotency_kept_s, _is_old, _forget)

@@ -5,12 +5,12 @@ import math
 import msgspec
 from gpuaas_contract import errors
 
-from gpuaas_platform.edge.exchange import Answer, Header
+from gpuaas_platform.edge.exchange import Header, Response
 
 _MEDIA_TYPE = b"application/problem+json"
 
 
-def answer(error: errors.ApiError, correlation_id: str) -> Answer:
+def response(error: errors.ApiError, correlation_id: str) -> Response:
     body = errors.Problem(
         type=f"urn:gpuaas:error:{error.code}",
         title=error.title,
@@ -23,7 +23,7 @@ def answer(error: errors.ApiError, correlation_id: str) -> Answer:
         retryable=error.retryable,
         fix=error.fix,
     )
-    return Answer(error.status, msgspec.json.encode(body), _MEDIA_TYPE, _headers(error), error.code)
+    return Response(error.status, msgspec.json.encode(body), _MEDIA_TYPE, _headers(error), error.code)
 
 
 def _headers(error: errors.ApiError) -> tuple[Header, ...]:

@@ -1,199 +1,220 @@
-"""Run a domain's handler for one call: read, stream, flow, or write in one transaction with its audit row and the
-answer kept for replays. `http` chooses the way once per route, at start."""
+"""Run the handler of an endpoint for one call: read, stream, flow, or write in one transaction together with its audit
+row and the answer kept for replays. `http` makes one runner per route, at start."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.documents import OPENAPI_GET
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.paths import ProjectPath
 
-from gpuaas_platform.call import Call, Flow, Read, Routes, Stream
-from gpuaas_platform.edge import audit as auditing
-from gpuaas_platform.edge import decode as decoding
-from gpuaas_platform.edge import document, etag, idempotency, streams, telemetry
-from gpuaas_platform.edge.exchange import Answer
+from gpuaas_platform.call import Call, Handler, Routes, Source, Step
+from gpuaas_platform.edge import audit, decode, etag, idempotency, streams, telemetry
+from gpuaas_platform.edge.document import Document
+from gpuaas_platform.edge.exchange import Response
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
 
-AnyEndpoint = Endpoint[Any, Any]
 Result = TypeVar("Result")
 
 
 class Asked(NamedTuple):
-    """What a mutation says beside its call."""
+    """The content of a mutation, beside its call."""
 
     raw: bytes
     path: str
     dry_run: bool
     chunks: AsyncIterator[bytes] | None = None
-    """A raw body, still to be read; `raw` is empty then."""
+    """A raw body that is still to be read; `raw` is empty then."""
 
 
 NOTHING_ASKED = Asked(b"", "", dry_run=False)
-Run = Callable[[Call, Asked], Awaitable[Answer]]
+Run = Callable[[Call, Asked], Awaitable[Response]]
+
+
+def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dict[str, Handler]:
+    """The handler of each endpoint by name. With none or two for one endpoint the server does not start."""
+    by_name: dict[str, list[Handler]] = {endpoint.name: [] for endpoint in endpoints}
+    for domain in domains:
+        for handler in domain.handlers:
+            by_name.setdefault(handler.endpoint.name, []).append(handler)
+    for endpoint in endpoints:
+        if len(by_name[endpoint.name]) != 1:
+            raise LookupError(f"{endpoint.name} has {len(by_name[endpoint.name])} handlers; it must have one")
+    return {endpoint.name: by_name[endpoint.name][0] for endpoint in endpoints}
 
 
 def runner(
-    endpoint: AnyEndpoint, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes], metrics: telemetry.Metrics
+    handler: Handler,
+    known: Mapping[str, Handler],
+    metrics: telemetry.Metrics,
+    in_flight: idempotency.InFlight,
 ) -> Run:
-    """The one way to run this endpoint. Without a handler, or with two, the server does not start."""
-    found: list[Run] = [document.run] if endpoint.name == OPENAPI_GET.name else []
-    for domain in domains:
-        if endpoint.name in domain.reads:
-            found.append(_read(endpoint, domain.reads[endpoint.name]))
-        if endpoint.name in domain.flows:
-            found.append(_flow(endpoint, domain.flows[endpoint.name]))
-        if endpoint.name in domain.streams:
-            found.append(_stream(endpoint, domain.streams[endpoint.name]))
-        if endpoint.name in domain.writes:
-            guard = _reader_of(endpoint.path, endpoints, domains) if endpoint.guarded else None
-            run = _write(endpoint, domain, guard, metrics)
-            settle = domain.settlements.get(endpoint.name)
-            found.append(_settled(endpoint, run, settle) if settle else run)
-    if len(found) != 1:
-        raise LookupError(f"{endpoint.name} has {len(found)} handlers; it must have one")
-    return found[0]
+    """`known` are all handlers: a guarded change is compared with what the read of the same path returns."""
+    if handler.kind == "read":
+        return _read(handler)
+    if handler.kind == "flow":
+        return _flow(handler)
+    if handler.kind == "stream":
+        return _stream(handler)
+    guard = _reader_of(handler.endpoint.path, known) if handler.endpoint.guarded else None
+    write = _write(handler, guard, metrics, in_flight)
+    return _settled(handler.endpoint, write, handler.settle) if handler.settle else write
 
 
-def _read(endpoint: AnyEndpoint, handler: Read) -> Run:
-    answer_of = _answer_of(endpoint)
+def _read(handler: Handler) -> Run:
+    use_case, respond = handler.run, _responder(handler.endpoint)
 
-    async def run(call: Call, _: Asked) -> Answer:
-        return answer_of(await handler(call, call.site.database.reader), call)
+    async def run(call: Call, _: Asked) -> Response:
+        return respond(await use_case(call.site.database.reader, call), call)
 
     return run
 
 
-def _flow(endpoint: AnyEndpoint, handler: Flow) -> Run:
-    """A flow opens transactions of its own; in a dry run none of them is kept."""
-    read_body, answer_of = decoding.body_reader(endpoint), _answer_of(endpoint)
+def _flow(handler: Handler) -> Run:
+    """A flow opens its own transactions; in a dry run each of them is rolled back."""
+    use_case = handler.run
+    read_body, respond = decode.body_reader(handler.endpoint), _responder(handler.endpoint)
 
-    async def run(call: Call, asked: Asked) -> Answer:
+    async def run(call: Call, asked: Asked) -> Response:
         body = read_body(asked.raw)
         if asked.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = msgspec.structs.replace(call, site=site)
-        return answer_of(await handler(call, body), call)
+        return respond(await use_case(call, body), call)
 
     return run
 
 
-def _stream(endpoint: AnyEndpoint, handler: Stream) -> Run:
+def _stream(handler: Handler) -> Run:
+    endpoint, use_case = handler.endpoint, cast("Callable[[Call], Awaitable[Source]]", handler.run)
     media_type = streams.MEDIA_TYPE if endpoint.streams else streams.media_type(endpoint.media_type)
 
-    async def run(call: Call, _: Asked) -> Answer:
-        source = await handler(streams.resumed(call) if endpoint.streams else call)
-        return Answer(200, b"", media_type, streams.HEADERS, source=source)
+    async def run(call: Call, _: Asked) -> Response:
+        source = await use_case(streams.resumed(call) if endpoint.streams else call)
+        return Response(200, b"", media_type, streams.HEADERS, source=source)
 
     return run
 
 
-def _write(endpoint: AnyEndpoint, domain: Routes, guard: Read | None, metrics: telemetry.Metrics) -> Run:
-    handler = domain.writes[endpoint.name]
-    authorise, prepare = domain.authorisations.get(endpoint.name), domain.preparations.get(endpoint.name)
-    read_body, by_key = decoding.body_reader(endpoint), endpoint.repeat == "key"
+def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_flight: idempotency.InFlight) -> Run:
+    endpoint, by_key = handler.endpoint, handler.endpoint.repeat == "key"
+    read_body = decode.body_reader(endpoint)
     # Reports of controllers, which are not audited, are about an operation, and a project with one is not deleted.
-    checks_project = endpoint.audited and "{project_id}" in endpoint.path
+    checks_project = endpoint.audited and issubclass(endpoint.params, ProjectPath)
 
-    async def run(call: Call, asked: Asked) -> Answer:
-        key = _idempotency_key(call) if by_key else ""
+    async def run(call: Call, asked: Asked) -> Response:
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
-        digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw)) if by_key else ""
+        if not by_key:
+            return await run_once(call, asked, body, None)
+        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), _digest(call, asked))
+        in_flight.start(repeat)
+        try:
+            return await run_once(call, asked, body, repeat)
+        finally:
+            in_flight.end(repeat)
 
-        async def kept_answer(reader: db.Reader) -> bytes | None:
-            found = await idempotency.replay(reader, call.caller, asked.path, key, digest) if by_key else None
-            if found is not None:
-                metrics.replays.inc()
-            return found
+    async def kept_answer(reader: db.Reader, repeat: idempotency.Repeat | None) -> bytes | None:
+        answer = await idempotency.replay(reader, repeat) if repeat is not None else None
+        if answer is not None:
+            metrics.replays.inc()
+        return answer
 
-        if authorise is not None:
-            body = await authorise(call, body)
-        if prepare is not None:
-            replay = await kept_answer(call.site.database.reader)
+    async def run_once(call: Call, asked: Asked, body: object, repeat: idempotency.Repeat | None) -> Response:
+        if handler.authorise is not None:
+            body = await handler.authorise(call, body)
+        if handler.prepare is not None:
+            replay = await kept_answer(call.site.database.reader, repeat)
             if replay is not None:
-                return Answer(endpoint.status, replay)
-            body = await prepare(call, body)
+                return Response(endpoint.status, replay)
+            body = await handler.prepare(call, body)
+            # Preparing can take minutes, and the caller may have lost the right to make this change since.
+            await call.admit_again()
 
         async def use_case(tx: db.Tx) -> bytes:
-            replay = await kept_answer(tx)
+            replay = await kept_answer(tx, repeat)
             if replay is not None:
                 return replay
             if checks_project:
                 await orgs.check_exists(tx, call.in_project().project_id)
             if guard is not None:
                 await _check_guard(guard, call, tx)
-            found = await handler(call, tx, body)
-            content = msgspec.json.encode(found)
+            answer = await handler.run(tx, call, body)
+            content = msgspec.json.encode(answer)
             if endpoint.audited:
-                await auditing.change(tx, endpoint, call, found)
-            if by_key:
-                kept = b"" if endpoint.secret_answer else content
-                await idempotency.remember(tx, call, asked.path, key, digest, kept)
+                await audit.change(tx, endpoint, call, answer)
+            if repeat is not None:
+                await idempotency.remember(tx, call.now, repeat, b"" if endpoint.secret_answer else content)
             return content
 
-        return Answer(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
+        return Response(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
 
     return run
 
 
-def _settled(endpoint: AnyEndpoint, run: Run, settle: Flow) -> Run:
-    """What is kept for replays is the answer of the write; whatever comes after it is found anew each time."""
+def _settled(endpoint: AnyEndpoint, write: Run, settle: Step) -> Run:
+    """The answer of the write is kept for replays; what `settle` adds is read again for each replay."""
     decoder = msgspec.json.Decoder(endpoint.response)
 
-    async def run_and_settle(call: Call, asked: Asked) -> Answer:
-        written = await run(call, asked)
+    async def run(call: Call, asked: Asked) -> Response:
+        written = await write(call, asked)
         settled = await settle(call, decoder.decode(written.content))
         return msgspec.structs.replace(written, content=msgspec.json.encode(settled))
 
-    return run_and_settle
+    return run
 
 
 def _idempotency_key(call: Call) -> str:
     key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
     if not key:
         raise errors.IdempotencyKeyMissing
-    return decoding.header_word("X-Idempotency-Key", key)
+    return decode.header_word("X-Idempotency-Key", key)
 
 
-async def _check_guard(guard: Read, call: Call, tx: db.Tx) -> None:
-    """Compare with what GET on this path would answer now, inside the transaction that changes it."""
+def _digest(call: Call, asked: Asked) -> str:
+    return call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
+
+
+async def _check_guard(guard: Step, call: Call, tx: db.Tx) -> None:
+    """Compare with what GET on this path would return now, inside the transaction that changes it."""
     if_match, if_none_match = call.header(b"if-match"), call.header(b"if-none-match")
     try:
-        present: str | None = etag.of(await guard(call, tx))
+        present: str | None = etag.of(await guard(tx, call))
     except errors.NotFound:
         present = None
     etag.check(if_match, if_none_match, present)
 
 
-def _reader_of(path: str, endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> Read:
-    names = [found.name for found in endpoints if found.path == path and found.tagged]
-    found = [domain.reads[name] for domain in domains for name in names if name in domain.reads]
-    if len(found) != 1:
-        raise LookupError(f"{path} has a guarded change and no read with a revision to compare it with")
-    return found[0]
+def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
+    reads = [handler.run for handler in known.values() if handler.endpoint.path == path and handler.endpoint.tagged]
+    if len(reads) != 1:
+        raise LookupError(f"{path} has a guarded change and {len(reads)} reads with a revision to compare with")
+    return reads[0]
 
 
-def _answer_of(endpoint: AnyEndpoint) -> Callable[[Any, Call], Answer]:
-    status, encode = endpoint.status, msgspec.json.encode
+def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
+    status = endpoint.status
 
-    def plain(found: Any, _: Call) -> Answer:
-        return Answer(status, encode(found))
+    def encode(answer: object) -> bytes:
+        return answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
 
-    def with_tag(found: Any, call: Call) -> Answer:
-        tag = etag.of(found)
+    def plain(answer: object, _: Call) -> Response:
+        return Response(status, msgspec.json.encode(answer))
+
+    def with_tag(answer: object, call: Call) -> Response:
+        tag = etag.of(answer)
         headers = ((b"etag", tag.encode()),)
         if etag.is_known(call.header(b"if-none-match"), tag):
-            return Answer(304, b"", headers=headers)
-        return Answer(status, encode(found), headers=headers)
+            return Response(304, b"", headers=headers)
+        return Response(status, encode(answer), headers=headers)
 
     return with_tag if endpoint.tagged else plain
 
 
 class _NothingKept:
-    """The store of a dry run: every write is rolled back after it answered."""
+    """The store of a dry run: every write is rolled back after it returned."""
 
     def __init__(self, database: db.Database) -> None:
         self._database = database

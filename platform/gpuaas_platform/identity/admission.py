@@ -1,7 +1,8 @@
-"""Who a token is for, what a route names, and what the caller may do there: one read, or none where nothing changed.
+"""The owner of a token, the target a route names, and what the caller may do there: one read, or none if nothing
+changed.
 
-What was revoked, disabled or expired counts from the next call on. So an answer is kept only while the store says that
-nobody has committed anything since, and never past the moment at which the token or one of the roles ends.
+A revocation, a disabled account or an expired role takes effect with the next call. So an admission is kept only as
+long as the store has had no commit since, and never past the moment at which the token or one of the roles expires.
 """
 
 import datetime
@@ -13,7 +14,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import orgs, rules
+from gpuaas_platform.identity import authority, orgs, rules
 from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.kit import clock, db, ids
 
@@ -45,7 +46,7 @@ class Admission:
     org_id: str = ""
     """The target's organisation, if there is one."""
     target_exists: bool = True
-    """What does not exist answers as what is hidden."""
+    """A target that does not exist is answered like a hidden one."""
     ends_at: datetime.datetime = clock.EPOCH
     """When the token or the first of the roles expires."""
     _verdicts: dict[str, rules.Verdict] = field(default_factory=dict)
@@ -58,35 +59,35 @@ class Admission:
         return verdict
 
     def _decide(self, permission: str) -> rules.Verdict:
-        chain = ("platform", self.org_id, self.project.project_id if self.project else "")
-        return rules.decide(self.caller.bindings, permission, [scope for scope in chain if scope])
+        project_id = self.project.project_id if self.project else ""
+        return authority.can(self.caller, permission, authority.scopes_of(self.org_id, project_id))
 
 
 class Admissions:
-    """The reads of one process. Several platform processes each keep their own."""
+    """The admissions that one process keeps. Several platform processes each keep their own."""
 
     def __init__(self, database: db.Database) -> None:
         self._database = database
         self._kept: dict[tuple[str, str, str], Admission] = {}
-        """By token and target. A digest would cost more than everything else here, and memory sees the token anyway.
-        The dict compares tokens only after its keyed hash has found one, so its timing tells nothing of them."""
+        """By token and target. A digest would cost more than everything else here, and the token is in memory anyway.
+        The dict compares tokens only after their keyed hashes are equal, so its timing reveals nothing of them."""
         self._kept_version: int | None = None
 
     async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
         key = (token, project_id, org_id)
-        # Asked before reading: what is read may be newer than this version, never older.
+        # Read before the admission: the admission may then be newer than this version, never older.
         version = self._database.version()
         if version is None:
             return await _read(self._database.reader, key, now)
         if version != self._kept_version:
             self._kept, self._kept_version = {}, version
         kept = self._kept
-        found = kept.get(key)
-        if found is None or found.ends_at <= now:
-            found = await _read(self._database.reader, key, now)
+        admission = kept.get(key)
+        if admission is None or admission.ends_at <= now:
+            admission = await _read(self._database.reader, key, now)
             if len(kept) < _KEPT_MAX:
-                kept[key] = found
-        return found
+                kept[key] = admission
+        return admission
 
 
 async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.datetime) -> Admission:
@@ -107,7 +108,7 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
         project,
         org_id=project.org_id if project else first[8] or "",
         target_exists=project is not None if project_id else first[8] is not None or not org_id,
-        ends_at=min([clock.moment(first[3]), *(end for found in caller.bindings if (end := found.expires_at))]),
+        ends_at=min([clock.moment(first[3]), *(end for binding in caller.bindings if (end := binding.expires_at))]),
     )
 
 
@@ -119,11 +120,11 @@ def _is_unknown(key: tuple[str, str, str], row: db.Row) -> bool:
 async def _by_name(
     reader: db.Reader, caller: Caller, key: tuple[str, str, str], now: datetime.datetime
 ) -> tuple[str, str, str]:
-    """The same with ids in place of names of a project or an organisation that the caller can see."""
-    token, project, org = key
-    found_project = await orgs.project_named(reader, caller, now, project) if project else None
-    found_org = await orgs.org_named(reader, caller, now, org) if org else None
-    return token, found_project.project_id if found_project else project, found_org.org_id if found_org else org
+    """The same key with ids in place of names of a project or an organisation that the caller can see."""
+    token, project_name, org_name = key
+    project = await orgs.project_named(reader, caller, now, project_name) if project_name else None
+    org = await orgs.org_named(reader, caller, now, org_name) if org_name else None
+    return token, project.project_id if project else project_name, org.org_id if org else org_name
 
 
 def _caller(rows: Sequence[db.Row]) -> Caller:

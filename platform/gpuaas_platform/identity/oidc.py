@@ -1,11 +1,12 @@
-"""Sign in through an identity provider. What is kept between the two calls works once, for ten minutes."""
+"""Sign in through an identity provider. A sign-in that was started can be finished once, within ten minutes."""
 
 import datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Token
-from gpuaas_contract.sessions import OidcStart
+from gpuaas_contract.sessions import OidcExchange, OidcStart
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import rules, service, store
@@ -17,32 +18,29 @@ _SIGN_IN_S = 600
 _NAMESAKES_MAX = 9999
 
 
-async def start(call: Call) -> OidcStart:
+async def start(call: Call, _: NoBody) -> OidcStart:
     try:
         begun = await _provider(call).start()
     except openid.Unreachable as error:
         raise _unavailable(error) from error
     expires_at = clock.micros(call.now + datetime.timedelta(seconds=_SIGN_IN_S))
 
-    async def use_case(tx: db.Tx) -> None:
-        # Anybody may begin, as often as they like: so beginning also clears away.
-        await token_store.forget_sign_ins(tx, call.now)
-        await token_store.add_sign_in(tx, ids.digest(begun.state), begun.code_verifier, begun.nonce, expires_at)
-
-    await call.site.database.write(use_case)
+    await call.site.database.write(
+        lambda tx: token_store.add_sign_in(tx, ids.digest(begun.state), begun.code_verifier, begun.nonce, expires_at)
+    )
     return OidcStart(authorization_url=begun.url, state=begun.state)
 
 
-async def finish(call: Call, code: str, state: str) -> Token:
+async def finish(call: Call, body: OidcExchange) -> Token:
     provider, database = _provider(call), call.site.database
-    kept = await database.write(lambda tx: token_store.take_sign_in(tx, ids.digest(state), call.now))
+    kept = await database.write(lambda tx: token_store.take_sign_in(tx, ids.digest(body.state), call.now))
     if kept is None:
-        await _refuse(call, "This sign-in was not begun here, was used, or is older than ten minutes.")
+        await _refuse(call, "This sign-in was not started here, was used, or is older than ten minutes.")
     if call.dry_run:
-        # Only the provider can say what a code is worth, and saying it uses the code up.
+        # Only the provider can check the code, and checking uses it up.
         return Token(access_token="", expires_in_s=call.site.settings.session_ttl_s)
     try:
-        claims = await provider.finish(code, kept["code_verifier"], kept["nonce"], call.now)
+        claims = await provider.finish(body.code, kept["code_verifier"], kept["nonce"], call.now)
     except openid.Refused as error:
         await _refuse(call, f"The identity provider's answer was refused: {error}.", error)
     except openid.Unreachable as error:
@@ -53,7 +51,7 @@ async def finish(call: Call, code: str, state: str) -> Token:
     return token
 
 
-async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, Any]) -> Token | None:
+async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, object]) -> Token | None:
     subject = str(claims["sub"])
     user = await store.user_by_subject(tx, issuer, subject)
     if user is None:
@@ -64,8 +62,8 @@ async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, Any]) -
     return await service.issue_token(tx, service.origin_of(call, caller), caller, call.site.settings.session_ttl_s)
 
 
-async def _new_user(tx: db.Tx, call: Call, issuer: str, subject: str, claims: dict[str, Any]) -> db.Row:
-    """Nobody gets a role by signing in."""
+async def _new_user(tx: db.Tx, call: Call, issuer: str, subject: str, claims: dict[str, object]) -> db.Row:
+    """A new user has no roles."""
     name = await _free_name(tx, rules.wished_user_name(claims))
     user_id = await store.add_user(tx, name, issuer=issuer, subject=subject, created_by="oidc", now=call.now)
     user = await store.user(tx, user_id)

@@ -1,4 +1,4 @@
-"""Pure: which permission reaches where, who may give which role, and which names are allowed."""
+"""Pure: where a permission reaches, who may give which role, and which names are allowed."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -14,16 +14,17 @@ NAME_LENGTH_MAX = 63
 _NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]{1,63}")
 _USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,62}")
 ALWAYS_HELD = ("platform_admin", "tenant_admin")
-"""Somebody must hold these where they are bound: without one, nobody could give any role there."""
+"""The last holder of one of these keeps it: without one, no role could be given there any more."""
 
 
-def decide(bindings: Iterable[Binding], permission: str, scopes: Sequence[str]) -> Verdict:
-    """`scopes` is the target's chain: platform, its organisation, its project. A role bound above reaches below.
+def decide(bindings: Iterable[Binding], permission: str | Collection[str], scopes: Sequence[str]) -> Verdict:
+    """Decide whether a permission, or one of the roles that hold it, reaches a target.
 
-    A caller with no role anywhere on the chain must not learn that the target exists: hidden, not denied.
-    """
+    `scopes` are the target's: the platform, its organisation, its project. A role bound above reaches below. A caller
+    with no role in any of them must not learn that the target exists: hidden, not denied."""
+    roles = holders(permission) if isinstance(permission, str) else permission
     reaching = [binding for binding in bindings if binding.scope in scopes]
-    if any(permission in ROLES.get(binding.role, ()) for binding in reaching):
+    if any(binding.role in roles for binding in reaching):
         return "allowed"
     return "denied" if reaching else "hidden"
 
@@ -34,9 +35,9 @@ def holders(permission: str) -> frozenset[str]:
 
 
 def deciding(bindings: Iterable[Binding], holders: Collection[str], scopes: Sequence[str]) -> Binding | None:
-    """The binding that gives what the roles `holders` hold: the one bound highest; None when none does."""
-    holding = [found for found in bindings if found.scope in scopes and found.role in holders]
-    return min(holding, key=lambda found: (scopes.index(found.scope), found.role), default=None)
+    """The binding to one of the roles `holders` that is bound highest; None when there is none."""
+    holding = [binding for binding in bindings if binding.scope in scopes and binding.role in holders]
+    return min(holding, key=lambda binding: (scopes.index(binding.scope), binding.role), default=None)
 
 
 def sees_everything(bindings: Iterable[Binding], permission: str) -> bool:
@@ -46,10 +47,10 @@ def sees_everything(bindings: Iterable[Binding], permission: str) -> bool:
 def why_not_grant(
     bindings: Iterable[Binding], role: str, level: Level, scopes: Sequence[str], *, to_self: bool
 ) -> str | None:
-    """The sentence that refuses a grant, or None. Nobody gives a permission they lack at that place.
+    """Return the message that refuses a grant, or None. A caller cannot give a permission that they lack there.
 
-    What one holds for a time only does not count: it could be made lasting by giving it on. A role that is appointed
-    may hold more than the one who appoints; never for oneself, or it would be a way up.
+    Temporary roles do not count: giving them on would make them permanent. An appointed role may hold more than the
+    appointing caller does, but callers cannot appoint themselves, or they could raise their own permissions.
     """
     if role not in GRANTABLE[level]:
         return f"At this level the roles are {', '.join(GRANTABLE[level])}."
@@ -58,8 +59,8 @@ def why_not_grant(
     if not lacking:
         return None
     if APPOINTED.get(role) in held:
-        return "Nobody appoints themselves; another admin has to." if to_self else None
-    return f"The role holds what you lack here: {', '.join(lacking)}."
+        return "You cannot appoint yourself; ask another admin." if to_self else None
+    return f"The role holds permissions that you lack here: {', '.join(lacking)}."
 
 
 def is_name(name: str) -> bool:
@@ -71,9 +72,9 @@ def is_user_name(name: str) -> bool:
 
 
 def wished_user_name(claims: dict[str, object]) -> str:
-    """A name for somebody an identity provider tells us of; whether it is free, the store knows."""
-    said = claims.get("preferred_username") or claims.get("email") or ""
-    cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", str(said)).lstrip("._@+-")
+    """A valid name for a person known to an identity provider; it may be taken already."""
+    wished = claims.get("preferred_username") or claims.get("email") or ""
+    cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", str(wished)).lstrip("._@+-")
     return cleaned[: NAME_LENGTH_MAX - 5] or "user"
 
 

@@ -1,4 +1,4 @@
-"""Signing in and out, tokens and sessions. `admission` reads what is made here; nodes get tokens here too."""
+"""Sign-in and sign-out, tokens and sessions of people, service accounts and nodes. `admission` reads the tokens."""
 
 import datetime
 import hmac
@@ -6,38 +6,46 @@ from typing import NoReturn
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.identity import Binding, Token
+from gpuaas_contract.identity import Login, Me, ServiceAccountLogin, Token
+from gpuaas_contract.paths import Path, SessionPath
 from gpuaas_contract.sessions import Session
+from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call, Caller, Origin, Site
-from gpuaas_platform.identity import store
+from gpuaas_platform.identity import authority, store
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.identity.users import passwords
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, paging
 from gpuaas_platform.record import service as record
 
-_EXPIRED_TOKENS_KEPT_S = 86_400
 _NAME_KEPT_MAX = 100
 
 
-async def all_bindings(reader: db.Reader, caller: Caller, now: datetime.datetime) -> tuple[Binding, ...]:
-    """Every role a caller has; a call carries only those that reach its target."""
-    return await store.bindings(reader, caller.actor_id, now) if caller.actor_type == "user" else caller.bindings
+async def me(reader: db.Reader, call: Call) -> Me:
+    caller = await authority.with_all_roles(reader, call.caller, call.now)
+    return Me(
+        actor_type=caller.actor_type,
+        actor_id=caller.actor_id,
+        name=caller.name,
+        bindings=list(caller.bindings),
+        session_id=caller.session_id,
+        session_expires_at=caller.session_expires_at,
+    )
 
 
-async def login(call: Call, name: str, password: str) -> Token:
+async def login(call: Call, body: Login) -> Token:
     site = call.site
-    user = await store.user_by_name(site.database.reader, name)
+    user = await store.user_by_name(site.database.reader, body.name)
     password_hash = user["password_hash"] if user else ""
-    keys = attempt_keys(call, name)
-    matches = await passwords.matches(site.attempts, keys, call.now, password_hash, password)
+    keys = attempt_keys(call, body.name)
+    matches = await passwords.matches(site.attempts, keys, call.now, password_hash, body.password)
     if user is None or not matches or user["state"] != "active":
-        await _refuse(call, name)
+        await _refuse(call, body.name)
     site.attempts.forget(keys[0])
-    caller = Caller("user", user["user_id"], name)
+    caller = Caller("user", user["user_id"], body.name)
 
     async def use_case(tx: db.Tx) -> Token:
-        # The password took its time to check; meanwhile it may have been changed, or its owner disabled.
+        # Checking takes time: the password may have been changed since, or the user disabled.
         present = await store.user(tx, caller.actor_id)
         if present is None or present["state"] != "active" or present["password_hash"] != password_hash:
             raise errors.CredentialsInvalid
@@ -46,16 +54,12 @@ async def login(call: Call, name: str, password: str) -> Token:
     return await site.database.write(use_case)
 
 
-async def service_account_login(call: Call, key_id: str, client_secret: str) -> Token:
-    key = await token_store.key_secret(call.site.database.reader, key_id, call.now)
+async def service_account_login(call: Call, body: ServiceAccountLogin) -> Token:
+    key = await token_store.key_secret(call.site.database.reader, body.key_id, call.now)
     expected = key["secret_digest"] if key else ids.digest("")
-    if not hmac.compare_digest(expected, ids.digest(client_secret)) or key is None:
-        await _refuse(call, key_id)
-
-    async def use_case(tx: db.Tx) -> Token:
-        return await _token_for_key(tx, call, key_id)
-
-    return await call.site.database.write(use_case)
+    if not hmac.compare_digest(expected, ids.digest(body.client_secret)) or key is None:
+        await _refuse(call, body.key_id)
+    return await call.site.database.write(lambda tx: _token_for_key(tx, call, body.key_id))
 
 
 async def issue_token(
@@ -67,7 +71,7 @@ async def issue_token(
     key_id: str = "",
     until: datetime.datetime | None = None,
 ) -> Token:
-    """`until` cuts the lifetime short: nothing made with a key outlives it."""
+    """`until` limits the lifetime: a token made with a key expires with the key."""
     secret = ids.new_secret({"user": "session", "service_account": "sat", "node": "node"}[caller.actor_type])
     expires_at = origin.now + datetime.timedelta(seconds=lifetime_s)
     expires_at = min(expires_at, until) if until else expires_at
@@ -81,7 +85,6 @@ async def issue_token(
         created_at=clock.micros(origin.now),
         expires_at=clock.micros(expires_at),
     )
-    await token_store.forget_tokens(tx, clock.micros(origin.now) - _EXPIRED_TOKENS_KEPT_S * 1_000_000)
     if caller.actor_type != "node":
         await record.audit(tx, origin, "auth.token.issue", caller.actor_id)
     return Token(access_token=secret, expires_in_s=int((expires_at - origin.now).total_seconds()))
@@ -92,12 +95,23 @@ async def end_tokens_of(tx: db.Tx, actor_id: str) -> None:
     await token_store.end_tokens_of(tx, actor_id)
 
 
-async def sessions(reader: db.Reader, call: Call, *, after: str, limit: int) -> list[Session]:
-    rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after=after, limit=limit)
-    return [_shown_session(row, call) for row in rows]
+async def list_sessions(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Session]:
+    async def read(after: str, limit: int) -> list[Session]:
+        rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after=after, limit=limit)
+        return [_shown_session(row, call) for row in rows]
+
+    return await paging.page("sessions", call.query, read, lambda session: session.session_id)
 
 
-async def end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
+async def end_session(tx: db.Tx, call: Call[SessionPath], _: NoBody) -> Session:
+    return await _end_session(tx, call, call.path.session_id)
+
+
+async def logout(tx: db.Tx, call: Call, _: NoBody) -> Session:
+    return await _end_session(tx, call, call.caller.session_id)
+
+
+async def _end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
     row = await token_store.live_token(tx, call.caller.actor_id, session_id, call.now)
     if row is None:
         raise errors.NotFound("You have no such session.")
@@ -106,22 +120,22 @@ async def end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
 
 
 async def make_first_admin(site: Site, origin: Origin, name: str, password: str) -> bool:
-    """Whether this call made it: processes that start at once on one store must not each show a password."""
+    """Return whether this call made the admin: of processes that start together only one may show a password."""
     password_hash = await passwords.hashed(password)
 
     async def use_case(tx: db.Tx) -> bool:
         if await store.user_by_name(tx, name) is not None:
             return False
-        await _let_in(tx, origin, name, password_hash, "platform_admin")
+        await _enable(tx, origin, name, password_hash, "platform_admin")
         return True
 
     return await site.database.write(use_case)
 
 
 async def set_password(site: Site, origin: Origin, name: str, password: str, role: str) -> None:
-    """Make a person a platform-wide `role`, or let them in again. Used for recovery."""
+    """Set a user's password and give them a role for the whole platform; make the user if needed. For recovery."""
     password_hash = await passwords.hashed(password)
-    await site.database.write(lambda tx: _let_in(tx, origin, name, password_hash, role))
+    await site.database.write(lambda tx: _enable(tx, origin, name, password_hash, role))
 
 
 def attempt_keys(call: Call, name: str) -> tuple[str, str]:
@@ -133,7 +147,7 @@ def origin_of(call: Call, caller: Caller) -> Origin:
     return msgspec.structs.replace(call.origin, caller=caller)
 
 
-async def _let_in(tx: db.Tx, origin: Origin, name: str, password_hash: str, role: str) -> None:
+async def _enable(tx: db.Tx, origin: Origin, name: str, password_hash: str, role: str) -> None:
     user = await store.user_by_name(tx, name)
     user_id = user["user_id"] if user else await store.add_user(tx, name, created_by="platform", now=origin.now)
     await store.set_password_hash(tx, user_id, password_hash)

@@ -1,7 +1,8 @@
-"""SQL of organisations, projects, people, service accounts and role bindings. `token_store` has tokens and keys."""
+"""SQL of organisations, projects, people, service accounts and role bindings. `tokens.store` has tokens and keys."""
 
 import datetime
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 
 from gpuaas_contract.bindings import RoleBinding
 from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount
@@ -26,6 +27,7 @@ SERVICE_ACCOUNTS = Table(
 )
 
 _SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
+_BATCH = 500
 _USER = "user_id, name, state, password_hash, issuer, subject, created_by, created_at"
 _BINDING = """bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope, bindings.created_by,
     bindings.created_at, bindings.expires_at, bindings.reason
@@ -46,6 +48,14 @@ async def user_by_subject(reader: db.Reader, issuer: str, subject: str) -> db.Ro
         issuer,
         subject,
     )
+
+
+async def users_with_ids(reader: db.Reader, user_ids: Collection[str]) -> list[User]:
+    users: list[User] = []
+    for some in _batches(user_ids):
+        sql = f"SELECT {_USER} FROM users WHERE user_id IN ({db.marks(len(some))})"  # noqa: S608 - columns are ours
+        users += [shown_user(row) for row in await reader.all(sql, *some)]
+    return users
 
 
 async def users_after(reader: db.Reader, after: str, limit: int) -> list[User]:
@@ -114,7 +124,7 @@ async def bind(
     expires_at: datetime.datetime | None = None,
     reason: str = "",
 ) -> str:
-    """The new binding's id. One that expired, or a temporary one that is given anew, is replaced."""
+    """Return the new binding's id. A temporary binding of the same role, expired or not, is replaced."""
     binding_id = ids.new("bind")
     await tx.run(
         """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
@@ -154,12 +164,29 @@ async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> t
     )
 
 
+async def bindings_of(reader: db.Reader, user_ids: Collection[str], now: datetime.datetime) -> dict[str, list[Binding]]:
+    """The roles of many people, by user id."""
+    roles: dict[str, list[Binding]] = defaultdict(list)
+    for some in _batches(user_ids):
+        rows = await reader.all(
+            f"""SELECT user_id, role, scope, expires_at, reason FROM bindings
+                WHERE user_id IN ({db.marks(len(some), 2)}) AND (expires_at = 0 OR expires_at > $1)""",  # noqa: S608
+            clock.micros(now),
+            *some,
+        )
+        for row in rows:
+            roles[row[0]].append(
+                Binding(role=row[1], scope=row[2], expires_at=clock.moment_or_none(row[3]), reason=row[4])
+            )
+    return roles
+
+
 async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.datetime) -> RoleBinding | None:
     return await _binding(reader, binding_id, "scope", scope, now)
 
 
 async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: datetime.datetime) -> RoleBinding | None:
-    """Wherever it is bound."""
+    """At any scope."""
     return await _binding(reader, binding_id, "role", role, now)
 
 
@@ -178,7 +205,7 @@ async def bindings_at(
 
 
 async def holds(reader: db.Reader, user_id: str, role: str, scope: str) -> bool:
-    """For good, that is: temporary roles do not count."""
+    """Whether the role is held permanently: temporary roles do not count."""
     row = await reader.one(
         "SELECT 1 FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at = 0",
         user_id,
@@ -189,7 +216,7 @@ async def holds(reader: db.Reader, user_id: str, role: str, scope: str) -> bool:
 
 
 async def others_holding(reader: db.Reader, role: str, scope: str, *, apart_from: str) -> int:
-    """How many people who can sign in hold the role there for good, one person apart."""
+    """How many other people who can sign in hold the role there permanently."""
     row = await reader.one(
         """SELECT count(*) FROM bindings JOIN users ON users.user_id = bindings.user_id
            WHERE bindings.role = $1 AND bindings.scope = $2 AND bindings.expires_at = 0
@@ -228,17 +255,23 @@ def _shown_binding(row: db.Row) -> RoleBinding:
     )
 
 
-def visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[Any]]:
-    """What comes after WHERE in a list of organisations, and its values."""
+def visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
+    """The WHERE clause of the list of organisations the caller may see, and its values."""
     if rules.sees_everything(caller.bindings, "identity.org.read"):
         return "1 = 1", []
     return f"org_id IN ({_SCOPES})", [caller.actor_id, clock.micros(now)]
 
 
-def visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[Any]]:
+def visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
     """The same for projects; a service account sees the one it belongs to."""
     if rules.sees_everything(caller.bindings, "identity.project.read"):
         return "1 = 1", []
     own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""
     where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3)"
     return where, [caller.actor_id, clock.micros(now), own]
+
+
+def _batches(user_ids: Collection[str]) -> Iterator[Sequence[str]]:
+    """Statements of a bounded size."""
+    ordered = sorted(set(user_ids))
+    return (ordered[first : first + _BATCH] for first in range(0, len(ordered), _BATCH))

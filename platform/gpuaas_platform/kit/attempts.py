@@ -1,7 +1,7 @@
-"""Counts failures per key over a sliding window, so that guessing becomes slow.
+"""Count failures per key over a sliding window, so that guessing is slow.
 
-In memory: each platform process counts alone and starts from nothing. A few processes let a few times more guesses
-through, which still is nothing against the number of passwords."""
+In memory: each platform process counts alone, from its start. Several processes allow several times more guesses, which
+are still few against the number of passwords."""
 
 import datetime
 import math

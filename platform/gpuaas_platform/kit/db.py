@@ -1,15 +1,17 @@
 """The store port. Two drivers implement it: `sqlite` (embedded) and `postgres`.
 
 A write use case is one coroutine function of a transaction and may await nothing but that transaction. Writers wait in
-a queue; whatever has queued while the last commit ran becomes one group: each runs under its own savepoint, all are
-committed together, and only then are they answered. One group runs at a time, also across processes, so every write
-use case sees all earlier ones and none runs beside it.
+a queue. Those that queue while a commit runs become the next group: each runs under its own savepoint, all are
+committed together, and only then do they get their results. One group runs at a time, also across processes, so each
+write use case sees all earlier ones and runs alone.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from gpuaas_contract import errors
 
 Result = TypeVar("Result")
 OnGroup = Callable[[int, float], None]
@@ -20,8 +22,18 @@ class Unavailable(Exception):
     """The store does not answer, or cannot take more."""
 
 
-def nobody_counts(_: int, __: float) -> None:
-    return
+class Duplicate(errors.Conflict):
+    """A unique index refused a row. Use cases look first and name what is taken; this is the second line of defence.
+
+    Let it pass: PostgreSQL runs no other statement of the transaction after it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("An object with the same name or key exists already.")
+        self.reason = reason
+
+
+def ignore_group(_: int, __: float) -> None:
+    """The `OnGroup` of a store that is not measured."""
 
 
 class Row(Protocol):
@@ -41,14 +53,14 @@ class Tx(Reader, Protocol):
         """Execute and return how many rows it touched."""
 
     def wake(self, topic: str) -> None:
-        """Tell whoever waits for `topic`, after the commit."""
+        """Wake the listeners of `topic` after the commit."""
 
 
 UseCase = Callable[[Tx], Awaitable[Result]]
 
 
 def marks(count: int, first: int = 1) -> str:
-    """`$1, $2, …` for as many values, to stand in a list."""
+    """Return `$1, $2, …` for this many values of a list."""
     return ", ".join(f"${position}" for position in range(first, first + count))
 
 
@@ -57,7 +69,7 @@ class Database(Protocol):
     on_group: OnGroup
 
     def version(self) -> int | None:
-        """Another number after every commit, whichever process made it; None where asking costs as much as reading."""
+        """Return a number that changes with every commit of any process; None if that costs as much as a read."""
 
     async def write(self, use_case: UseCase[Result], *, keep: bool = True) -> Result:
         """Run the use case and commit it; with keep=False roll it back and still return its result (dry run)."""
@@ -77,9 +89,9 @@ class Job:
     error: BaseException | None = None
 
 
-def settle(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: BaseException | None) -> None:
-    """Answer every writer of a group, on the event loop, after the commit."""
-    # After a failed commit too: its answer may have been lost after it was done, and a needless wake costs one look.
+def finish(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: BaseException | None) -> None:
+    """Hand every writer of a group its result, on the event loop, after the commit."""
+    # After a failed commit too: it may have succeeded although its answer was lost, and a needless wake costs one look.
     for topic in topics_of(jobs):
         notify(topic)
     for job in jobs:
@@ -93,5 +105,5 @@ def settle(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: Bas
 
 
 def topics_of(jobs: Sequence[Job]) -> list[str]:
-    """What a group wakes: the topics of the writers that are kept, each once."""
+    """Return the topics that a group wakes: those of the writers that are kept, each once."""
     return list(dict.fromkeys(topic for job in jobs if job.keep and job.error is None for topic in job.topics))

@@ -1,4 +1,4 @@
-"""The queue of writers, for both drivers: whatever has come while the last group ran becomes the next one."""
+"""The queue of writers, for both drivers. Writers that queue while a group runs become the next group."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from gpuaas_platform.kit import db
 
 Result = TypeVar("Result")
 GROUP_MAX = 64
-"""Enough to share the cost of a commit; few enough that whoever else needs the event loop is not held up for long."""
+"""Large enough to share the cost of a commit, small enough not to block the event loop for long."""
 
 
 class GroupCommit:
-    """The writing half of a store. A driver says how one group is run."""
+    """The writing half of a store. A driver implements how a group runs."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
-        self.on_group: db.OnGroup = db.nobody_counts
+        self.on_group: db.OnGroup = db.ignore_group
         self._notify = notify
         self._loop = asyncio.get_running_loop()
         self._waiting: list[db.Job] = []
@@ -35,7 +35,7 @@ class GroupCommit:
         raise NotImplementedError
 
     async def _finish_writing(self) -> None:
-        """Whatever waits is still written."""
+        """Run the writers that still wait, then stop."""
         self._is_last = True
         self._has_work.set()
         await self._writer
@@ -52,7 +52,7 @@ class GroupCommit:
         started_s, failure = time.perf_counter(), None
         try:
             await self._run_group(jobs)
-        except Exception as error:  # noqa: BLE001 - it is the answer of every writer in the group; the queue goes on
+        except Exception as error:  # noqa: BLE001 - every writer of the group gets it; the queue continues
             failure = error
         self.on_group(len(jobs), time.perf_counter() - started_s)
-        db.settle(jobs, self._notify, failure)
+        db.finish(jobs, self._notify, failure)

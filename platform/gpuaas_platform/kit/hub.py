@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 WAIT_MAX_S = 30.0
 
 
@@ -25,7 +25,7 @@ class Hub:
             listener.set()
 
     def notify_all(self) -> None:
-        """Wakes may have been missed: everybody looks again."""
+        """Wake every listener, because wakes may have been missed."""
         for topic in list(self._listeners):
             self.notify(topic)
 
@@ -53,19 +53,19 @@ class Hub:
         self,
         topic: str,
         wait_s: float,
-        look: Callable[[], Awaitable[Found]],
-        enough: Callable[[Found], bool],
+        look: Callable[[], Awaitable[Answer]],
+        enough: Callable[[Answer], bool],
         *,
         look_every_s: float = WAIT_MAX_S,
-    ) -> Found:
-        """Look, and look again at every wake, until it is enough or the time is up; then whatever there is."""
+    ) -> Answer:
+        """Look at once and at every wake, until the answer is enough or the time is over; return the last answer."""
         ends_at = time.monotonic() + max(0.0, min(wait_s, WAIT_MAX_S))
         with self.listen(topic) as listener:
             while True:
-                found = await look()
+                answer = await look()
                 left_s = ends_at - time.monotonic()
-                if enough(found) or left_s <= 0 or self._closing:
-                    return found
+                if enough(answer) or left_s <= 0 or self._closing:
+                    return answer
                 self.waiting += 1
                 try:
                     await wait(listener, min(left_s, look_every_s))
@@ -74,7 +74,7 @@ class Hub:
 
 
 async def wait(listener: asyncio.Event, timeout_s: float) -> None:
-    """Until the next wake or the timeout, whichever comes first; then ready to wait again."""
+    """Wait for the next wake or the timeout, and reset the listener."""
     # Not `wait_for`: Python 3.11's forgets a cancellation that comes together with the wake, and a loop never ends.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):

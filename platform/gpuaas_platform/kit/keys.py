@@ -25,11 +25,11 @@ class Keys:
     """Signs heads of the audit chains."""
 
     def request_digest(self, content: bytes) -> str:
-        """Keyed, because a request may hold a password: the stored digest must not help anybody to guess it."""
+        """Return a keyed digest: a request may hold a password, and the stored digest must not help to guess it."""
         return hashlib.blake2b(content, key=self._digest_key, digest_size=32).hexdigest()
 
     def fingerprint(self, content: bytes) -> str:
-        """Tells values apart for people. Keyed too: a short value must not be found by trying."""
+        """Return a short keyed digest by which people distinguish values. It must not help to guess a short value."""
         return hashlib.blake2b(content, key=self._fingerprint_key, digest_size=8).hexdigest()
 
     @functools.cached_property
@@ -59,7 +59,7 @@ def load(folder: Path) -> Keys:
 
 
 def read(path: Path) -> Ed25519PrivateKey:
-    """A key that must be there already."""
+    """Read a key that must exist."""
     return parse(path.read_bytes(), str(path))
 
 
@@ -83,24 +83,24 @@ def private_pem(key: Ed25519PrivateKey) -> bytes:
 
 
 def openssh_public(key: Ed25519PrivateKey) -> str:
-    """Its public half, as sshd reads it."""
+    """Return the public half in the form that sshd reads."""
     raw = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return raw.decode()
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment.
+    """Replace the file as a whole. At no moment can other users read it.
 
-    By one writer at a time: the next one takes the place of a draft that somebody left who died."""
+    For one writer at a time: it overwrites the draft of a writer that died."""
     draft = path.with_suffix(".new")
     _write(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), content)
     draft.rename(path)
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """The same, unless there is a file already: of any number that make one at once, all read that of the first.
+    """Create the file unless it exists: of several processes that create it at once, all read the first one.
 
-    A link fails where a file is; a rename would take the place of a key that is already in use."""
+    A link fails if the file exists; a rename would replace a key that is already in use."""
     descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     _write(descriptor, content)
     with contextlib.suppress(FileExistsError):

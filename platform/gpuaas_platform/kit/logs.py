@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
-"""Fields that every line of the present request gets unless it says them itself; asked for when a line is written."""
+"""Fields that every line of the present request gets unless it sets them itself; read when a line is written."""
 _write_info: Callable[[bytes], None] | None = None
 """Where encoded lines of level info go; None as long as nothing is configured."""
 _encode = msgspec.json.Encoder(enc_hook=repr).encode

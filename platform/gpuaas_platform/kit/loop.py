@@ -1,6 +1,6 @@
-"""A loop is woken, never told: it runs its sweep when a topic wakes it and at a steady interval, whatever happens.
+"""Run a sweep when its topic is woken, and at a steady interval. A wake carries no data: a sweep reads the state.
 
-A sweep that lacks something from outside raises `Later`: the loop says so once and asks less and less often.
+A sweep that needs something from outside raises `Later`: the loop logs it once and waits longer after each attempt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ _DOUBLINGS_MAX = 10
 
 
 class Later(Exception):
-    """Somebody outside has to act first, and asking at once does not help. Its text says what is missing."""
+    """Something outside is missing, and an immediate retry does not help. The text names what is missing."""
 
 
 async def run(wakes: hub.Hub, topic: str, interval_s: float, sweep: Callable[[], Awaitable[None]]) -> None:
@@ -26,17 +26,17 @@ async def run(wakes: hub.Hub, topic: str, interval_s: float, sweep: Callable[[],
             try:
                 await sweep()
                 if missing:
-                    log.info("goes on", loop=topic)
+                    log.info("loop.recovered", loop=topic)
                 missing, tries = "", 0
             except Later as later:
                 if str(later) != missing:
-                    log.warning("cannot go on, asking again less and less often", loop=topic, why=str(later))
+                    log.warning("loop.waiting", loop=topic, missing=str(later))
                 missing, tries = str(later), tries + 1
             except Exception:
-                log.exception("sweep failed, trying again", loop=topic)
+                log.exception("loop.sweep_failed", loop=topic)
             await hub.wait(listener, pause_s(interval_s, tries))
 
 
 def pause_s(interval_s: float, tries: int) -> float:
-    """After so many tries in a row that lacked something."""
+    """Return the pause after this many attempts in a row that raised `Later`."""
     return max(interval_s, min(interval_s * 2.0 ** min(tries, _DOUBLINGS_MAX), _PAUSE_S_MAX))

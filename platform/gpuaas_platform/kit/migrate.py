@@ -145,7 +145,9 @@ def _apply_sqlite(connection: sqlite3.Connection) -> None:
 def _applied_sqlite(path: Path) -> set[int]:
     if not path.exists():
         return set()
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    # Without a log beside it no process has the file open, and reading it as immutable leaves no new files behind.
+    mode = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
     try:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
             return set()

@@ -1,4 +1,4 @@
-"""Choose the thing that a name stands for. Each domain looks its own names up and asks here whether one is left."""
+"""Choose the object that a name means. Each domain looks up its own names and passes the matches here."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -8,11 +8,11 @@ from gpuaas_contract import errors
 Thing = TypeVar("Thing")
 
 
-def only(found: Sequence[Thing], name: str, candidate: Callable[[Thing], str]) -> Thing | None:
-    """The only thing with this name; None where there is none, refused where there are several."""
-    if len(found) > 1:
-        candidates = [candidate(thing) for thing in found]
+def only(matches: Sequence[Thing], name: str, candidate: Callable[[Thing], str]) -> Thing | None:
+    """Return the only match, or None if there is none. Raise `NameAmbiguous` if there are several."""
+    if len(matches) > 1:
+        candidates = [candidate(thing) for thing in matches]
         raise errors.NameAmbiguous(
             f"{name} is the name of several: {', '.join(candidates)}.", details={"name": name, "candidates": candidates}
         )
-    return found[0] if found else None
+    return matches[0] if matches else None

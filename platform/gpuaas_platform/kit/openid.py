@@ -71,23 +71,23 @@ class Provider:
         return Start(url=url, state=state, nonce=nonce, code_verifier=code_verifier)
 
     async def finish(self, code: str, code_verifier: str, nonce: str, now: datetime.datetime) -> dict[str, Any]:
-        """The claims about whoever signed in. The provider's keys are read anew each time, so it may rotate them."""
+        """Return the claims about the person who signed in. Keys are read each time: they may be rotated."""
         metadata = await self._discover()
         answer = await self._redeem(metadata, code, code_verifier)
         key_set = await self._get(metadata["jwks_uri"])
         try:
             return self._verified(answer, metadata, key_set, nonce, now)
         except (JoseError, ValueError, KeyError, TypeError) as error:
-            raise Refused(f"its ID token does not hold: {error}") from error
+            raise Refused(f"its ID token is not valid: {error}") from error
 
     async def _discover(self) -> dict[str, Any]:
         if time.monotonic() >= self._metadata_until:
-            found = await self._get(f"{self.issuer}/.well-known/openid-configuration")
-            if str(found.get("issuer", "")).rstrip("/") != self.issuer:
-                raise Unreachable(f"{self.issuer} says it is {found.get('issuer')!r}")
+            metadata = await self._get(f"{self.issuer}/.well-known/openid-configuration")
+            if str(metadata.get("issuer", "")).rstrip("/") != self.issuer:
+                raise Unreachable(f"{self.issuer} identifies itself as {metadata.get('issuer')!r}")
             for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                _check_transport(str(found.get(name, "")))
-            self._metadata, self._metadata_until = found, time.monotonic() + _METADATA_KEPT_S
+                _check_transport(str(metadata.get(name, "")))
+            self._metadata, self._metadata_until = metadata, time.monotonic() + _METADATA_KEPT_S
         return self._metadata
 
     async def _redeem(self, metadata: dict[str, Any], code: str, code_verifier: str) -> dict[str, Any]:
@@ -104,8 +104,8 @@ class Provider:
     def _verified(
         self, answer: dict[str, Any], metadata: dict[str, Any], key_set: Any, nonce: str, now: datetime.datetime
     ) -> dict[str, Any]:
-        said = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
-        algorithms = [name for name in _SIGNATURES if name in said]
+        supported = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
+        algorithms = [name for name in _SIGNATURES if name in supported]
         token = jwt.decode(answer["id_token"], jwk.KeySet.import_key_set(key_set), algorithms=algorithms)
         claims = CodeIDToken(
             token.claims,
@@ -137,8 +137,8 @@ class Provider:
             raise Refused(f"it answered {content.get('error', response.status_code)}")
         if not response.is_success or not is_object:
             raise Unreachable(f"{url} answered {response.status_code}")
-        found: dict[str, Any] = content
-        return found
+        answer: dict[str, Any] = content
+        return answer
 
 
 def _check_transport(url: str) -> None:

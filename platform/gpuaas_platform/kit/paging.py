@@ -1,28 +1,86 @@
-"""Pages of lists that are not read from a document table: the same tokens as `tables` gives."""
+"""Pages of lists, in one form for every list: an opaque token names where the next page starts. The cost of a page does
+not grow with what precedes it."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from gpuaas_contract.wire import Page, PageQuery
+import msgspec
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import tables
+from gpuaas_platform.kit import db, tables
+from gpuaas_platform.kit.tables import Document, Table
 
 Item = TypeVar("Item")
+EncodedItem = TypeVar("EncodedItem", covariant=True)
 
 
-def bounds(name: str, query: PageQuery) -> tuple[str, int]:
-    """Return the key to read after and how many rows to read: one more than fit shows that there is a next page."""
-    return position(name, query), query.page_size + 1
+class PageRequest(Protocol):
+    """The part of a query that every list has."""
+
+    @property
+    def page_size(self) -> int: ...
+
+    @property
+    def page_token(self) -> str: ...
 
 
-def position(name: str, query: PageQuery) -> str:
-    """Return the key the page before ended with; empty for the first page."""
+class EncodedPage(msgspec.Struct, Generic[EncodedItem], frozen=True):
+    """A `Page` whose items are already JSON: documents pass from the store to the answer without being decoded."""
+
+    items: msgspec.Raw
+    next_page_token: str | None = None
+
+
+async def page(
+    name: str,
+    query: PageRequest,
+    read: Callable[[str, int], Awaitable[Sequence[Item]]],
+    key: Callable[[Item], str],
+    *,
+    start: str = "",
+) -> Page[Item]:
+    """Read one page of the list `name`.
+
+    `read` gets the key of the last item of the previous page (`start` for the first page) and how many items to
+    return. It is asked for one more than fits, which shows whether there is a next page."""
+    size = query.page_size
+    items = list(await read(position(name, query) or start, size + 1))
+    if len(items) <= size:
+        return Page(items=items)
+    return Page(items=items[:size], next_page_token=tables.write_token(name, key(items[size - 1])))
+
+
+async def documents(
+    reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
+) -> Page[Document]:
+    """One page of a document table in order of id, which is the order of creation."""
+    sql = _where(table.key, where, len(values))
+    return await page(
+        table.name,
+        query,
+        lambda after, limit: table.find(reader, sql, *values, after, limit),
+        lambda document: str(getattr(document, table.key)),
+    )
+
+
+async def encoded(
+    reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
+) -> EncodedPage[Document]:
+    """The same page, for lists that are passed on without looking at the items."""
+    size, sql = query.page_size, _where(table.key, where, len(values))
+    texts = await table.find_encoded(reader, sql, *values, position(table.name, query), size + 1)
+    following = None
+    if len(texts) > size:
+        following = tables.write_token(table.name, str(getattr(table.decode(texts[size - 1]), table.key)))
+    return EncodedPage(msgspec.Raw(f"[{','.join(texts[:size])}]"), following)
+
+
+def position(name: str, query: PageRequest) -> str:
+    """The key that the previous page ended with; empty for the first page."""
     return tables.read_token(name, query.page_token) if query.page_token else ""
 
 
-def page(name: str, found: list[Item], limit: int, key: Callable[[Item], str]) -> Page[Item]:
-    """Make the page of the rows read under `limit`, as `bounds` gave it."""
-    if len(found) < limit:
-        return Page(items=found)
-    shown = found[: limit - 1]
-    return Page(items=shown, next_page_token=tables.write_token(name, key(shown[-1])))
+@functools.lru_cache(maxsize=256)
+def _where(key: str, where: str, position: int) -> str:
+    return f"{where} AND {key} > ${position + 1} ORDER BY {key} LIMIT ${position + 2}"

@@ -16,7 +16,7 @@ from gpuaas_platform.kit import db, groups, postgres_wakes
 
 WRITER_LOCK = 0x6770_7561  # "gpua"
 _CLOSE_S_MAX = 5.0
-"""What waits is still written, unless the server does not answer."""
+"""Writers that wait when the store closes are still run, unless the server does not answer."""
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
@@ -28,7 +28,7 @@ _GONE = (
 
 
 def shown(url: str) -> str:
-    """The address without user and password, for people."""
+    """Return the address without user and password."""
     parts = urlsplit(url)
     host = parse_qs(parts.query).get("host", [""])[0] or parts.hostname or "localhost"
     return f"{parts.scheme or 'postgresql'}://{host}{parts.path}"
@@ -68,7 +68,7 @@ class PostgresDatabase(groups.GroupCommit):
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITER_LOCK)
                 for job in jobs:
                     await _run_job(connection, job)
-                await self._wakes.say(connection, db.topics_of(jobs))
+                await self._wakes.send(connection, db.topics_of(jobs))
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise db.Unavailable(str(error)) from error
 
@@ -96,7 +96,10 @@ class PostgresTx(PostgresReader):
         self._topics = topics
 
     async def run(self, sql: str, *values: Any) -> int:
-        status = str(await self._source.execute(sql, *values))
+        try:
+            status = str(await self._source.execute(sql, *values))
+        except asyncpg.UniqueViolationError as error:
+            raise db.Duplicate(str(error)) from error
         return int(status.rsplit(" ", 1)[-1]) if status[-1].isdigit() else 0
 
     def wake(self, topic: str) -> None:
@@ -115,5 +118,5 @@ async def _run_job(connection: Any, job: db.Job) -> None:
                 raise _NotKept
     except _NotKept:
         return
-    except Exception as error:  # noqa: BLE001 - whatever one writer raises is its own answer; the group goes on
+    except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error

@@ -1,8 +1,8 @@
 """Wake-ups between the processes of one platform, by LISTEN and NOTIFY.
 
-`postgres` says the topics of a group inside its transaction, so they are told exactly when the group is visible. Each
-process listens on one connection of its own. A wake-up only ever means "look again": whatever was said while nobody
-could listen is made good by waking everybody.
+`postgres` sends the topics of a group inside its transaction, so they arrive exactly when the group is visible. Each
+process listens on a connection of its own. A wake-up only means "look again": after a time without a connection, all
+listeners are woken.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ _BACK_OFF_S_FIRST = 0.2
 _BACK_OFF_S_MAX = 5.0
 
 
-class _Said(msgspec.Struct, array_like=True):
-    speaker: str
+class _Message(msgspec.Struct, array_like=True):
+    sender: str
     topics: list[str]
-    """Empty: everybody looks again."""
+    """Empty: wake every listener."""
 
 
-_SAID = msgspec.json.Decoder(_Said)
+_MESSAGE = msgspec.json.Decoder(_Message)
 
 
 class Wakes:
     def __init__(self, url: str, notify: Callable[[str], None], notify_all: Callable[[], None]) -> None:
         self._url, self._notify, self._notify_all = url, notify, notify_all
-        self._speaker = secrets.token_hex(8)
+        self._sender = secrets.token_hex(8)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen before anything is read, so that nothing said after it can be missed."""
+        """Listen before anything is read, so that no later wake-up is missed."""
         connection, lost = await self._connect()
         self._task = asyncio.create_task(self._listen(connection, lost), name="postgres-wakes")
 
@@ -49,9 +49,9 @@ class Wakes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def say(self, connection: Any, topics: Sequence[str]) -> None:
-        """In the transaction of the change: told at its commit, never if it fails."""
-        for payload in payloads(self._speaker, topics):
+    async def send(self, connection: Any, topics: Sequence[str]) -> None:
+        """Send in the transaction of the change: the topics arrive at its commit, and never if it fails."""
+        for payload in payloads(self._sender, topics):
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
 
     async def _listen(self, connection: "asyncpg.Connection[asyncpg.Record]", lost: asyncio.Event) -> None:
@@ -60,7 +60,7 @@ class Wakes:
                 await _until_lost(connection, lost)
             finally:
                 connection.terminate()
-            log.warning("the connection for wake-ups is lost, connecting again")
+            log.warning("wakes.connection_lost")
             connection, lost = await self._reconnect()
             self._notify_all()
 
@@ -70,7 +70,7 @@ class Wakes:
             try:
                 return await self._connect()
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                log.warning("no connection for wake-ups yet", error=str(error), again_in_s=pause_s)
+                log.warning("wakes.connect_failed", error=str(error), retry_in_s=pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _BACK_OFF_S_MAX)
 
@@ -79,46 +79,46 @@ class Wakes:
         connection = await asyncpg.connect(self._url, timeout=_ALIVE_EVERY_S)
         try:
             connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(CHANNEL, self._receive)
         except BaseException:
             connection.terminate()
             raise
         return connection, lost
 
-    def _heard(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
-        said = _SAID.decode(str(payload))
-        if said.speaker == self._speaker:
-            return  # told directly, when the group was answered
-        if not said.topics:
+    def _receive(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
+        message = _MESSAGE.decode(str(payload))
+        if message.sender == self._sender:
+            return  # this process was woken directly, after the commit
+        if not message.topics:
             self._notify_all()
-        for topic in said.topics:
+        for topic in message.topics:
             self._notify(topic)
 
 
-def payloads(speaker: str, topics: Sequence[str]) -> Iterator[str]:
-    """As few messages as hold all topics; each stays under what PostgreSQL takes."""
+def payloads(sender: str, topics: Sequence[str]) -> Iterator[str]:
+    """Return as few messages as hold all topics; each is shorter than the limit of PostgreSQL."""
     chunk: list[str] = []
     room = _PAYLOAD_BYTES_MAX - 64
     for topic in dict.fromkeys(topics):
         size = len(msgspec.json.encode(topic)) + 1
         if size > _PAYLOAD_BYTES_MAX - 64:
-            yield _payload(speaker, [])
+            yield _payload(sender, [])
             continue
         if size > room:
-            yield _payload(speaker, chunk)
+            yield _payload(sender, chunk)
             chunk, room = [], _PAYLOAD_BYTES_MAX - 64
         chunk.append(topic)
         room -= size
     if chunk:
-        yield _payload(speaker, chunk)
+        yield _payload(sender, chunk)
 
 
-def _payload(speaker: str, topics: list[str]) -> str:
-    return msgspec.json.encode(_Said(speaker, topics)).decode()
+def _payload(sender: str, topics: list[str]) -> str:
+    return msgspec.json.encode(_Message(sender, topics)).decode()
 
 
 async def _until_lost(connection: "asyncpg.Connection[asyncpg.Record]", lost: asyncio.Event) -> None:
-    """A connection can be dead without a word, so it is asked from time to time."""
+    """Wait until the connection is lost. It can be dead without an error, so it is checked from time to time."""
     while not lost.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ALIVE_EVERY_S):

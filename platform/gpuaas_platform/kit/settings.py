@@ -17,7 +17,7 @@ class Settings:
     oidc_issuer: str = ""
     """Identity provider people can sign in through; empty: none."""
     oidc_client_id: str = ""
-    """What the provider calls this platform."""
+    """The client id of this platform at the provider."""
     oidc_client_secret_file: Path | None = None
     """File with the client's secret; None for a public client."""
     oidc_redirect_url: str = ""
@@ -31,7 +31,7 @@ class Settings:
     machine_session_s_max: int = 8 * 3600
     """The longest life of a person's SSH session; an operation's lasts as long as its lease."""
     sealed: bool = False
-    """Secrets stay closed after a start until somebody gives the passphrase of the key."""
+    """Secrets stay closed after a start until an operator gives the passphrase of the key."""
     custody_key_file: Path | None = None
     """The key of all secrets, given from outside; None: a file in `data_dir`."""
     vault_address: str = ""
@@ -41,11 +41,11 @@ class Settings:
     vault_mount: str = "secret"
     """Where the KV version 2 engine is mounted."""
     vault_prefix: str = "gpuaas"
-    """Path below which every secret of this platform lies."""
+    """Path below which every secret of this platform is stored."""
     vault_ca_file: Path | None = None
     """Authority of its certificate; None: those the system trusts."""
     heartbeat_interval_s: float = 5.0
-    """How often a node says it is there."""
+    """How often a node sends a heartbeat."""
     heartbeats_missed_max: int = 4
     """A node that misses this many in a row counts as lost."""
     task_ttl_s: int = 120
@@ -57,7 +57,7 @@ class Settings:
     agent_upgrade_ttl_s: int = 600
     """An agent upgrade not done by then fails."""
     controllers_kept_s: int = 7 * 86400
-    """How long a controller that is not heard of any more is listed."""
+    """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600
     """How long an answer can be replayed."""
     rate_limit_per_s: float = 200.0
@@ -70,13 +70,13 @@ class Settings:
     artifact_bytes_max: int = 2 * 1024**3
     """The largest artifact the platform takes, uploaded or fetched."""
     artifact_fetch_s_max: float = 600.0
-    """A source that has not given everything by then counts as out of reach."""
+    """A source that has not sent everything by then counts as unreachable."""
     artifact_internal_hosts: tuple[str, ...] = ()
     """Hosts on private or loopback addresses that artifacts may be fetched from; all others there are refused."""
     artifact_kept_s: int = 3600
     """How long content is kept that no artifact needs any more."""
     artifact_sweep_interval_s: float = 60.0
-    """How often the stored content is looked through for such."""
+    """How often the stored content is searched for content that no artifact needs."""
     log_level: str = "info"
     """debug, info, warning or error."""
     otlp_endpoint: str = ""
@@ -84,13 +84,18 @@ class Settings:
     event_retention_s: float = 7 * 86400
     """How long events are kept; a cursor older than that is answered with 410."""
     stream_silence_s_max: float = 15.0
-    """A stream with nothing to tell says a bookmark before it has been silent for this long."""
+    """A stream without events sends a bookmark before it has been silent for this long."""
     stream_recheck_s: float = 3.0
     """How often it is asked again whether the caller of an open stream may still see it."""
     audit_head_interval_s: float = 60.0
     """How often audit chains that moved get a signed head; what happened since the last one is not vouched for yet."""
     sweep_interval_s: float = 1.0
-    """How often deadlines and silence are looked at even if nobody woke the loop."""
+    """How often each loop checks deadlines, even if it is not woken."""
+
+    @property
+    def sqlite_path(self) -> Path:
+        """The embedded database."""
+        return self.data_dir / "gpuaas.sqlite"
 
     @property
     def node_lost_after_s(self) -> float:

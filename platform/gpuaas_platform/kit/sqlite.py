@@ -18,6 +18,7 @@ from gpuaas_platform.kit import db, groups
 
 Result = TypeVar("Result")
 _BUSY_MS_MAX = 30_000
+_DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 
 
 class SqliteDatabase(groups.GroupCommit):
@@ -30,9 +31,9 @@ class SqliteDatabase(groups.GroupCommit):
         super().__init__(notify)
 
     def version(self) -> int | None:
-        """SQLite counts for the reading connection, which writes nothing itself: every commit is somebody else's.
+        """Return SQLite's count of the commits of other connections; the reading connection makes none itself.
 
-        Asked once per turn of the event loop: a request that arrives later is handled after the answer was forgotten.
+        Read once per turn of the event loop: a later request is handled after the value was dropped.
         """
         if self._version is None:
             self._version = self._read_connection.execute("PRAGMA data_version").fetchone()[0]
@@ -102,6 +103,10 @@ class SqliteTx(SqliteReader):
     async def run(self, sql: str, *values: Any) -> int:
         try:
             return self._connection.execute(_dialect(sql), values).rowcount
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode not in _DUPLICATE:
+                raise
+            raise db.Duplicate(str(error)) from error
         except sqlite3.OperationalError as error:
             raise _translated(error) from error
 
@@ -122,13 +127,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
     _use_wal(connection)
-    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    # No foreign keys: parents are never deleted before their children (they get an end state), each write checks its
+    # parent in the same transaction, and SQLite adds a constraint only by a copy of the table.
+    connection.execute("PRAGMA synchronous=FULL")
     return connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """In a new file the switch gives up at once where another process makes it too: so wait for the other first."""
+    """Switch to WAL. In a new file the switch fails if another process makes it too, so wait for that process first."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -145,7 +151,7 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def _translated(error: sqlite3.OperationalError) -> Exception:
-    """A full or broken disk is the store's fault; a statement that is wrong is ours."""
+    """Return `Unavailable` for a full or broken disk; a wrong statement is a bug and keeps its error."""
     is_ours = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
     return error if is_ours else db.Unavailable(str(error))
 
@@ -155,7 +161,7 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
     try:
         use_case = cast("Coroutine[Any, Any, Any]", job.use_case(SqliteTx(connection, job.topics)))
         job.result = _run_to_end(use_case)
-    except Exception as error:  # noqa: BLE001 - whatever one writer raises is its own answer; the group goes on
+    except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
     if not connection.in_transaction:
         raise db.Unavailable(str(job.error))  # a full disk ends the whole transaction, and so the group
@@ -165,7 +171,7 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
 
 
 def _run_to_end(use_case: Coroutine[Any, Any, Result]) -> Result:
-    """A use case awaits only its transaction, and here that never suspends: one step runs it whole."""
+    """Run the use case in one step: it awaits only its transaction, which never suspends on this engine."""
     try:
         use_case.send(None)
     except StopIteration as finished:

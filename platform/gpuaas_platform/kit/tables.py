@@ -4,10 +4,9 @@ The document is the truth; columns are copies made on every save. Reads can pass
 """
 
 import base64
-import functools
 import hashlib
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -18,7 +17,7 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 class Table(Generic[Document]):
     def __init__(self, name: str, kind: type[Document], key: str, /, **columns: Callable[[Document], Any]) -> None:
-        self.name, self._key = name, key
+        self.name, self.key = name, key
         self._columns = columns
         self._decoder = msgspec.json.Decoder(kind)
         self.names = names = [key, *columns, "document"]
@@ -34,7 +33,7 @@ class Table(Generic[Document]):
     async def save(self, tx: db.Tx, document: Document) -> None:
         touched = await tx.run(self._save_sql, *self.values(document))
         if touched != 1:
-            raise LookupError(f"{self.name}: nothing to save under {getattr(document, self._key)}")
+            raise LookupError(f"{self.name}: nothing to save under {getattr(document, self.key)}")
 
     async def get(self, reader: db.Reader, key: str) -> Document | None:
         row = await reader.one(self._get_sql, key)
@@ -42,21 +41,28 @@ class Table(Generic[Document]):
 
     async def find(self, reader: db.Reader, where: str, *values: Any) -> list[Document]:
         """`where` is everything after WHERE, ORDER BY and LIMIT included."""
+        return [self._decoder.decode(text) for text in await self.find_encoded(reader, where, *values)]
+
+    async def find_encoded(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+        """The same documents as JSON, not decoded."""
         sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
-        return [self._decoder.decode(row[0]) for row in await reader.all(sql, *values)]
+        return [row[0] for row in await reader.all(sql, *values)]
 
     async def keys(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
         """The keys only; `where` as for `find`."""
-        rows = await reader.all(f"SELECT {self._key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
+        rows = await reader.all(f"SELECT {self.key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
         return [str(row[0]) for row in rows]
 
     async def delete(self, tx: db.Tx, key: str) -> None:
-        await tx.run(f"DELETE FROM {self.name} WHERE {self._key} = $1", key)  # noqa: S608
+        await tx.run(f"DELETE FROM {self.name} WHERE {self.key} = $1", key)  # noqa: S608
+
+    def decode(self, text: str) -> Document:
+        return self._decoder.decode(text)
 
     def values(self, document: Document) -> list[Any]:
         """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
-        return [getattr(document, self._key), *copies, msgspec.json.encode(document).decode()]
+        return [getattr(document, self.key), *copies, msgspec.json.encode(document).decode()]
 
 
 _CHECK_BYTES = 4
@@ -64,41 +70,6 @@ _CHECK_BYTES = 4
 
 class PageTokenInvalid(ValueError):
     """The token was not given out for a list of this table."""
-
-
-async def page(
-    table: Table[Document], reader: db.Reader, where: str, values: list[Any], *, size: int, token: str
-) -> tuple[list[Document], str | None]:
-    """One page in order of id, which is order of creation. Its cost does not grow with what lies before it."""
-    texts, following = await _texts(table, reader, where, values, size, token)
-    return [table._decoder.decode(text) for text in texts], following
-
-
-async def page_as_stored(
-    table: Table[Document], reader: db.Reader, where: str, values: list[Any], *, size: int, token: str
-) -> tuple[list[Document], str | None]:
-    """The same for lists that are passed on whole: the stored text of all items, good for encoding only."""
-    texts, following = await _texts(table, reader, where, values, size, token)
-    return cast("list[Document]", msgspec.Raw(f"[{','.join(texts)}]")), following
-
-
-async def _texts(
-    table: Table[Document], reader: db.Reader, where: str, values: list[Any], size: int, token: str
-) -> tuple[list[str], str | None]:
-    """The documents of one page, and the token of the next if there is one."""
-    after = read_token(table.name, token) if token else ""
-    rows = await reader.all(_page_sql(table.name, table._key, where, len(values)), *values, after, size + 1)
-    texts = [row[0] for row in rows[:size]]
-    if len(rows) <= size:
-        return texts, None
-    last = table._decoder.decode(texts[-1])
-    return texts, write_token(table.name, getattr(last, table._key))
-
-
-@functools.lru_cache(maxsize=256)
-def _page_sql(name: str, key: str, where: str, position: int) -> str:
-    return f"""SELECT document FROM {name} WHERE {where}
-               AND {key} > ${position + 1} ORDER BY {key} LIMIT ${position + 2}"""  # noqa: S608 - names are ours
 
 
 def write_token(name: str, key: str) -> str:

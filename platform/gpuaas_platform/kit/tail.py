@@ -1,8 +1,8 @@
 """The newest part of an endless record, kept once per topic for any number of watchers.
 
-One task per topic reads what each commit added and keeps it as encoded frames in a ring. A watcher is a position and
-nothing more: it takes what lies behind its position, or waits for `changed`. Whoever is slower than the ring is long
-reads from the store again, so no watcher has a queue and none can hold up another.
+One task per topic reads what each commit added and keeps it as encoded frames in a ring. A watcher is only a position:
+it takes the frames after its position, or waits for `changed`. One that falls behind the ring reads from the store
+again, so no watcher has a queue and none can block another.
 """
 
 import asyncio
@@ -53,13 +53,13 @@ class Tail:
         return self._changed
 
     def behind(self, position: int) -> list[Frame]:
-        """Frames behind `position`, which must not lie below the floor."""
+        """Return the frames after `position`, which must not be below the floor."""
         if position >= self.newest:
             return []
         return self._frames[bisect.bisect_right(self._frames, position, key=_cursor) :]
 
     def poke(self) -> None:
-        """Everybody who waits looks again."""
+        """Wake all watchers."""
         present, self._changed = self._changed, asyncio.Event()
         present.set()
 
@@ -73,30 +73,30 @@ class Tail:
         self.poke()
 
     async def _advance(self) -> bool:
-        """Read what is new; whether there may be more of it."""
+        """Read new frames; return whether there may be more."""
         try:
             if self.floor is None:
                 self.floor = self.newest = await self._record.newest()
                 self.poke()
-            found = await self._record.after(self.newest, READ_MAX)
+            frames = await self._record.after(self.newest, READ_MAX)
         except Exception:
-            log.exception("a tail could not read, starting over", topic=self._topic)
+            log.exception("tail.read_failed", topic=self._topic)
             self._start_over()
             return False
-        if found:
-            self._keep(found)
+        if frames:
+            self._keep(frames)
             self.poke()
-        return len(found) == READ_MAX
+        return len(frames) == READ_MAX
 
     def _start_over(self) -> None:
         """Watchers read from the store until the ring holds something again."""
         self.floor, self._bytes = None, 0
         self._frames.clear()
 
-    def _keep(self, found: list[Frame]) -> None:
-        self._frames += found
-        self._bytes += sum(len(frame.data) for frame in found)
-        self.newest = found[-1].cursor
+    def _keep(self, frames: list[Frame]) -> None:
+        self._frames += frames
+        self._bytes += sum(len(frame.data) for frame in frames)
+        self.newest = frames[-1].cursor
         drop = max(0, len(self._frames) - _FRAMES_MAX)
         left = self._bytes - sum(len(frame.data) for frame in self._frames[:drop])
         while left > _BYTES_MAX and drop < len(self._frames):
@@ -109,7 +109,7 @@ class Tail:
 
 
 class Tails:
-    """The tails that somebody watches, by topic."""
+    """The tails that have watchers, by topic."""
 
     def __init__(self, wakes: hub.Hub, tick_s: float) -> None:
         self._wakes, self._tick_s = wakes, tick_s
@@ -118,7 +118,7 @@ class Tails:
     def join(self, topic: str, record: Record) -> Tail:
         if topic not in self._open:
             tail = Tail(topic, self._wakes, record, self._tick_s)
-            # A context of its own: it is not the work of whoever happened to come first.
+            # A context of its own: its log lines do not belong to the request that came first.
             task = asyncio.create_task(tail.run(), name=f"tail {topic}", context=contextvars.Context())
             self._open[topic] = tail, task
         tail, _ = self._open[topic]

@@ -12,9 +12,20 @@ CREATE INDEX nodes_free
     ON nodes (region, sku, gpus, cpus, memory_mb, name)
     WHERE admin_state = 'active' AND status = 'ready' AND allocation_id = '';
 
--- The sweep looks for silent nodes.
+-- The sweep looks for silent nodes. Partial, so that lists of nodes by status are not read through it and sorted.
 CREATE INDEX nodes_by_silence
-    ON nodes (status, last_seen_at);
+    ON nodes (last_seen_at)
+    WHERE status = 'ready' AND admin_state <> 'retired';
+
+-- A node asks for its next task: the queued tasks of the node, and the earlier ones about the same subject.
+CREATE INDEX node_tasks_queued
+    ON node_tasks (node_id, expires_at, subject_id)
+    WHERE state = 'queued';
+
+-- A quota counts the allocations of a project that hold a node, without those of the past.
+CREATE INDEX allocations_held
+    ON allocations (project_id)
+    WHERE status <> 'released';
 
 -- A stream or list of the events of one instance.
 CREATE INDEX events_by_instance

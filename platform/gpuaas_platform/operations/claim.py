@@ -70,6 +70,7 @@ async def _try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
         return runtime.Claim()
     if await call.is_gone():
         return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
+    await call.admit_again()  # an account that was revoked while it waited must not get the work
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
 
 

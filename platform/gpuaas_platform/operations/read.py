@@ -54,20 +54,24 @@ async def page(reader: db.Reader, call: Call) -> Page[Operation]:
     where, values = "project_id = $1", [call.params["project_id"]]
     if call.query.instance_id:
         where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
-    after, limit = paging.bounds(_OPERATIONS, call.query)
-    heads = paging.page(
-        _OPERATIONS, await store.page(reader, where, values, after, limit), limit, lambda head: head.operation_id
-    )
+
+    async def read(after: str, limit: int) -> list[OperationHead]:
+        return await store.page(reader, where, values, after, limit)
+
+    heads = await paging.page(_OPERATIONS, call.query, read, lambda head: head.operation_id)
     items = await with_targets(reader, heads.items)
     return Page(items=items, next_page_token=heads.next_page_token)
 
 
 async def steps_page(reader: db.Reader, call: Call) -> Page[Step]:
     operation = await head(reader, call, call.params["operation_id"])
-    after, limit = paging.bounds(_STEPS, call.query)
-    rows = await store.steps_after(reader, operation.operation_id, _position(after), call.query.changed_since, limit)
-    found = paging.page(_STEPS, rows, limit, lambda row: str(row[0]))
-    return Page(items=[step for _, step in found.items], next_page_token=found.next_page_token)
+
+    async def read(after: str, limit: int) -> list[tuple[int, Step]]:
+        since = call.query.changed_since
+        return await store.steps_after(reader, operation.operation_id, _position(after), since, limit)
+
+    rows = await paging.page(_STEPS, call.query, read, lambda row: str(row[0]))
+    return Page(items=[step for _, step in rows.items], next_page_token=rows.next_page_token)
 
 
 def _position(after: str) -> int:

@@ -1,4 +1,4 @@
-"""Read, change and explain overlays. Domains that hand something out ask `of_project` and decide with `rules`."""
+"""Read, change and explain overlays. Other domains read `of_project` and decide with `rules`."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,6 +6,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import OverlayChanged
 from gpuaas_contract.identity import Project
+from gpuaas_contract.paths import OrgPath, ProjectPath
 from gpuaas_contract.policy import (
     LIMITS,
     SUBJECTS,
@@ -24,9 +25,7 @@ from gpuaas_contract.policy import (
 )
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import orgs
-from gpuaas_platform.identity import rules as identity_rules
-from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity import authority, orgs
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import db
 from gpuaas_platform.policy import ineffective, rules, store
@@ -38,12 +37,12 @@ _PLATFORM: tuple[Layer, str] = ("global", "platform")
 
 
 async def of_project(reader: db.Reader, project: Project) -> rules.Layers:
-    """The overlays that hold in a project, read anew for every decision."""
+    """The overlays that apply in a project, read for every decision."""
     return _overlays(await _stack(reader, _project_chain(project)))
 
 
 async def of_platform(reader: db.Reader) -> rules.Layers:
-    """The overlay that holds for what the platform itself shares."""
+    """The overlay that applies to what the platform itself shares."""
     return _overlays(await _stack(reader, [_PLATFORM]))
 
 
@@ -52,7 +51,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 
 
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
-    """Only people decide this: no service account holds the permission, and the check here does not rest on that."""
+    """Only people may do this. No service account holds the permission, but this check does not rely on that."""
     if call.caller.actor_type != "user":
         raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
@@ -71,7 +70,7 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
         await store.OVERLAYS.save(tx, after)
     else:
         await store.OVERLAYS.insert(tx, after)
-    await _tell(tx, call, before, after)
+    await _announce(tx, call, before, after)
     return _with_ineffective([*stack[:-1], after])
 
 
@@ -80,33 +79,33 @@ async def forget_project(tx: db.Tx, project_id: str) -> None:
     await store.OVERLAYS.delete(tx, project_id)
 
 
-async def explain(reader: db.Reader, project: Project, asked: ExplainPolicy) -> PolicyExplanation:
-    layers = await of_project(reader, project)
+async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> PolicyExplanation:
+    layers = await of_project(call.site.database.reader, call.in_project())
     limits = [rules.limit(layers, name) for name in LIMITS]
     return PolicyExplanation(
-        verdicts=_verdicts(layers, asked),
-        limits=[found for found in limits if found is not None],
+        verdicts=_verdicts(layers, body),
+        limits=[limit for limit in limits if limit is not None],
         effective=rules.merged(layers),
         ineffective=ineffective.of_every_layer(layers),
     )
 
 
 async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[str]) -> CanIAnswer:
-    """`holders` are the roles that hold the permission, where it is asked for."""
+    """`holders` are the roles that hold the permission at the target."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
     chain = await _asked_chain(reader, call, asked)
-    scopes = [scope for _, scope in chain or ()]
-    bindings = await identity.all_bindings(reader, call.caller, call.now)
-    hidden = identity_rules.decide(bindings, asked.permission, scopes) == "hidden"
-    if chain is None or (hidden and len(chain) > 1):
-        return _no("There is no such project or organisation, or you may not see it.")
-    binding = identity_rules.deciding(bindings, holders, scopes)
+    scopes = tuple(scope for _, scope in chain or ())
+    caller = await authority.with_all_roles(reader, call.caller, call.now)
+    verdict = authority.can(caller, asked.permission, scopes, holders=holders)
+    if chain is None or (verdict == "hidden" and len(chain) > 1):
+        return _no("The project or organisation was not found, or you have no access to it.")
+    binding = authority.deciding_role(caller, holders, scopes)
     if binding is None:
-        return _no(f"No role of yours that reaches here holds {asked.permission}.")
+        return _no(f"None of your roles here holds {asked.permission}.")
     held = f"{binding.role} at {binding.scope} holds {asked.permission}"
     layers = _overlays(await _stack(reader, chain))
-    refused = next((found for found in _verdicts(layers, asked) if not found.allowed), None)
+    refused = next((verdict for verdict in _verdicts(layers, asked) if not verdict.allowed), None)
     if refused is not None and refused.layer is not None:
         return CanIAnswer(
             allowed=False,
@@ -137,11 +136,10 @@ async def _asked_chain(reader: db.Reader, call: Call, asked: CanI) -> Chain | No
 
 
 def _chain_of(call: Call) -> Chain:
-    """The route says how far down the chain goes; its last link is the one being read or changed."""
+    """The layers down to the one that the path names, which is being read or changed."""
     if call.project is not None:
         return _project_chain(call.project)
-    org_id = call.params.get("org_id")
-    return [_PLATFORM, ("org", org_id)] if org_id is not None else [_PLATFORM]
+    return [_PLATFORM, ("org", call.path.org_id)] if isinstance(call.path, OrgPath) else [_PLATFORM]
 
 
 def _project_chain(project: Project) -> Chain:
@@ -158,7 +156,7 @@ async def _stack(reader: db.Reader, chain: Chain) -> list[PolicyLayer]:
 
 
 def _overlays(stack: Sequence[PolicyLayer]) -> rules.Layers:
-    return [(found.layer, found.overlay) for found in stack]
+    return [(layer.layer, layer.overlay) for layer in stack]
 
 
 def _with_ineffective(stack: Sequence[PolicyLayer]) -> ChangedPolicyLayer:
@@ -171,9 +169,10 @@ def _verdicts(layers: rules.Layers, asked: ExplainPolicy | CanI) -> list[PolicyV
     return [rules.verdict(layers, subject, value) for subject, value in values.items() if value]
 
 
-async def _tell(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) -> None:
+async def _announce(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) -> None:
     old, new = msgspec.structs.asdict(before.overlay), msgspec.structs.asdict(after.overlay)
     project = call.project
+    org_id = call.path.org_id if isinstance(call.path, OrgPath) else ""
     await record.emit(
         tx,
         call.origin,
@@ -185,6 +184,6 @@ async def _tell(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) 
             changed=[field for field in new if new[field] != old[field]],
             reason=after.overlay.reason,
         ),
-        org_id=project.org_id if project else call.params.get("org_id", ""),
+        org_id=project.org_id if project else org_id,
         project_id=project.project_id if project else "",
     )

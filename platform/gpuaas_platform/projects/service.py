@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Project
+from gpuaas_contract.paths import ProjectPath
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.access.credentials import service as credentials
 from gpuaas_platform.allocations import service as allocations
@@ -29,9 +31,9 @@ OWNERS: dict[str, Callable[[db.Reader, str], Awaitable[list[str]]]] = {
 """What keeps a project from being deleted -> function that returns the ids of it."""
 
 
-async def delete(tx: db.Tx, call: Call) -> Project:
+async def delete(tx: db.Tx, call: Call[ProjectPath], _: NoBody) -> Project:
     """Delete the project with its roles, entitlements and overlay. Events, audit and usage stay on record."""
-    project_id = call.in_project().project_id
+    project_id = call.path.project_id
     owned = {kind: ids for kind, owned_by in OWNERS.items() if (ids := await owned_by(tx, project_id))}
     if owned:
         raise _not_empty(owned)

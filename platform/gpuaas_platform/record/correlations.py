@@ -1,4 +1,4 @@
-"""What the record holds under one correlation id in one project. `instances` adds what the work itself left behind."""
+"""Events and audit rows with one correlation id in one project. `operations` adds operations and tasks."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from gpuaas_platform.record import store, trail
 class Recorded:
     events: list[Event]
     audit: list[AuditRow] | None
-    """None: not asked for."""
+    """None: not requested."""
     truncated: list[str]
 
 

@@ -1,8 +1,8 @@
-"""Follow one record of events, by position: what `routes` needs for the long poll and `watch` for the stream.
+"""Follow one record of events by position, as a long poll or, through `watch`, as a stream.
 
-A record is named by its scope: a project, an organisation or the platform, each of which has events of its own.
-Whatever a follower reads is checked against retention after the read, so that it never skips in silence what was
-forgotten: the answer is 410, and where to go on from.
+A record is named by its scope: a project, an organisation or the platform. Each has events of its own. After each read
+the position is compared with what retention has deleted, so that a follower never misses events unnoticed: it gets 410
+and the oldest position that is still there.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import Level
-from gpuaas_contract.events import Event, EventsQuery, ProjectEventsQuery, ProjectStreamQuery, StreamQuery
+from gpuaas_contract.events import Event, Events, EventsQuery, ProjectEventsQuery, ProjectStreamQuery, StreamQuery
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db
@@ -29,20 +31,32 @@ class Filters:
 EVERYTHING = Filters()
 
 
+async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
+    """Wait for events behind the caller's position."""
+    query, scope, filters = call.query, scope_of(call.path), filters_of(call.query)
+
+    async def look() -> Events:
+        events, cursor = await after(call.site.database.reader, scope, query.after, query.limit, filters)
+        return Events(items=list(events), cursor=cursor)
+
+    return await call.site.hub.poll(topic(scope), query.wait_s, look, lambda page: bool(page.items))
+
+
 def topic(scope: str) -> str:
     return f"{TOPIC}:{scope}"
 
 
 def place(project_id: str, org_id: str) -> tuple[Level, str]:
-    """The level and the scope that something belongs to: the narrowest it names."""
+    """The level and the scope of an event: the narrowest that it names."""
     if project_id:
         return "project", project_id
     return ("org", org_id) if org_id else ("platform", PLATFORM)
 
 
-def scope_of(call: Call) -> str:
-    _, scope = place(call.params.get("project_id", ""), call.params.get("org_id", ""))
-    return scope
+def scope_of(path: Path) -> str:
+    if isinstance(path, ProjectPath):
+        return path.project_id
+    return path.org_id if isinstance(path, OrgPath) else PLATFORM
 
 
 def filters_of(query: EventsQuery | StreamQuery) -> Filters:
@@ -53,21 +67,21 @@ def filters_of(query: EventsQuery | StreamQuery) -> Filters:
 async def after(
     reader: db.Reader, scope: str, position: int, limit: int, filters: Filters = EVERYTHING
 ) -> tuple[Sequence[Event], int]:
-    """Events behind `position`, and the position to go on from.
+    """Return the events behind `position`, and the next position.
 
-    Cursors are in commit order, so nothing can still appear at or below a cursor that was seen before the read: where
-    the filters leave everything out, the position moves there, and a quiet filter never falls behind retention.
+    Cursors are in commit order, so no event can appear later at or below the newest cursor read before. If the filters
+    exclude everything, the position moves to that cursor, so a filter without matches never falls behind retention.
     """
     newest = await store.newest_cursor(reader, scope)
-    found = await store.events_after(reader, scope, position, limit, filters.app_instance_id, filters.correlation_id)
+    events = await store.events_after(reader, scope, position, limit, filters.app_instance_id, filters.correlation_id)
     await check(reader, scope, position, newest)
-    if len(found) == limit:
-        return found, found[-1].cursor
-    return found, max([position, newest, *(event.cursor for event in found[-1:])])
+    if len(events) == limit:
+        return events, events[-1].cursor
+    return events, max([position, newest, *(event.cursor for event in events[-1:])])
 
 
 async def check(reader: db.Reader, scope: str, position: int, newest: int) -> None:
-    """Whether the record is whole behind `position`. Asked after reading, or it could be forgotten in between."""
+    """Refuse a position behind which events were deleted. Called after the read, so that none is deleted in between."""
     forgotten_to = await store.forgotten_to(reader, scope)
     details = {"oldest": forgotten_to + 1, "newest": newest}
     if rules.is_forgotten(position, forgotten_to):

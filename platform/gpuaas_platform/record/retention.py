@@ -1,27 +1,23 @@
-"""Forget events older than the retention, a small batch per transaction, and keep in mind how far each
-record was cut: that is what a follower's cursor is compared with."""
+"""How long events are kept. For each record the highest deleted cursor is stored: a follower's position is compared
+with it."""
 
-import datetime
-
-from gpuaas_platform.call import Site
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.retention import Retained
 from gpuaas_platform.record import rules, store
 
-TOPIC = "events-retention"
-_BATCH = 500
+
+async def _is_old(reader: db.Reader, before: int) -> bool:
+    return bool(await store.oldest_events(reader, clock.moment(before), 1))
 
 
-async def sweep(site: Site) -> None:
-    keep_from = rules.keep_from(site.clock(), site.settings.event_retention_s)
-    while await store.oldest_events(site.database.reader, keep_from, 1):
-        await site.database.write(lambda tx: _forget(tx, keep_from))
-
-
-async def _forget(tx: db.Tx, keep_from: datetime.datetime) -> None:
-    """From the oldest on and never past one that is kept, so that what is left is always the newest part."""
-    dropped = await store.oldest_events(tx, keep_from, _BATCH)
-    if not dropped:
+async def _forget(tx: db.Tx, before: int, limit: int) -> None:
+    """Delete from the oldest on, and stop at the first event that is kept: what is left is always the newest part."""
+    old = await store.oldest_events(tx, clock.moment(before), limit)
+    if not old:
         return
-    for scope, cursor in rules.horizons(dropped).items():
+    for scope, cursor in rules.horizons(old).items():
         await store.set_forgotten_to(tx, scope, cursor)
-    await store.delete_events_to(tx, dropped[-1][1])
+    await store.delete_events_to(tx, old[-1][1])
+
+
+RETAINED = Retained("record.events", lambda settings: settings.event_retention_s, _is_old, _forget)

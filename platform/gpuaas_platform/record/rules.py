@@ -1,20 +1,15 @@
-"""Pure: what of the record is kept, and who may go on reading it from where."""
+"""Pure: which events are deleted, and from which position a record can still be read."""
 
-import datetime
 from collections.abc import Iterable
 
 
 def is_forgotten(after: int, forgotten_to: int) -> bool:
-    """Whether events behind `after` were dropped. 0 asks for whatever is kept, so it never is."""
+    """Whether events behind `after` were deleted. 0 asks for all that are kept, so it is always valid."""
     return 0 < after < forgotten_to
 
 
-def keep_from(now: datetime.datetime, retention_s: float) -> datetime.datetime:
-    return now - datetime.timedelta(seconds=retention_s)
-
-
 def horizons(dropped: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The highest dropped cursor of each record, from (scope, cursor) pairs."""
+    """The highest deleted cursor of each record, from (scope, cursor) pairs."""
     highest: dict[str, int] = {}
     for scope, cursor in dropped:
         highest[scope] = max(cursor, highest.get(scope, 0))

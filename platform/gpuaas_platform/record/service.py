@@ -1,6 +1,6 @@
-"""Write events and audit rows inside the transaction of the change they tell of. Every domain and the edge call it."""
+"""Write events and audit rows in the transaction of the change they describe. Every domain and the edge call it."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 from gpuaas_contract import event_types, events
@@ -10,8 +10,7 @@ from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.kit import db, ids
-from gpuaas_platform.record import follow as following
-from gpuaas_platform.record import store, trail
+from gpuaas_platform.record import follow, store, trail
 
 _TEXT_MAX = 300
 
@@ -29,11 +28,11 @@ async def emit(
     correlation_id: str = "",
 ) -> None:
     """`correlation_id` is given where the change belongs to an older request than the one being served."""
-    expected, (level, scope) = event_types.TYPES[kind], following.place(project_id, org_id)
+    expected, (level, scope) = event_types.TYPES[kind], follow.place(project_id, org_id)
     if type(payload) is not expected.payload:
         raise TypeError(f"{kind} carries {expected.payload.__name__}, not {type(payload).__name__}")
     if level not in expected.levels:
-        raise TypeError(f"{kind} is told in the record of {' or '.join(expected.levels)}, not of {level}")
+        raise TypeError(f"{kind} belongs to the record of {' or '.join(expected.levels)}, not of {level}")
     event = events.Event(
         event_id=ids.new("evt"),
         cursor=0,
@@ -47,7 +46,7 @@ async def emit(
         payload=msgspec.to_builtins(payload),
     )
     await store.add_event(tx, scope, event)
-    tx.wake(following.topic(scope))
+    tx.wake(follow.topic(scope))
 
 
 async def audit(
@@ -59,9 +58,9 @@ async def audit(
     result: str = "success",
     org_id: str = "",
     project_id: str = "",
-    details: dict[str, Any] | None = None,
+    details: Mapping[str, object] | None = None,
 ) -> None:
-    """Goes into the chain of the organisation, in the transaction of the change: no row, no change."""
+    """Append to the chain of the organisation, in the transaction of the change: no row, no change."""
     entry = AuditEntry(
         audit_id=ids.new("aud"),
         occurred_at=origin.now,
@@ -82,12 +81,12 @@ async def audit(
 
 
 def _emergency(origin: Origin) -> dict[str, str]:
-    """Whoever acts with access taken in an emergency is on the record with the reason for it, whatever they do."""
-    taken = next((found for found in origin.caller.bindings if found.role == BREAK_GLASS), None)
+    """The reason of break-glass access, for every act of a caller who has it."""
+    taken = next((binding for binding in origin.caller.bindings if binding.role == BREAK_GLASS), None)
     return {BREAK_GLASS: taken.reason} if taken else {}
 
 
 def _readable(text: str) -> str:
-    """Callers choose names and parts of paths; a row shows them without control characters and at a bounded length."""
+    """Callers choose names and parts of paths: control characters are replaced and the length is bounded."""
     text = text[:_TEXT_MAX]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

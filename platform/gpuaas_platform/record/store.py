@@ -1,4 +1,4 @@
-"""SQL of events and of how far they were forgotten; audit rows are in `trail`."""
+"""SQL of events and of how far retention has deleted them; audit rows are in `trail`."""
 
 import datetime
 import itertools
@@ -48,7 +48,7 @@ async def events_under(reader: db.Reader, scope: str, correlation_id: str, limit
 
 
 async def newest_cursor(reader: db.Reader, scope: str) -> int:
-    """Of the newest event there ever was, kept or not."""
+    """The cursor of the newest event, deleted or not."""
     rows = await reader.all(
         """SELECT max(cursor) FROM events WHERE scope = $1
            UNION ALL SELECT forgotten_to FROM event_horizons WHERE scope = $1""",
@@ -63,7 +63,7 @@ async def newest_cursor_anywhere(reader: db.Reader) -> int:
 
 
 async def forgotten_to(reader: db.Reader, scope: str) -> int:
-    """The highest cursor of this record that retention has dropped."""
+    """The highest cursor of this record that retention has deleted."""
     row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE scope = $1", scope)
     return int(row[0]) if row is not None else 0
 

@@ -1,17 +1,19 @@
-"""SQL of the audit trail: add a row to its chain, find rows, read where a chain stands. Rows are never changed."""
+"""SQL of the audit trail: append a row to its chain, find rows, read the end of a chain. Rows are never changed."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Page
 
+from gpuaas_platform.call import Call
 from gpuaas_platform.kit import clock, db, paging, tables
 from gpuaas_platform.record import chain
 
 LOOK_MAX = 5_000
-"""How many rows one page looks at, whatever its filters: the cost of a page has a bound."""
+"""How many rows one page reads at most, with any filters: the cost of a page is bounded."""
 
 _PAGES = "audit"
 _ROW = msgspec.json.Decoder(AuditRow)
@@ -24,7 +26,7 @@ _LAST_UNTIL = f"""SELECT max(cursor) FROM (SELECT cursor FROM audit WHERE occurr
 
 
 async def append(tx: db.Tx, entry: AuditEntry) -> None:
-    """Writers run one after another, so the tip read here is still the tip when the row goes in."""
+    """Writers run one after another, so the end of the chain cannot change between the read and the insert."""
     name = chain.name_of(entry.org_id)
     position, previous_hash = await tip(tx, name)
     document = msgspec.json.encode(entry)
@@ -63,13 +65,13 @@ async def newest(reader: db.Reader) -> int:
 
 
 async def all_chains(reader: db.Reader) -> list[str]:
-    """One step in the index per chain, so that a long history costs nothing."""
-    found: list[str] = []
+    """Read one index entry per chain, however long the chains are."""
+    chains: list[str] = []
     while True:
-        row = await reader.one("SELECT min(chain) FROM audit WHERE chain > $1", found[-1] if found else "")
+        row = await reader.one("SELECT min(chain) FROM audit WHERE chain > $1", chains[-1] if chains else "")
         if row is None or row[0] is None:
-            return found
-        found.append(row[0])
+            return chains
+        chains.append(row[0])
 
 
 async def chains_between(reader: db.Reader, after: int, until: int) -> list[str]:
@@ -77,8 +79,17 @@ async def chains_between(reader: db.Reader, after: int, until: int) -> list[str]
     return [row[0] for row in rows]
 
 
+async def list_rows(reader: db.Reader, call: Call[Path, AuditQuery]) -> Page[AuditRow]:
+    """The rows of a project, of an organisation's chain, or of the whole platform."""
+    if isinstance(call.path, ProjectPath):
+        return await search(reader, {"project_id": call.path.project_id}, call.query)
+    if isinstance(call.path, OrgPath):
+        return await search(reader, {"chain": chain.name_of(call.path.org_id)}, call.query)
+    return await search(reader, {}, call.query)
+
+
 async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> Page[AuditRow]:
-    """Return one page, oldest first. It can be empty although more pages follow: each looks at `LOOK_MAX` rows.
+    """Return one page, oldest first. It can be empty although more pages follow: each reads `LOOK_MAX` rows at most.
 
     `scope` holds what every row must have: {"project_id": …}, {"chain": …}, or nothing for the whole platform."""
     limit, start = query.page_size, max(query.after, _position(query))
@@ -104,7 +115,7 @@ def _position(query: AuditQuery) -> int:
 
 @dataclass(frozen=True)
 class _Window:
-    """The rows one page looks at, found through one index. The limit inside keeps the other filters outside."""
+    """The rows that one page reads, through one index. The limit is inside, the other filters are applied outside."""
 
     sql: str
     values: list[Any]
@@ -143,11 +154,11 @@ async def _rows(
 
 
 async def _bounds(reader: db.Reader, query: AuditQuery, start: int) -> tuple[int, int]:
-    """Cursors between which all rows of the asked time lie. The upper one is fixed before anything is looked at, so a
-    row that is added meanwhile is left to the next page.
+    """The cursors that enclose all rows of the wanted time. The upper one is read first, so that a row added later is
+    on the next page.
 
-    Times follow the clock and cursors the commits; where the clock was set back they disagree. Many rows around the
-    moment are looked at, so that they are found all the same.
+    Times follow the clock and cursors the commits, and they disagree where the clock was set back. So many rows around
+    the moment are read.
     """
     after, until = start, await newest(reader)
     if query.since is not None and after == 0:

@@ -1,79 +1,78 @@
-"""One stream of server-sent events: a position in one record and the shared tail it hangs on.
+"""One stream of server-sent events: a position in one record, and the tail that all streams of the record share.
 
-`routes` opens it before the first byte is sent; `edge.streams` then takes bytes from it until either side ends.
+It is opened before the first byte is sent; `edge.streams` then reads bytes from it until one side ends the stream.
 """
 
 import time
 
 import msgspec
-from gpuaas_contract import errors, events
-from gpuaas_contract.events import Event
+from gpuaas_contract import errors
+from gpuaas_contract.events import Event, StreamQuery
+from gpuaas_contract.paths import Path
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, tail
-from gpuaas_platform.record import follow as following
-from gpuaas_platform.record import store
+from gpuaas_platform.record import follow, store
 
 
-async def open_watch(call: Call) -> "Watch":
-    query: events.StreamQuery = call.query
-    reader, scope = call.site.database.reader, following.scope_of(call)
+async def open_watch(call: Call[Path, StreamQuery]) -> "Watch":
+    query, reader, scope = call.query, call.site.database.reader, follow.scope_of(call.path)
     newest = await store.newest_cursor(reader, scope)
-    await following.check(reader, scope, query.after, newest)
-    record = Record(reader, scope, following.filters_of(query))
+    await follow.check(reader, scope, query.after, newest)
+    record = Record(reader, scope, follow.filters_of(query))
     return Watch(call.site.tails, record, query.after, call.site.settings.stream_silence_s_max)
 
 
 class Record:
-    """The events of one scope as frames, for its tail and for whoever is too slow for it."""
+    """The events of one scope as frames, for its tail and for streams that are slower than the tail."""
 
-    def __init__(self, reader: db.Reader, scope: str, filters: following.Filters) -> None:
+    def __init__(self, reader: db.Reader, scope: str, filters: follow.Filters) -> None:
         self._reader, self._scope, self.filters = reader, scope, filters
-        self.topic = following.topic(scope)
+        self.topic = follow.topic(scope)
 
     async def newest(self) -> int:
         return await store.newest_cursor(self._reader, self._scope)
 
     async def after(self, cursor: int, limit: int) -> list[tail.Frame]:
-        """Everything, whatever the filters: the tail is shared."""
-        found, _ = await following.after(self._reader, self._scope, cursor, limit)
-        return [_frame(event) for event in found]
+        """All events, without the filters: the tail is shared."""
+        events, _ = await follow.after(self._reader, self._scope, cursor, limit)
+        return [_frame(event) for event in events]
 
     async def wanted_after(self, cursor: int) -> tuple[list[tail.Frame], int]:
-        found, position = await following.after(self._reader, self._scope, cursor, tail.READ_MAX, self.filters)
-        return [_frame(event) for event in found], position
+        events, position = await follow.after(self._reader, self._scope, cursor, tail.READ_MAX, self.filters)
+        return [_frame(event) for event in events], position
 
 
 class Watch:
-    """Small on purpose: there are thousands of them, and most do nothing."""
+    """Small on purpose: there are thousands of them, and most are idle."""
 
-    __slots__ = ("_bookmark_after_s", "_ended", "_filters", "_position", "_record", "_said_at", "_tail", "_tails")
+    __slots__ = ("_bookmark_after_s", "_ended", "_filters", "_position", "_record", "_sent_at", "_tail", "_tails")
 
     def __init__(self, tails: tail.Tails, record: Record, after: int, silence_s_max: float) -> None:
         self._tails, self._record, self._position = tails, record, after
-        self._filters = None if record.filters == following.EVERYTHING else record.filters
-        # Looked at on every tick, a third of the longest silence apart: so it is said in time.
+        self._filters = None if record.filters == follow.EVERYTHING else record.filters
+        # Checked on every tick, which is a third of the longest silence, so a bookmark is sent in time.
         self._bookmark_after_s = silence_s_max * 2 / 3
-        self._said_at = time.monotonic()
+        self._sent_at = time.monotonic()
         self._ended = False
         self._tail = tails.join(record.topic, record)
 
     async def next(self) -> bytes:
-        """Events behind the position, or a bookmark after a silence; nothing when the stream is over."""
+        """Return events behind the position, or a bookmark after a silence; nothing when the stream is over."""
         while True:
             changed = self._tail.changed()
-            said = await self._new()
+            data = await self._new()
             if self._ended or self._tail.ended:
                 return b""
-            if not said and time.monotonic() - self._said_at >= self._bookmark_after_s:
-                said = _bookmark(self._position)
-            if said:
-                self._said_at = time.monotonic()
-                return said
+            if not data and time.monotonic() - self._sent_at >= self._bookmark_after_s:
+                data = _bookmark(self._position)
+            if data:
+                self._sent_at = time.monotonic()
+                return data
             await changed.wait()
 
     def end(self) -> None:
-        """From outside: the caller may no longer watch."""
+        """End the stream: the caller may no longer watch."""
         self._ended = True
         self._tail.poke()
 
@@ -84,21 +83,21 @@ class Watch:
         floor = self._tail.floor
         if floor is None or self._position < floor:
             return await self._from_store()
-        found = self._tail.behind(self._position)
+        frames = self._tail.behind(self._position)
         self._position = max(self._position, self._tail.newest)
-        return b"".join([frame.data for frame in found if self._filters is None or _matches(frame, self._filters)])
+        return b"".join([frame.data for frame in frames if self._filters is None or _matches(frame, self._filters)])
 
     async def _from_store(self) -> bytes:
         try:
-            found, self._position = await self._record.wanted_after(self._position)
+            frames, self._position = await self._record.wanted_after(self._position)
         except (errors.CursorExpired, db.Unavailable):
-            # Slower than retention, or the store is away: the reader comes back with its position and is told so.
+            # Slower than retention, or the store does not answer: the client reconnects and gets the error.
             self._ended = True
             return b""
-        return b"".join([frame.data for frame in found])
+        return b"".join([frame.data for frame in frames])
 
 
-def _matches(frame: tail.Frame, filters: following.Filters) -> bool:
+def _matches(frame: tail.Frame, filters: follow.Filters) -> bool:
     instance_id, correlation_id = frame.labels
     return filters.app_instance_id in ("", instance_id) and filters.correlation_id in ("", correlation_id)
 
@@ -109,5 +108,5 @@ def _frame(event: Event) -> tail.Frame:
 
 
 def _bookmark(position: int) -> bytes:
-    """Says where to resume and that the connection lives; a client has nothing else to do with it."""
+    """A frame with the position to resume from; it also shows that the connection is alive."""
     return b"id: %d\nevent: bookmark\ndata: {}\n\n" % position

@@ -1,24 +1,29 @@
-"""Usage as CSV, a page of records at a time: an export of years needs no more memory than one of an hour."""
+"""Usage as CSV, one page of records at a time: an export of years needs no more memory than one of an hour."""
 
 import csv
 import io
 from collections.abc import Sequence
 
 import msgspec
+from gpuaas_contract.paths import ProjectPath
 from gpuaas_contract.usage import UsageQuery, UsageRecord
 
-from gpuaas_platform.call import CutOff
+from gpuaas_platform.call import Call, CutOff
 from gpuaas_platform.kit import db
 from gpuaas_platform.usage import store
 
 COLUMNS = UsageRecord.__struct_fields__
 _PAGE = 500
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a spreadsheet would run, not show."""
+"""A cell that starts with one of these is run by a spreadsheet as a formula."""
+
+
+async def open_export(call: Call[ProjectPath, UsageQuery]) -> "Export":
+    return Export(call.site.database.reader, call.path.project_id, call.query)
 
 
 class Export:
-    """A source for the edge. Cut off in the middle it breaks the connection: half a bill must not pass for a whole."""
+    """A source for the edge. If it stops early it breaks the connection, so that a part is not taken for the whole."""
 
     def __init__(self, reader: db.Reader, project_id: str, query: UsageQuery) -> None:
         self._reader, self._project_id, self._query = reader, project_id, query
@@ -34,12 +39,12 @@ class Export:
         if self._is_over:
             return b""
         try:
-            found = await store.records_after(self._reader, self._project_id, self._query, self._after, _PAGE)
+            records = await store.records_after(self._reader, self._project_id, self._query, self._after, _PAGE)
         except db.Unavailable as error:
             raise CutOff("the store does not answer") from error
-        self._is_over = len(found) < _PAGE
-        self._after = found[-1][0] if found else self._after
-        return lines([_cells(record) for _, record in found])
+        self._is_over = len(records) < _PAGE
+        self._after = store.position_of(records[-1]) if records else self._after
+        return lines([_cells(record) for record in records])
 
     def end(self) -> None:
         self._is_cut = True

@@ -1,4 +1,4 @@
-"""Pure: is a record sound, is it the same one again, what does it add to which day. Sums are exact."""
+"""Pure: whether a record is valid or a repeat, and what it adds to which day. Totals are exact."""
 
 import datetime
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ _SUMMARY_DAYS = 30
 
 
 class Group(NamedTuple):
-    """What is summed together, within one instance."""
+    """Records that are summed together, within one instance."""
 
     day: str
     meter: str
@@ -45,21 +45,21 @@ def check(records: Sequence[ReportedUsage], member_ids: Collection[str], now: da
         if record.started_at < _EARLIEST:
             raise _refused(f"{at}.started_at", f"is before {_EARLIEST:%Y}")
         if record.ended_at > now + _AHEAD_MAX:
-            raise _refused(f"{at}.ended_at", "lies in the future")
+            raise _refused(f"{at}.ended_at", "is in the future")
         if record.member_id and record.member_id not in member_ids:
             raise _refused(f"{at}.member_id", "names no member of this instance")
 
 
 def sort(records: Sequence[ReportedUsage], present: Mapping[str, UsageRecord]) -> Sorted:
-    """What is there already counts before what comes, and in one report the first before the second."""
-    said = {record_id: _content(record) for record_id, record in present.items()}
+    """Compare with stored records, and within one report with earlier ones: the first with an id counts."""
+    known = {record_id: _content(record) for record_id, record in present.items()}
     new, repeated, conflicting = [], 0, []
     for record in records:
         content = _content(record)
-        if record.record_id not in said:
-            said[record.record_id] = content
+        if record.record_id not in known:
+            known[record.record_id] = content
             new.append(record)
-        elif said[record.record_id] == content:
+        elif known[record.record_id] == content:
             repeated += 1
         else:
             conflicting.append(record.record_id)
@@ -72,12 +72,12 @@ def group_of(record: ReportedUsage) -> Group:
 
 def totals(records: Sequence[ReportedUsage], present: Mapping[Group, Total]) -> dict[Group, Total]:
     """The new totals of every group the records touch."""
-    found: dict[Group, Total] = {}
+    sums: dict[Group, Total] = {}
     for record in records:
         group = group_of(record)
-        before = found.get(group) or present.get(group, Total())
-        found[group] = Total(before.quantity + billionths(record.quantity), before.records + 1)
-    return found
+        before = sums.get(group) or present.get(group, Total())
+        sums[group] = Total(before.quantity + billionths(record.quantity), before.records + 1)
+    return sums
 
 
 def billionths(quantity: str) -> int:
@@ -98,7 +98,7 @@ def days(
     since = since or datetime.date.fromordinal(max(1, until.toordinal() - _SUMMARY_DAYS))
     if (until - since).days > SUMMARY_DAYS_MAX:
         raise errors.ValidationFailed(
-            f"A summary covers {SUMMARY_DAYS_MAX} days at the most; {since} to {until} are {(until - since).days}.",
+            f"A summary covers at most {SUMMARY_DAYS_MAX} days; {since} to {until} are {(until - since).days}.",
             details={"field": "since"},
         )
     return since, until

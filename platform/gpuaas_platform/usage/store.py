@@ -18,20 +18,20 @@ _RECORD_COLUMNS = ("usage_id", "project_id", "instance_id", "record_id", "meter"
 _DAY_COLUMNS = ("project_id", "day", "instance_id", "meter", "unit", "app_slug", "quantity", "records")
 _LATEST = 2**63 - 1
 _CHUNK = 50
-"""Rows per statement. One each would be a thousand round trips, all at once a statement that takes long to prepare."""
+"""Rows per statement: with one a report needs a thousand round trips, with all the statement is slow to prepare."""
 Item = TypeVar("Item")
 Position = tuple[int, str]
-"""Of a record in the order of lists: when it started, then its id."""
+"""Of a record in lists: ordered by its start, then by its id."""
 START: Position = (-(2**63), "")
 
 
 async def present(reader: db.Reader, instance_id: str, record_ids: Collection[str]) -> dict[str, UsageRecord]:
-    found: dict[str, UsageRecord] = {}
+    records: dict[str, UsageRecord] = {}
     for some in _chunks(list(record_ids)):
         sql = f"""SELECT record_id, document FROM usage_records
                   WHERE instance_id = $1 AND record_id IN ({db.marks(len(some), 2)})"""  # noqa: S608 - marks only
-        found |= {row[0]: _RECORD.decode(row[1]) for row in await reader.all(sql, instance_id, *some)}
-    return found
+        records |= {row[0]: _RECORD.decode(row[1]) for row in await reader.all(sql, instance_id, *some)}
+    return records
 
 
 async def add(tx: db.Tx, records: Sequence[UsageRecord]) -> None:
@@ -62,20 +62,24 @@ async def put_totals(tx: db.Tx, instance: Instance, found: Mapping[Group, Total]
 
 async def records_after(
     reader: db.Reader, project_id: str, query: UsageQuery, after: Position, limit: int
-) -> list[tuple[Position, UsageRecord]]:
-    """In order of their start. For each choice of filters there is one index that has them in this order.
+) -> list[UsageRecord]:
+    """In order of their start. Each combination of filters has one index in this order.
 
-    The position is a range of one column and a filter for ties: as a pair it would make SQLite take another index."""
+    The position is a range of one column and a filter for ties: with a pair SQLite would use another index."""
     where, values = _filters(project_id, query.instance_id, query.meter)
     since = clock.micros(query.since) if query.since else START[0]
     until = clock.micros(query.until) if query.until else _LATEST
     position = len(values)
-    sql = f"""SELECT started_at, usage_id, document FROM usage_records WHERE {where}
+    sql = f"""SELECT document FROM usage_records WHERE {where}
               AND started_at >= ${position + 1} AND started_at < ${position + 2}
               AND (started_at > ${position + 3} OR usage_id > ${position + 4})
               ORDER BY started_at, usage_id LIMIT ${position + 5}"""  # noqa: S608 - names and marks are ours
     rows = await reader.all(sql, *values, max(since, after[0]), until, *after, limit)
-    return [((row[0], row[1]), _RECORD.decode(row[2])) for row in rows]
+    return [_RECORD.decode(row[0]) for row in rows]
+
+
+def position_of(record: UsageRecord) -> Position:
+    return clock.micros(record.started_at), record.usage_id
 
 
 async def days_after(

@@ -82,7 +82,7 @@ async def test_the_same_key_twice_one_key_too_many_and_a_service_accounts_key_ar
     assert refused.value.details == {"fingerprint": key.fingerprint}
     for _ in range(ssh_keys.SSH_KEYS_PER_PERSON_MAX - 1):
         await register(world, ada)
-    with pytest.raises(errors.Conflict, match="the most"):
+    with pytest.raises(errors.Conflict, match="the limit"):
         await register(world, ada)
     account = await world.service_account()
     with pytest.raises(errors.PermissionDenied, match="Only people"):
@@ -237,7 +237,7 @@ async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: Wor
     await told(world, found)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation_id)
     await world.finish_task(found)
-    with pytest.raises(errors.Conflict, match="nobody can log in"):
+    with pytest.raises(errors.Conflict, match="no one can log in"):
         await choose(world, allocation_id, ada)
     await later(world)
     assert (await shown(world, allocation_id)).people == []

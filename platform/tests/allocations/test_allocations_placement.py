@@ -11,7 +11,7 @@ from gpuaas_contract.capacity import CreateAllocation
 from gpuaas_contract.policy import Choice, Overlay
 from gpuaas_platform.allocations import selection
 from gpuaas_platform.kit import db
-from gpuaas_platform.nodes import service as nodes
+from gpuaas_platform.nodes import store
 from gpuaas_platform.nodes.rules import FreeNodes, NodeSummary
 from platform_world import World
 
@@ -126,13 +126,13 @@ async def test_what_an_allocation_reads_does_not_grow_with_the_fleet(
     await world.node("n0")
     await copy_node(world, "n0", count)
     decoded: list[int] = []
-    find = nodes.store.NODES.find
+    find = store.NODES.find
 
     async def counting(reader: db.Reader, where: str, *values: Any) -> list[capacity.Node]:
         rows = await find(reader, where, *values)
         decoded.append(len(rows))
         return rows
 
-    monkeypatch.setattr(nodes.store.NODES, "find", counting)
+    monkeypatch.setattr(store.NODES, "find", counting)
     await world.call(capacity.ALLOCATION_CREATE, {"count": 2})
     assert sum(decoded) == 2

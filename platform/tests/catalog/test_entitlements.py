@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from gpuaas_contract import audit, catalog, errors, events, instances, permissions
 from gpuaas_platform import server
-from gpuaas_platform.catalog import service
+from gpuaas_platform.catalog import service, store
 from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit.settings import Settings
 from old_store import first_schema, schema_before
@@ -174,7 +174,8 @@ async def test_what_was_decided_before_bounds_existed_is_carried_over(settings: 
     row = f"INSERT INTO entitlements VALUES ('p', 'toy', 1, '{json.dumps(document)}')"
     await first_schema(settings.data_dir / "gpuaas.sqlite", settings.database_url, row)
     async with server.open_site(settings) as site:
-        found = await service.entitlement_of(site.database.reader, "p", "toy")
+        found = await store.entitlement(site.database.reader, "p", "toy")
+    assert found is not None
     assert (found.enabled, found.versions, found.channels, found.instances_max) == (True, [], [], None)
 
 

@@ -1,6 +1,5 @@
 """Who gets what from which route: one reviewed table, and no way to tell what is hidden from what is absent."""
 
-import dataclasses
 import difflib
 import os
 from pathlib import Path
@@ -10,7 +9,8 @@ import httpx
 import pytest
 from authorisation_matrix import Cast, Cell, cast, cells, leaks, table, targets_of, without_a_control
 from gpuaas_contract import errors, instances, registry
-from gpuaas_contract.permissions import ROLES
+from gpuaas_contract.paths import InstancePath
+from gpuaas_contract.wire import Page
 from gpuaas_platform import server
 from gpuaas_platform.call import Call, Routes
 from gpuaas_platform.edge import http
@@ -95,33 +95,31 @@ async def _cells_with(world: World, found: Cast, planted: Routes, routes: Any) -
 
 
 def _without(domain: Routes, planted: Routes) -> Routes:
-    reads = {name: handler for name, handler in domain.reads.items() if name not in planted.reads}
-    return dataclasses.replace(domain, reads=reads)
+    replaced = {handler.endpoint.name for handler in planted.handlers}
+    return Routes([handler for handler in domain.handlers if handler.endpoint.name not in replaced])
 
 
 def _without_scope(endpoint: Any) -> Routes:
-    routes = Routes()
-
-    @routes.read(endpoint)
-    async def get_any(call: Call, reader: db.Reader) -> instances.Instance:
-        found = await store.INSTANCES.get(reader, call.params["instance_id"])
-        if found is None:
+    async def get_any(reader: db.Reader, call: Call[InstancePath]) -> instances.Instance:
+        instance = await store.INSTANCES.get(reader, call.path.instance_id)
+        if instance is None:
             raise errors.NotFound
-        return found
+        return instance
 
+    routes = Routes()
+    routes.read(endpoint, get_any)
     return routes
 
 
 def _lists_everything() -> Routes:
+    async def list_all(reader: db.Reader, _: Call) -> Page[instances.Instance]:
+        return Page(items=await store.INSTANCES.find(reader, "1 = 1"))
+
     routes = Routes()
-
-    @routes.read(instances.INSTANCE_LIST)
-    async def list_all(call: Call, reader: db.Reader) -> Any:
-        return {"items": await store.INSTANCES.find(reader, "1 = 1")}
-
+    routes.read(instances.INSTANCE_LIST, list_all)
     return routes
 
 
-def _denied_instead_of_hidden(bindings: Any, permission: str, scopes: Any) -> str:
+def _denied_instead_of_hidden(bindings: Any, holders: Any, scopes: Any) -> str:
     reaching = [binding for binding in bindings if binding.scope in scopes]
-    return "allowed" if any(permission in ROLES[binding.role] for binding in reaching) else "denied"
+    return "allowed" if any(binding.role in holders for binding in reaching) else "denied"

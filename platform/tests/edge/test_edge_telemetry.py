@@ -177,7 +177,7 @@ async def test_an_unexpected_failure_is_logged_whole_and_told_in_general(
         answer = await world.send(identity.ME)
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert "detail for operators" not in answer.text
-    failure = next(line for line in lines if line["event"] == "unexpected failure")
+    failure = next(line for line in lines if line["event"] == "request.failed")
     assert failure["correlation_id"] == answer.headers["x-correlation-id"]
 
 

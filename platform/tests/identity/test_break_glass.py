@@ -75,7 +75,7 @@ async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Pers
     assert await _end(world, admin, given.binding_id) == given
     assert await _status(world, admin) == 403
     assert (await world.call(bindings.PROJECT_BINDING_LIST)).items == []
-    with pytest.raises(errors.NotFound, match="over already"):
+    with pytest.raises(errors.NotFound, match="ended already"):
         await _end(world, admin, given.binding_id)
 
 

@@ -1,4 +1,4 @@
-"""Loops: what cannot go on says so once and asks again less and less often; a wake is never waited out."""
+"""Loops: a missing condition is logged once and retried after growing pauses; a wake is handled at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ async def _swept(*ends: Exception | None) -> list[str]:
 
     with structlog.testing.capture_logs() as lines:
         await _run_until(done, lambda: loop.run(wakes, TOPIC, HOUR_S, sweep))
-    return [f"{line['log_level']} {line.get('why', line['event'])}" for line in lines]
+    return [f"{line['log_level']} {line.get('missing', line['event'])}" for line in lines]
 
 
 async def _run_until(done: asyncio.Event, start: Callable[[], Awaitable[None]]) -> None:
@@ -37,18 +37,18 @@ async def _run_until(done: asyncio.Event, start: Callable[[], Awaitable[None]]) 
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_cannot_go_on_is_said_once_until_it_goes_on() -> None:
+async def test_a_missing_condition_is_logged_once_until_the_loop_recovers() -> None:
     refused, gone = loop.Later("refused"), loop.Later("gone")
     assert await _swept(refused, refused, gone, gone, None, None, refused) == [
         "warning refused",
         "warning gone",
-        "info goes on",
+        "info loop.recovered",
         "warning refused",
     ]
 
 
-async def test_a_sweep_that_breaks_is_told_each_time() -> None:
-    assert await _swept(ValueError(), ValueError()) == ["error sweep failed, trying again"] * 2
+async def test_a_sweep_that_fails_is_logged_each_time() -> None:
+    assert await _swept(ValueError(), ValueError()) == ["error loop.sweep_failed"] * 2
 
 
 def test_pauses_grow_to_a_minute_and_are_never_shorter_than_the_interval() -> None:

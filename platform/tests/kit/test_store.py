@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 import asyncpg
@@ -64,9 +63,7 @@ async def test_migrations_run_twice_change_nothing(site: Site, settings: Setting
     else:
         migrate.migrate_sqlite(settings.data_dir / "gpuaas.sqlite")
     rows = await site.database.reader.all("SELECT number FROM migrations ORDER BY number")
-    folder = resources.files("gpuaas_platform") / "migrations"
-    numbers = [int(file.name.split("_")[0]) for file in folder.iterdir() if file.name.endswith(".sql")]
-    assert [row[0] for row in rows] == sorted(numbers)
+    assert [row[0] for row in rows] == [number for number, _ in migrate.files("sqlite")]
 
 
 async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_told_so(tmp_path: Path) -> None:

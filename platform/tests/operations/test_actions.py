@@ -161,6 +161,20 @@ async def test_a_failed_exclusive_action_waits_for_its_turn_to_be_retried(world:
     assert (await (await cluster.controller.take()).complete()).status == "succeeded"
 
 
+async def test_members_are_not_given_up_while_an_exclusive_action_runs(world: World) -> None:
+    cluster = await Cluster.running(world, **DECLARED)
+    failed = await cluster.operate("remove", (await cluster.hands())[0])
+    await (await cluster.controller.take()).fail()
+    alone = await _invoke(cluster, "rebalance")
+    held = await cluster.controller.take()
+    for name in ("tombstone", "force_complete", "retry", "compensate"):
+        with pytest.raises(errors.OperationInProgress) as refused:
+            await take_exit(world, failed, name)
+        assert refused.value.details["operation_id"] == alone.operation_id
+    await held.complete()
+    assert (await take_exit(world, failed, "tombstone")).status == "succeeded"
+
+
 async def test_a_cancelled_action_ends_cancelled_unless_it_brought_a_result(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     for result, status in ((None, "cancelled"), ({"dropped": 1}, "succeeded")):

@@ -102,7 +102,7 @@ async def test_a_bulk_add_of_64_with_stop_rule_3_leaves_out_what_nobody_began(wo
     await held.bring(held.member_ids[12:13])
     ended = await held.complete()
     assert ended.error is not None
-    assert ended.error.message == "10 of 64 done, 3 failed, 51 not begun because of the stop rule."
+    assert ended.error.message == "10 of 64 done, 3 failed, 51 not started because of the stop rule."
     outcomes = [target.outcome for target in ended.targets]
     assert [outcomes.count(name) for name in ("succeeded", "failed", "skipped")] == [10, 3, 51]
     skipped = [target.member_id for target in ended.targets if target.outcome == "skipped"]
@@ -224,7 +224,7 @@ async def test_overlapping_operations_together_keep_the_disruption_budget(world:
 async def test_a_role_keeps_its_least_and_its_most(world: World) -> None:
     cluster = await Cluster.running(world, hands=2, **with_hands(max=2))
     one, two = await cluster.hands()
-    with pytest.raises(errors.Conflict, match="2 hand at the most"):
+    with pytest.raises(errors.Conflict, match="at most 2 hand"):
         await cluster.add(*await cluster.machines(1))
     with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
         await cluster.operate("remove", one, two)
@@ -258,7 +258,7 @@ async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -
     (machine,) = await cluster.machines(1)
     taken = (await cluster.member(one)).allocation_id
     refused: list[tuple[type[errors.ApiError], str, dict[str, object]]] = [
-        (errors.ValidationFailed, "names one twice", {"kind": "drain", "member_ids": [one, one]}),
+        (errors.ValidationFailed, "contains an id twice", {"kind": "drain", "member_ids": [one, one]}),
         (errors.ValidationFailed, "and nothing else", {"kind": "drain", "member_ids": [one], "allocation_ids": ["x"]}),
         (errors.ValidationFailed, "different roles", {"kind": "drain", "member_ids": [one, head.member_id]}),
         (errors.ValidationFailed, "no role", {"kind": "add", "component_key": "foot", "allocation_ids": [machine]}),
@@ -375,6 +375,21 @@ async def test_two_members_of_a_role_never_meet_on_one_machine(world: World) -> 
         await undoing.report(one, "provisioning")
     await undoing.report(one, "removed")
     assert (await undoing.complete()).status == "cancelled"
+    assert await cluster.bound() == await cluster.occupied()
+
+
+async def test_a_machine_that_a_member_will_move_to_stays_bound_when_another_member_leaves_it(world: World) -> None:
+    cluster = await Cluster.running(world)
+    hand, _ = await cluster.hands()
+    (head,) = set(await cluster.members()) - set(await cluster.hands())
+    machine = (await cluster.member(hand)).allocation_id
+    await cluster.operate("replace", head, allocation_ids=[machine])
+    moving = await cluster.controller.take()
+    await cluster.operate("remove", hand)
+    await cluster.controller.carry_out()
+    assert machine in await cluster.bound() - await cluster.occupied()
+    await moving.carry_out()
+    assert (await cluster.member(head)).allocation_id == machine
     assert await cluster.bound() == await cluster.occupied()
 
 

@@ -19,7 +19,7 @@ import hypothesis
 import operation_model
 import pytest
 import structlog
-from gpuaas_contract import catalog, errors, identity, instances, operations, runtime
+from gpuaas_contract import catalog, errors, identity, instances, lifecycles, operations, runtime
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
 from gpuaas_platform.instances import store as instances_store
@@ -489,6 +489,20 @@ def test_the_same_storm_agrees_on_postgres(database_url: str) -> None:
     with lab(database_url) as found:
         storm(found, storms=40, steps=60)
     assert found.steps >= 2_000
+
+
+@pytest.mark.parametrize(
+    ("published", "designed"),
+    [
+        (lifecycles.INSTANCE, INSTANCE_MOVES),
+        (lifecycles.MEMBER, MEMBER_MOVES),
+        (lifecycles.OPERATION, OPERATION_MOVES),
+    ],
+)
+def test_the_published_lifecycles_have_exactly_the_moves_of_the_model(
+    published: lifecycles.Table, designed: lifecycles.Table
+) -> None:
+    assert published == designed
 
 
 def test_the_tables_of_the_model_are_whole() -> None:

@@ -99,11 +99,11 @@ async def test_a_failed_operation_of_the_older_release_can_be_retried(
 async def test_what_happens_now_comes_after_the_events_of_the_older_release(
     old_world: World, records: old_records.Records
 ) -> None:
-    before = (await old_world.call(events.EVENT_LIST, query={"limit": 1000})).items
+    before = (await old_world.call(events.EVENT_LIST, query={"limit": 500})).items
     await Cluster(old_world, await controller_of(old_world, records), records.instance_id).hold(
         (await old_world.members(records.instance_id))[1].member_id, "no_work"
     )
-    after = (await old_world.call(events.EVENT_LIST, query={"limit": 1000})).items
+    after = (await old_world.call(events.EVENT_LIST, query={"limit": 500})).items
     assert after[: len(before)] == before
     assert [event.type for event in after[len(before) :]] == ["apps.hold.placed"]
     assert [event.cursor for event in after] == sorted({event.cursor for event in after})

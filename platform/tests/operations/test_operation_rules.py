@@ -149,6 +149,15 @@ def test_a_breaker_is_open_while_enough_failures_lie_inside_its_window() -> None
     assert request_rules.breaker_state(role, [], NOW) == BreakerState()
 
 
+def test_a_breaker_with_more_failures_than_it_needs_closes_when_too_few_are_left_inside_its_window() -> None:
+    role = msgspec.structs.replace(ROLE, breaker=Breaker(failures=2, window_s=100))
+    failed_at = [NOW - datetime.timedelta(seconds=age_s) for age_s in (90, 70, 40, 20)]
+    state = request_rules.breaker_state(role, failed_at, NOW)
+    assert state == BreakerState(open=True, failures=4, closes_at=NOW + datetime.timedelta(seconds=60))
+    assert request_rules.breaker_state(role, failed_at, NOW + datetime.timedelta(seconds=59)).open
+    assert not request_rules.breaker_state(role, failed_at, NOW + datetime.timedelta(seconds=60)).open
+
+
 @pytest.mark.parametrize(
     ("shown", "code"),
     [
@@ -265,7 +274,7 @@ def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     add = operation("add", "a", "b", Target(member_id="c", outcome="skipped"))
     found = end_rules.ending(add, named(member("a"), member("b", "failed"), member("c", "removed")))
     assert found.error is not None
-    assert found.error.message == "1 of 3 done, 1 failed, 1 not begun because of the stop rule."
+    assert found.error.message == "1 of 3 done, 1 failed, 1 not started because of the stop rule."
     assert [target.outcome for target in found.targets] == ["succeeded", "failed", "skipped"]
 
 

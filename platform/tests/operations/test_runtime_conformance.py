@@ -154,6 +154,9 @@ class Fake:
     async def instance(self) -> instances.Instance:
         return self._platform.records.instances[self._instance.instance_id]
 
+    async def member(self, member_id: str) -> instances.Member:
+        return self._platform.member(member_id)
+
     async def artifact(self) -> artifacts.Artifact:
         return self._platform.add_artifact(self._instance, "tool", CONTENT)
 

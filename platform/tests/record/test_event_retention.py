@@ -8,9 +8,9 @@ from gpuaas_contract.event_types import EntitlementChanged
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.record import retention, rules, store
+from gpuaas_platform.record import rules, store
 from gpuaas_platform.record import service as record
-from platform_world import World
+from platform_world import World, forget_old_events
 
 DAY_S = 86_400
 
@@ -25,7 +25,7 @@ async def test_events_older_than_the_retention_are_forgotten_and_a_cursor_among_
     world.clock.forward(5 * DAY_S)
     kept = await emit(world, world.project_id, 3)
     world.clock.forward(3 * DAY_S)
-    await retention.sweep(world.site)
+    await forget_old_events(world.site)
     with pytest.raises(errors.CursorExpired) as expired:
         await world.call(events.EVENT_LIST, query={"after": old[-2]})
     assert expired.value.details == {"oldest": old[-1] + 1, "newest": kept[-1]}
@@ -38,7 +38,7 @@ async def test_a_cursor_stays_good_in_a_project_where_nothing_happens(world: Wor
     quiet = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
     await emit(world, await another_project(world), 2)
-    await retention.sweep(world.site)
+    await forget_old_events(world.site)
     told = await world.call(events.EVENT_LIST, query={"after": quiet[-1]})
     assert (told.items, told.cursor) == ([], quiet[-1])
     with pytest.raises(errors.CursorExpired):
@@ -61,7 +61,7 @@ async def test_a_cursor_from_another_record_is_refused(world: World) -> None:
 async def test_cursors_are_not_used_again_when_everything_was_forgotten(world: World) -> None:
     old = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
-    await retention.sweep(world.site)
+    await forget_old_events(world.site)
     assert await store.newest_cursor(world.site.database.reader, world.project_id) == old[-1]
     assert (await emit(world, world.project_id, 1))[0] > old[-1]
 
@@ -70,7 +70,7 @@ async def test_a_sweep_forgets_in_small_batches(world: World) -> None:
     await emit(world, world.project_id, 1200)
     world.clock.forward(8 * DAY_S)
     written = CountedWrites(world.site)
-    await retention.sweep(written.site)
+    await forget_old_events(written.site)
     assert written.count == 3
 
 

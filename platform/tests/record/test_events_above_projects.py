@@ -11,10 +11,9 @@ from gpuaas_platform import server
 from gpuaas_platform.call import system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.record import retention
 from gpuaas_platform.record import service as record
 from old_store import schema_before
-from platform_world import Person, World
+from platform_world import Person, World, forget_old_events
 from server_process import until
 
 LEVELS: dict[str, Endpoint[Any, events.Events]] = {
@@ -89,20 +88,20 @@ async def test_a_cursor_older_than_retention_is_answered_with_where_to_go_on(wor
         await change(world, level, org_id, allocations_max=number)
     first, _, last = [event.cursor for event in await listed(world, level, org_id)]
     world.clock.forward(world.site.settings.event_retention_s + 1)
-    await retention.sweep(world.site)
+    await forget_old_events(world.site)
     world.token = await world.sign_in("admin")
     with pytest.raises(errors.CursorExpired) as refused:
         await world.call(LEVELS[level], query={"after": first}, org_id=org_id)
     assert refused.value.details == {"oldest": last + 1, "newest": last}
 
 
-async def test_an_event_in_a_record_it_is_not_told_in_is_refused(world: World) -> None:
+async def test_an_event_in_a_record_that_it_does_not_belong_to_is_refused(world: World) -> None:
     async def use_case(tx: db.Tx) -> None:
         told = EntitlementChanged(app_slug="toy", enabled=True)
         origin = system_origin(world.clock())
         await record.emit(tx, origin, "catalog.entitlement.changed", told, org_id="org_1", project_id="")
 
-    with pytest.raises(TypeError, match="told in the record of project, not of org"):
+    with pytest.raises(TypeError, match="belongs to the record of project, not of org"):
         await world.site.database.write(use_case)
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.operations import ExitTaken
 from gpuaas_contract.operations import Operation as OperationRecord
-from gpuaas_contract.runtime import STEP_REPORT, ClaimOperation
+from gpuaas_contract.runtime import HEARTBEAT, STEP_REPORT, ClaimOperation
 from gpuaas_sdk.controller import App, Member, Operation, Permanent, rules
 from gpuaas_sdk.testing import FakePlatform
 
@@ -48,6 +48,10 @@ def adds_until_cancelled(app: App) -> None:
 def wanted(platform: FakePlatform, *nodes: str) -> tuple[Instance, OperationRecord]:
     instance = platform.add_instance({"worker": nodes})
     return instance, platform.request(instance, "add", component_key="worker")
+
+
+def heartbeats(platform: FakePlatform) -> int:
+    return [name for name, _ in platform.calls].count(HEARTBEAT.name)
 
 
 def installing(operation: OperationRecord) -> bool:
@@ -115,11 +119,11 @@ async def test_the_receipt_of_a_step_reports_a_cancel_before_the_next_heartbeat(
     undoes_add(app)
     _, operation = wanted(platform, "n1")
     async with working(lease_s=60):
-        await platform.until(operation.operation_id, installing)
+        await platform.until(operation.operation_id, lambda now: installing(now) and heartbeats(platform) == 1)
         platform.cancel(operation.operation_id)
         cancelled.set()
         ended = await platform.ended(operation.operation_id)
-    assert ended.status == "cancelled"
+    assert (ended.status, heartbeats(platform)) == ("cancelled", 1)
 
 
 async def test_without_an_undo_handler_a_cancelled_operation_needs_an_operator(
@@ -149,7 +153,10 @@ async def test_a_handler_that_ends_well_in_spite_of_a_cancel_has_succeeded(
         except asyncio.CancelledError:
             return
 
-    undoes_add(app)
+    @app.undo("add", role="worker")
+    async def undo(op: Operation) -> None:
+        raise AssertionError("finished work is not undone")
+
     instance, operation = wanted(platform, "n1")
     async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)

@@ -127,12 +127,12 @@ async def test_each_step_carries_the_digest_of_its_own_commands(
         for entry in logged
         if entry["event"] == "machine.command"
     ]
-    on_record = {step.name: step.transcript for step in ended.steps}
-    assert on_record["think"] is None
-    for name in ("one", "two"):
-        lines = [line for step, line in written if step == name]
-        assert [line.argv[0] for line in lines] == ["put", "sync"]
-        assert on_record[name] == transcript_of(lines)
+    lines = {name: [line for step, line in written if step == name] for name in ("one", "two", "think")}
+    commands = {name: [line.argv[0] for line in of_step] for name, of_step in lines.items()}
+    assert commands == {"one": ["put", "sync"], "two": ["put", "sync"], "think": []}
+    assert {step.name: step.transcript for step in ended.steps} == {
+        name: transcript_of(of_step) for name, of_step in lines.items()
+    }
 
 
 async def test_a_failed_step_carries_its_transcript(

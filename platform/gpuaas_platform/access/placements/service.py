@@ -1,6 +1,7 @@
 """Put an artifact on a machine, for a controller that may enter it. `artifacts` keeps the record, the node fetches."""
 
 from gpuaas_contract.node import FETCH_TASK
+from gpuaas_contract.paths import ProjectArtifactPath
 from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
 
 from gpuaas_platform.access.machines import rules as access_rules
@@ -13,7 +14,7 @@ from gpuaas_platform.kit import db
 from gpuaas_platform.nodes.tasks import service as tasks
 
 
-async def place(tx: db.Tx, call: Call, body: PlaceArtifact) -> ArtifactPlacement:
+async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:
     """Asks what a delivery asks of the artifact and what a machine grant asks of the caller."""
     project, artifact = call.in_project(), await artifacts.visible(tx, call)
     allocation = await capacity.in_project(tx, project.project_id, body.allocation_id)

@@ -72,7 +72,7 @@ async def choose(tx: db.Tx, call: Call, body: SetAllocationPeople) -> Allocation
     """Set the people whose keys are on the allocation's machine."""
     allocation = await allocations.get(tx, call)
     if allocation.status not in _LIVE:
-        raise errors.Conflict(f"The allocation is {allocation.status}; nobody can log in to it any more.")
+        raise errors.Conflict(f"The allocation is {allocation.status}; no one can log in to it any more.")
     wanted = sorted({await _person_id(tx, call, named) for named in body.user_ids})
     call.details["user_ids"] = wanted
     await store.set_people(tx, allocation.allocation_id, wanted)

@@ -1,4 +1,4 @@
-"""Service accounts and their keys. A key's secret is shown once; what was made with a key ends with it."""
+"""Service accounts and their keys. A key's secret is shown once; tokens made with a key expire with it."""
 
 import datetime
 
@@ -6,27 +6,32 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import (
     Binding,
+    CreateServiceAccount,
+    RotateServiceAccountKey,
     ServiceAccount,
     ServiceAccountKey,
     ServiceAccountKeyInfo,
 )
+from gpuaas_contract.paths import ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
+from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs, store
 from gpuaas_platform.identity.tokens import store as token_store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, paging
 
 
 def binding_of(account: ServiceAccount) -> Binding:
     return Binding(role="service_account", scope=account.project_id)
 
 
-async def create(tx: db.Tx, call: Call, name: str) -> ServiceAccount:
+async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount) -> ServiceAccount:
+    name = body.name
     orgs.check_name(name)
     project = call.in_project()
     where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
     if await store.SERVICE_ACCOUNTS.find(tx, where, project.project_id, name):
-        raise errors.Conflict(f"The project has a service account named {name} already.")
+        raise errors.Conflict(f"The project already has a service account named {name}.")
     account = ServiceAccount(
         service_account_id=ids.new("sa"),
         org_id=project.org_id,
@@ -40,9 +45,14 @@ async def create(tx: db.Tx, call: Call, name: str) -> ServiceAccount:
     return account
 
 
-async def get(reader: db.Reader, call: Call) -> ServiceAccount:
-    """The account that the path names by id or name, if it is of the path's project."""
-    account = await _named(reader, call.in_project().project_id, call.params["service_account_id"])
+async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[ServiceAccount]:
+    where = "project_id = $1 AND state <> 'deleted'"
+    return await paging.documents(reader, store.SERVICE_ACCOUNTS, call.query, where, call.path.project_id)
+
+
+async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccount:
+    """The account that the path names by id or name, if it belongs to the path's project."""
+    account = await _named(reader, call.path.project_id, call.path.service_account_id)
     if account is None:
         raise errors.NotFound
     return account
@@ -58,24 +68,54 @@ async def active_id(reader: db.Reader, project_id: str, named: str) -> str | Non
     return account.service_account_id if account is not None and account.state == "active" else None
 
 
-async def disable(tx: db.Tx, call: Call) -> ServiceAccount:
+async def disable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
     account = await _not_deleted(tx, call)
     await token_store.end_tokens_of(tx, account.service_account_id)
     return await _to_state(tx, account, "disabled")
 
 
-async def enable(tx: db.Tx, call: Call) -> ServiceAccount:
+async def enable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
     return await _to_state(tx, await _not_deleted(tx, call), "active")
 
 
-async def delete(tx: db.Tx, call: Call) -> ServiceAccount:
+async def delete(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
     account = await get(tx, call)
     await token_store.end_keys_of(tx, account.service_account_id)
     await token_store.end_tokens_of(tx, account.service_account_id)
     return await _to_state(tx, account, "deleted")
 
 
-async def create_key(tx: db.Tx, call: Call) -> ServiceAccountKey:
+async def create_key(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccountKey:
+    return await _new_key(tx, call)
+
+
+async def list_keys(reader: db.Reader, call: Call[ServiceAccountPath, PageQuery]) -> Page[ServiceAccountKeyInfo]:
+    account = await get(reader, call)
+
+    async def read(after: str, limit: int) -> list[ServiceAccountKeyInfo]:
+        return await token_store.keys_of(reader, account.service_account_id, call.now, after=after, limit=limit)
+
+    return await paging.page("keys", call.query, read, lambda key: key.key_id)
+
+
+async def rotate_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], body: RotateServiceAccountKey) -> ServiceAccountKey:
+    old = await _key(tx, call)
+    new = await _new_key(tx, call)
+    ends_at = call.now + datetime.timedelta(seconds=body.grace_s)
+    if body.grace_s == 0:
+        await token_store.end_key(tx, old.key_id)
+    elif old.expires_at is None or old.expires_at > ends_at:
+        await token_store.let_key_expire(tx, old.key_id, ends_at)
+    return new
+
+
+async def revoke_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], _: NoBody) -> ServiceAccountKeyInfo:
+    key = await _key(tx, call)
+    await token_store.end_key(tx, key.key_id)
+    return key
+
+
+async def _new_key(tx: db.Tx, call: Call[ServiceAccountPath]) -> ServiceAccountKey:
     account = await _not_deleted(tx, call)
     secret, key_id = ids.new_secret("sak"), ids.new("key")
     await token_store.add_key(
@@ -84,20 +124,11 @@ async def create_key(tx: db.Tx, call: Call) -> ServiceAccountKey:
     return ServiceAccountKey(key_id=key_id, service_account_id=account.service_account_id, client_secret=secret)
 
 
-async def rotate_key(tx: db.Tx, call: Call, grace_s: int) -> ServiceAccountKey:
-    old = await _key(tx, call)
-    made = await create_key(tx, call)
-    ends_at = call.now + datetime.timedelta(seconds=grace_s)
-    if grace_s == 0:
-        await token_store.end_key(tx, old.key_id)
-    elif old.expires_at is None or old.expires_at > ends_at:
-        await token_store.let_key_expire(tx, old.key_id, ends_at)
-    return made
-
-
-async def revoke_key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:
-    key = await _key(tx, call)
-    await token_store.end_key(tx, key.key_id)
+async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKeyInfo:
+    account = await get(tx, call)
+    key = await token_store.key(tx, account.service_account_id, call.path.key_id, call.now)
+    if key is None:
+        raise errors.NotFound("The service account has no such key.")
     return key
 
 
@@ -110,15 +141,7 @@ async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccou
     return account if account is not None and account.project_id == project_id else None
 
 
-async def _key(tx: db.Tx, call: Call) -> ServiceAccountKeyInfo:
-    account = await get(tx, call)
-    key = await token_store.key(tx, account.service_account_id, call.params["key_id"], call.now)
-    if key is None:
-        raise errors.NotFound("The service account has no such key.")
-    return key
-
-
-async def _not_deleted(tx: db.Tx, call: Call) -> ServiceAccount:
+async def _not_deleted(tx: db.Tx, call: Call[ServiceAccountPath]) -> ServiceAccount:
     account = await get(tx, call)
     if account.state == "deleted":
         raise errors.Conflict(f"The service account {account.name} was deleted.", fix="Create a new one.")

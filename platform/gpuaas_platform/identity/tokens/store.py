@@ -1,4 +1,4 @@
-"""SQL of tokens, service-account keys and sign-ins under way. Of secrets there are digests only."""
+"""SQL of tokens, service-account keys and started sign-ins. Only digests of secrets are stored."""
 
 import datetime
 
@@ -71,19 +71,6 @@ async def end_tokens_of(tx: db.Tx, actor_id: str, *, apart_from: str = "") -> No
     await tx.run("DELETE FROM tokens WHERE actor_id = $1 AND token_id <> $2", actor_id, apart_from)
 
 
-async def forget_tokens(tx: db.Tx, expired_before: int) -> None:
-    await tx.run("DELETE FROM tokens WHERE expires_at < $1", expired_before)
-
-
-async def forget_some_tokens(tx: db.Tx, expired_before: int, limit: int) -> int:
-    """The same in small batches, for the sweep; how many are gone."""
-    return await tx.run(
-        "DELETE FROM tokens WHERE digest IN (SELECT digest FROM tokens WHERE expires_at < $1 LIMIT $2)",
-        expired_before,
-        limit,
-    )
-
-
 async def add_key(
     tx: db.Tx, key_id: str, service_account_id: str, secret_digest: str, *, created_by: str, now: datetime.datetime
 ) -> None:
@@ -100,7 +87,7 @@ async def add_key(
 
 
 async def key_secret(reader: db.Reader, key_id: str, now: datetime.datetime) -> db.Row | None:
-    """What a sign-in is checked against; none once the key has expired."""
+    """The digest that a sign-in is checked against; none once the key has expired."""
     return await reader.one(
         """SELECT service_account_id, secret_digest, expires_at FROM service_account_keys
            WHERE key_id = $1 AND (expires_at = 0 OR expires_at > $2)""",
@@ -146,7 +133,7 @@ async def end_key(tx: db.Tx, key_id: str) -> None:
 
 
 async def let_key_expire(tx: db.Tx, key_id: str, at: datetime.datetime) -> None:
-    """Tokens made with the key end with it."""
+    """Tokens made with the key expire with it."""
     micros = clock.micros(at)
     await tx.run("UPDATE service_account_keys SET expires_at = $2 WHERE key_id = $1", key_id, micros)
     await tx.run("UPDATE tokens SET expires_at = $2 WHERE key_id = $1 AND expires_at > $2", key_id, micros)
@@ -167,7 +154,7 @@ async def add_sign_in(tx: db.Tx, state_digest: str, code_verifier: str, nonce: s
 
 
 async def take_sign_in(tx: db.Tx, state_digest: str, now: datetime.datetime) -> db.Row | None:
-    """What was kept for this state; it is gone with this look, whatever comes of it."""
+    """Return what was kept for this state, and delete it: a sign-in can be finished once."""
     row = await tx.one(
         "SELECT code_verifier, nonce FROM oidc_sign_ins WHERE state_digest = $1 AND expires_at > $2",
         state_digest,
@@ -175,11 +162,6 @@ async def take_sign_in(tx: db.Tx, state_digest: str, now: datetime.datetime) -> 
     )
     await tx.run("DELETE FROM oidc_sign_ins WHERE state_digest = $1", state_digest)
     return row
-
-
-async def forget_sign_ins(tx: db.Tx, now: datetime.datetime) -> None:
-    """Those that nobody ended in time."""
-    await tx.run("DELETE FROM oidc_sign_ins WHERE expires_at <= $1", clock.micros(now))
 
 
 def _shown_key(row: db.Row) -> ServiceAccountKeyInfo:

@@ -1,4 +1,4 @@
-"""Passwords: argon2id, away from the event loop and outside every transaction. `service` and `users` call it."""
+"""Passwords: argon2id, in threads of its own and outside every transaction. `service` and `users` call it."""
 
 import asyncio
 import datetime
@@ -14,10 +14,10 @@ from gpuaas_platform.kit.attempts import Attempts
 
 hasher = argon2.PasswordHasher()
 """argon2id with the library's costs: 64 MiB, three passes."""
-_NOBODY = hasher.hash(secrets.token_hex())
-"""Checked where there is no password, so that it takes as long. Made anew at each start: whoever knew what it is the
-hash of could sign in as everybody who has no password."""
-# Each hash takes its memory, and guesses that are being hashed are not counted yet: so few at a time.
+_NO_PASSWORD = hasher.hash(secrets.token_hex())
+"""Verified where there is no password, so that the answer takes as long. Random for each start: a person who knew its
+password could sign in as every user without one."""
+# Each hash needs 64 MiB, and attempts in progress are not counted yet: so only a few run at a time.
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="passwords")
 
 
@@ -31,7 +31,7 @@ async def matches(
 ) -> bool:
     """A failure counts under every key; too many are refused before anything is hashed."""
     return await asyncio.get_running_loop().run_in_executor(
-        _WORKERS, _try, attempts, keys, now, password_hash or _NOBODY, password
+        _WORKERS, _try, attempts, keys, now, password_hash or _NO_PASSWORD, password
     )
 
 

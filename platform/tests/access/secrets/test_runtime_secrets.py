@@ -12,7 +12,7 @@ import httpx
 import pytest
 import structlog
 from canary import Canary
-from gpuaas_contract import audit, errors, events, identity, instances, runtime, secrets
+from gpuaas_contract import audit, errors, events, identity, instances, operations, runtime, secrets
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.custody import port as custody
 from platform_world import World
@@ -282,10 +282,35 @@ async def test_a_decommissioned_instance_leaves_no_secret_behind(world: World, c
     for member in teardown.members:
         await world.report(controller.token, teardown, member.member_id, "removing", "removed")
     await world.complete(controller.token, teardown)
+    await secrets_reconcile.end_secrets_of_deleted(world.site)
     (listed,) = await controller.listed()
     assert listed.state == "revoked"
     await secrets_reconcile.sweep(world.site)
     await _assert_destroyed(controller, issued.secret.secret_id)
+    (event,) = await _revoked(world)
+    assert event.payload["reason"] == "the instance was decommissioned"
+    assert teardown.operation is not None
+    assert event.correlation_id == teardown.operation.correlation_id
+
+
+async def test_the_deletion_of_an_instance_wakes_the_loop_that_ends_its_secrets(
+    world: World, controller: Controller
+) -> None:
+    await controller.issue(ttl_s=86_400)
+    body = {"reason": "over"}
+    await world.call(operations.OPERATION_FORCE_COMPLETE, body, operation_id=controller.operation_id)
+    with world.site.hub.listen(secrets_reconcile.DELETED_TOPIC) as listener:
+        await world.call(instances.DECOMMISSION, instances.Decommission(), instance_id=controller.instance_id)
+        teardown = await world.claim(controller.token)
+        assert teardown.operation is not None
+        await world.call(operations.OPERATION_FORCE_COMPLETE, body, operation_id=teardown.operation.operation_id)
+        async with asyncio.timeout(60):
+            await listener.wait()
+
+
+async def _revoked(world: World) -> list[events.Event]:
+    found = await world.call(events.EVENT_LIST, query={"limit": 500})
+    return [event for event in found.items if event.type == "access.secret.revoked"]
 
 
 async def test_fingerprints_tell_values_apart_within_an_instance_and_say_nothing_beyond(

@@ -43,7 +43,7 @@ def _write(path: Path, records: dict[str, Any]) -> None:
     path.write_text(json.dumps(records))
 
 
-async def _service_account(world: World) -> tuple[identity.ServiceAccountKeySecret, str]:
+async def _service_account(world: World) -> tuple[identity.ServiceAccountKey, str]:
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="controller"))
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
     login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)

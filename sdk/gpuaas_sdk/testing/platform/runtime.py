@@ -79,7 +79,7 @@ class Runtime:
         present = by_key.get((body.name, body.member_id))
         if present is None or present.state != "succeeded":
             by_key[body.name, body.member_id] = steps.reported(present, body, self._records.clock())
-            operation = self._records.change_operation(operation, steps=list(by_key.values()))
+            operation = self._records.change_operation(operation, steps=list(by_key.values()), steps_total=len(by_key))
         return _receipt(operation)
 
     def report_member(self, operation_id: str, member_id: str, body: ReportMember) -> Receipt:

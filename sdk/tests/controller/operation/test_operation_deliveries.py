@@ -5,10 +5,11 @@ from contextlib import AbstractAsyncContextManager
 
 import httpx
 import msgspec
+from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import ArtifactRef
 from gpuaas_contract.deliveries import DELIVERY_CREATE
 from gpuaas_contract.secrets import DELIVERY_OPEN
-from gpuaas_sdk.controller import App, Operation
+from gpuaas_sdk.controller import App, Instance, Operation, Permanent
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -25,10 +26,10 @@ async def test_a_secret_is_the_same_for_every_operation_that_asks(
 
     instance = platform.add_instance({}, ready=True)
     async with working():
-        for _ in range(2):
-            ended = await platform.ended(platform.invoke(instance, "rotate").operation_id)
-            assert ended.status == "succeeded", ended.error
-    assert values[0] == values[1] != ""
+        await platform.ended(platform.invoke(instance, "rotate").operation_id)
+        await platform.ended(platform.invoke(instance, "rotate").operation_id)
+    first, second = values
+    assert first == second != ""
 
 
 async def test_a_secret_whose_answer_was_lost_is_delivered_again(
@@ -114,16 +115,46 @@ async def test_an_upgrade_gets_the_artifacts_of_the_version_it_leads_to(
     async def upgrade(op: Operation) -> None:
         digests.append((await op.artifact("image")).digest)
 
-    instance = platform.add_instance({}, ready=True)
-    platform.add_artifact(instance, "image", b"old bits")
-    newer = platform.artifacts.put("image", b"new bits")
-    reference = {"image": ArtifactRef(digest=newer.digest)}
-    platform.add_version(msgspec.structs.replace(app.manifest, version="2.0.0", artifacts=reference))
+    instance, _, newer = with_new_version(app, platform)
     async with working():
         ended = await platform.ended(platform.request(instance, "upgrade", to_version="2.0.0").operation_id)
     assert ended.status == "succeeded", ended.error
     assert digests == [newer.digest]
     assert platform.records.instances[instance.instance_id].app_version == "2.0.0"
+
+
+async def test_an_upgrade_that_is_undone_gets_the_artifacts_of_the_version_it_came_from(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    digests: list[str] = []
+
+    @app.operation("upgrade")
+    async def upgrade(op: Operation) -> None:
+        raise Permanent("the new version does not start")
+
+    @app.undo("upgrade")
+    async def undo(op: Operation) -> None:
+        digests.append((await op.artifact("image")).digest)
+
+    instance, older, _ = with_new_version(app, platform)
+    platform.records.add_member(instance, "head", "n1")
+    platform.records.make_ready(instance)
+    async with working():
+        operation = platform.request(instance, "upgrade", to_version="2.0.0")
+        await platform.ended(operation.operation_id)
+        platform.compensate(operation.operation_id)
+        ended = await platform.ended(operation.operation_id)
+    assert (ended.status, digests) == ("cancelled", [older.digest]), ended.error
+
+
+def with_new_version(app: App, platform: FakePlatform) -> tuple[Instance, Artifact, Artifact]:
+    """An instance, the artifact of its version, and the artifact of version 2.0.0."""
+    instance = platform.add_instance({}, ready=True)
+    older = platform.add_artifact(instance, "image", b"old bits")
+    newer = platform.artifacts.put("image", b"new bits")
+    reference = {"image": ArtifactRef(digest=newer.digest)}
+    platform.add_version(msgspec.structs.replace(app.manifest, version="2.0.0", artifacts=reference))
+    return platform.records.instances[instance.instance_id], older, newer
 
 
 async def test_an_artifact_the_manifest_does_not_name_is_reported_as_missing(

@@ -167,7 +167,7 @@ async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: Fake
 @pytest.mark.parametrize(
     ("code", "failure_class", "fix"),
     [
-        ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another one."),
+        ("artifact_revoked", "repairable", "Stop using this digest; publish and verify another artifact."),
         ("disk_full", "needs_operator", "Free disk space on n1, then retry the operation."),
         ("allocation_released", "repairable", ""),
     ],

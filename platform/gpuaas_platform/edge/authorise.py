@@ -1,24 +1,25 @@
-"""Who calls, and may they? The same questions for every route; what a caller may not see answers as if absent."""
+"""Identify the caller of a request and decide whether they may make it, in the same way for every route.
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+What a caller may not see is answered as if it did not exist."""
+
+from typing import NoReturn
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 
 from gpuaas_platform.call import Origin, Site
-from gpuaas_platform.edge import audit as auditing
+from gpuaas_platform.edge import audit
 from gpuaas_platform.edge.exchange import ANONYMOUS, Exchange
 from gpuaas_platform.edge.limits import Limiter
 from gpuaas_platform.edge.telemetry import Metrics
-from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity.admission import Admission, Admissions
+from gpuaas_platform.identity.rules import Verdict
 
-AnyEndpoint = Endpoint[Any, Any]
-_NOBODY = Admission(ANONYMOUS)
+_ANONYMOUS = Admission(ANONYMOUS)
 
 
-class Authority:
+class Authoriser:
     def __init__(self, site: Site, metrics: Metrics) -> None:
         settings = site.settings
         self._site, self._metrics = site, metrics
@@ -27,45 +28,47 @@ class Authority:
         self._nodes = Limiter(settings.node_rate_limit_per_s, settings.node_rate_limit_burst)
         self._peers = Limiter(settings.rate_limit_per_s, settings.rate_limit_burst)
 
-    async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str]) -> Admission:
-        """Callers we know are limited by who they are, everybody else by the address they come from."""
+    async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
+        """Known callers are rate-limited by identity, unknown ones by address."""
         if endpoint.audience == "public":
             self._limit(self._peers, exchange.peer)
-            return _NOBODY
+            return _ANONYMOUS
         try:
-            found = await self.identify(endpoint, exchange, params)
+            admission = await self.identify(endpoint, exchange, path)
         except errors.ApiError:
             self._limit(self._peers, exchange.peer)
             raise
-        self._limit(self._nodes if found.caller.actor_type == "node" else self._callers, found.caller.actor_id)
-        return found
+        caller = admission.caller
+        self._limit(self._nodes if caller.actor_type == "node" else self._callers, caller.actor_id)
+        return admission
 
-    async def identify(self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str]) -> Admission:
-        """Who the token is for, without counting the request."""
+    async def identify(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
+        """Return the owner of the token, without counting the request."""
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.TokenMissing
-        found = await self._admissions.find(
-            token, exchange.now, project_id=params.get("project_id", ""), org_id=params.get("org_id", "")
+        admission = await self._admissions.find(
+            token,
+            exchange.now,
+            project_id=path.project_id if isinstance(path, ProjectPath) else "",
+            org_id=path.org_id if isinstance(path, OrgPath) else "",
         )
-        if (found.caller.actor_type == "node") != (endpoint.audience == "node"):
+        if (admission.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
-        return found
+        return admission
 
-    def decide(
-        self, endpoint: AnyEndpoint, exchange: Exchange, params: Mapping[str, str], found: Admission
-    ) -> identity_rules.Verdict:
+    def decide(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Verdict:
         if not endpoint.permission:
             return "allowed"
-        if "project_id" in params:
-            _check_project_header(exchange, params["project_id"], found.project.name if found.project else "")
-        return found.decide(endpoint.permission)
+        if isinstance(path, ProjectPath):
+            _check_project_header(exchange, path.project_id, admission.project.name if admission.project else "")
+        return admission.decide(endpoint.permission)
 
-    async def refuse(
-        self, endpoint: AnyEndpoint, origin: Origin, found: Admission, verdict: identity_rules.Verdict
-    ) -> NoReturn:
+    async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
         self._metrics.denials.inc()
-        await self._site.database.write(lambda tx: auditing.denial(tx, endpoint, origin, found.project, found.org_id))
+        await self._site.database.write(
+            lambda tx: audit.denial(tx, endpoint, origin, admission.project, admission.org_id)
+        )
         if verdict == "denied":
             details = {"permission": endpoint.permission}
             raise errors.PermissionDenied(f"This needs {endpoint.permission}.", details=details)

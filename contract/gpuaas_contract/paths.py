@@ -1,0 +1,165 @@
+"""Parameters in the paths of the endpoint table: one struct per shape, named by each row in `params`.
+
+A struct that extends another adds the parameters that follow in the path, so what serves every project path can take a
+`ProjectPath` and gets a longer one as well.
+"""
+
+import msgspec
+
+from gpuaas_contract.wire import WireMeta
+
+
+class Path(msgspec.Struct, metaclass=WireMeta):
+    """The path has no parameters."""
+
+
+class OrgPath(Path):
+    org_id: str
+
+
+class OrgBindingPath(OrgPath):
+    binding_id: str
+
+
+class ProjectPath(Path):
+    project_id: str
+
+
+class ProjectBindingPath(ProjectPath):
+    binding_id: str
+
+
+class ServiceAccountPath(ProjectPath):
+    service_account_id: str
+
+
+class ServiceAccountKeyPath(ServiceAccountPath):
+    key_id: str
+
+
+class CorrelationPath(ProjectPath):
+    correlation_id: str
+
+
+class EntitlementPath(ProjectPath):
+    app_slug: str
+
+
+class ProjectAppPath(ProjectPath):
+    app_slug: str
+    version: str
+
+
+class ProjectArtifactPath(ProjectPath):
+    artifact_id: str
+
+
+class PlacementPath(ProjectArtifactPath):
+    placement_id: str
+
+
+class ProjectTrustKeyPath(ProjectPath):
+    trust_key_id: str
+
+
+class AllocationPath(ProjectPath):
+    allocation_id: str
+
+
+class MachineGrantPath(ProjectPath):
+    grant_id: str
+
+
+class CredentialPath(ProjectPath):
+    credential_id: str
+
+
+class SealedDeliveryPath(ProjectPath):
+    """A sealed secret or credential on its way to one reader."""
+
+    delivery_id: str
+
+
+class InstancePath(ProjectPath):
+    instance_id: str
+
+
+class ActionPath(InstancePath):
+    action: str
+
+
+class RolePath(InstancePath):
+    component_key: str
+
+
+class HoldPath(InstancePath):
+    hold_id: str
+
+
+class MemberPath(InstancePath):
+    member_id: str
+
+
+class RuntimeSecretPath(InstancePath):
+    secret_id: str
+
+
+class OperationPath(ProjectPath):
+    operation_id: str
+
+
+class OperationMemberPath(OperationPath):
+    member_id: str
+
+
+class UserPath(Path):
+    user_id: str
+
+
+class SessionPath(Path):
+    session_id: str
+
+
+class SshKeyPath(Path):
+    ssh_key_id: str
+
+
+class BindingPath(Path):
+    binding_id: str
+
+
+class AppVersionPath(Path):
+    app_slug: str
+    version: str
+
+
+class ArtifactPath(Path):
+    artifact_id: str
+
+
+class TrustKeyPath(Path):
+    trust_key_id: str
+
+
+class ArtifactDeliveryPath(Path):
+    delivery_id: str
+
+
+class PlacedContentPath(Path):
+    placement_id: str
+
+
+class NodePath(Path):
+    node_id: str
+
+
+class NodeTaskPath(NodePath):
+    task_id: str
+
+
+class TaskPath(Path):
+    task_id: str
+
+
+class AgentFilePath(Path):
+    sha256: str

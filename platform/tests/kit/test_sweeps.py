@@ -1,0 +1,148 @@
+"""What the loops cost: no write while nothing is due, and no more statements with more nodes, grants or keys."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fleet import allocate, copy_node
+from gpuaas_contract import access, capacity, node, ssh_keys
+from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
+from gpuaas_platform.allocations import reconcile as allocations_reconcile
+from gpuaas_platform.allocations.keys import rules as key_rules
+from gpuaas_platform.allocations.keys import store as key_store
+from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
+from gpuaas_platform.call import Site
+from gpuaas_platform.instances import retention as instances_retention
+from gpuaas_platform.kit import db
+from gpuaas_platform.nodes import reconcile as nodes_reconcile
+from gpuaas_platform.operations import reconcile as operations_reconcile
+from platform_world import World, ssh_public_key
+
+Sweep = Callable[[Site], Awaitable[None]]
+SWEEPS: dict[str, Sweep] = {
+    "allocations": allocations_reconcile.sweep,
+    "artifacts": artifacts_reconcile.sweep,
+    "authority": authority_reconcile.sweep,
+    "grants": grants_reconcile.sweep,
+    "instances": instances_retention.sweep,
+    "nodes": nodes_reconcile.sweep,
+    "operations": operations_reconcile.sweep,
+    "secrets": secrets_reconcile.sweep,
+}
+FEW, MANY = 10, 500
+
+
+async def writes_of(world: World, sweep: Sweep, sweeps: int = 5) -> int:
+    """How many write transactions so many sweeps open, once everything that was due is done."""
+    await sweep(world.site)
+    count = 0
+
+    def counted(size: int, _: float) -> None:
+        nonlocal count
+        count += size
+
+    world.site.database.on_group = counted
+    for _ in range(sweeps):
+        world.clock.forward(1)
+        await sweep(world.site)
+    return count
+
+
+async def use_everything(world: World) -> None:
+    """What a platform has behind it: a released allocation, an ended grant, tasks of the past, a retired node."""
+    allocation = await world.allocation("n1")
+    granted = await world.machine_access(world.token, allocation.allocation_id)
+    await world.call(access.GRANT_REVOKE, {"reason": "over"}, grant_id=granted.grant_id)
+    await world.finish_task(world.nodes["n1"])
+    await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation.allocation_id)
+    await world.finish_task(world.nodes["n1"])
+    await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=world.nodes["n1"].node_id)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+async def test_an_idle_platform_writes_nothing(world: World, name: str) -> None:
+    await use_everything(world)
+    assert await writes_of(world, SWEEPS[name]) == 0
+
+
+async def test_with_nodes_the_sweep_writes_only_the_note_of_presence(world: World) -> None:
+    """Every heartbeat is a write of its own; the note is one small row for the whole fleet, every few seconds."""
+    found = await world.node("n1")
+    facts = capacity.Facts(hostname="n1", cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+    await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=found.token)
+    assert await writes_of(world, nodes_reconcile.sweep, sweeps=12) == 3
+
+
+async def test_keys_that_are_installed_are_compared_without_a_write(world: World) -> None:
+    await keys_on_machines(world, FEW)
+    assert await writes_of(world, allocations_reconcile.sweep, sweeps=25) == 0
+
+
+class CountingReader:
+    """Counts the statements of a reader."""
+
+    def __init__(self, reader: db.Reader) -> None:
+        self._reader = reader
+        self.count = 0
+
+    async def one(self, sql: str, *values: Any) -> db.Row | None:
+        self.count += 1
+        return await self._reader.one(sql, *values)
+
+    async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
+        self.count += 1
+        return await self._reader.all(sql, *values)
+
+
+async def statements_of(world: World, sweep: Sweep) -> int:
+    """The statements of one sweep that finds nothing to do."""
+    await sweep(world.site)
+    reader = world.site.database.reader
+    world.site.database.reader = counting = CountingReader(reader)
+    await sweep(world.site)
+    world.site.database.reader = reader
+    return counting.count
+
+
+async def test_the_sweep_of_nodes_takes_the_same_statements_for_any_fleet(world: World) -> None:
+    await world.node("n0")
+    await copy_node(world, "n0", FEW)
+    few = await statements_of(world, nodes_reconcile.sweep)
+    await world.node("m0")
+    await copy_node(world, "m0", MANY)
+    assert await statements_of(world, nodes_reconcile.sweep) == few
+
+
+async def test_the_sweep_of_allocations_takes_the_same_statements_for_any_number_of_key_sets(world: World) -> None:
+    await keys_on_machines(world, FEW)
+    few = await statements_of(world, allocations_reconcile.sweep)
+    await keys_on_machines(world, MANY, prefix="m")
+    assert await statements_of(world, allocations_reconcile.sweep) == few
+
+
+async def keys_on_machines(world: World, count: int, prefix: str = "n") -> None:
+    """So many allocations whose machines have the keys of one person."""
+    ada = await world.person(f"{prefix}ada", "project_member", world.project_id)
+    key = ssh_keys.AddSshKey(public_key=ssh_public_key(Ed25519PrivateKey.generate()))
+    await world.call(ssh_keys.SSH_KEY_CREATE, key, token=ada.token)
+    original = await world.allocation(f"{prefix}0")
+    where = {"allocation_id": original.allocation_id}
+    await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": [ada.user_id]}, **where)
+    await world.finish_task(world.nodes[f"{prefix}0"])
+    present = await key_store.key_set(world.site.database.reader, original.allocation_id)
+    assert present is not None
+    nodes = await copy_node(world, f"{prefix}0", count)
+    copies = await allocate(world, original, nodes)
+
+    async def use_case(tx: db.Tx) -> None:
+        for allocation in copies:
+            await key_store.set_people(tx, allocation.allocation_id, [ada.user_id])
+            same = key_rules.KeySet(
+                allocation_id=allocation.allocation_id, digest=present.digest, installed=present.installed
+            )
+            await key_store.save(tx, same, 0)
+
+    await world.site.database.write(use_case)

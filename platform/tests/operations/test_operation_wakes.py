@@ -1,0 +1,113 @@
+"""A waiter is woken by the change itself. Polling would find it too, only later: no poll may time out here."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from gpuaas_contract import identity, instances, operations
+from gpuaas_platform.kit import hub
+from gpuaas_platform.operations import claim
+from platform_world import World
+from scripted_controller import Cluster, Controller, take_exit
+from server_process import until
+
+Change = Callable[[Cluster], Awaitable[object]]
+
+
+@pytest.fixture
+def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits that ended without a wake-up. Claims look for leases that ran out less often than a test takes."""
+    ended: list[float] = []
+
+    async def wait(listener: asyncio.Event, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await listener.wait()
+        except TimeoutError:
+            ended.append(timeout_s)
+        listener.clear()
+
+    monkeypatch.setattr(hub, "wait", wait)
+    monkeypatch.setattr(claim, "_LEASE_CHECK_S", hub.WAIT_MAX_S)
+    return ended
+
+
+async def waiting(world: World) -> None:
+    """Return when a long poll has begun to wait."""
+    await until(lambda: world.site.hub.waiting == 1)
+
+
+async def _request(cluster: Cluster) -> object:
+    return await cluster.operate("drain", (await cluster.hands())[0])
+
+
+async def _retry(cluster: Cluster) -> object:
+    (failed,) = [one for one in await _listed(cluster) if one.status == "failed"]
+    return await take_exit(cluster.world, failed, "retry")
+
+
+async def _compensate(cluster: Cluster) -> object:
+    (failed,) = [one for one in await _listed(cluster) if one.status == "failed"]
+    return await take_exit(cluster.world, failed, "compensate")
+
+
+async def _hand_over(cluster: Cluster) -> object:
+    accounts = await cluster.world.call(identity.SERVICE_ACCOUNT_LIST)
+    (account_id,) = [one.service_account_id for one in accounts.items if one.name == "second"]
+    body = {"operator_service_account_id": account_id, "reason": "the first is gone"}
+    return await cluster.world.call(instances.OPERATOR_SET, body, instance_id=cluster.instance_id)
+
+
+async def _listed(cluster: Cluster) -> list[operations.Operation]:
+    return (await cluster.world.call(operations.OPERATION_LIST)).items
+
+
+@pytest.mark.parametrize("change", [_request, _retry, _compensate, _hand_over])
+async def test_a_controller_that_waits_for_work_is_woken_by_it(
+    world: World, timeouts: list[float], change: Change
+) -> None:
+    cluster = await Cluster.running(world)
+    if change in (_retry, _compensate):
+        await _request(cluster)
+        await (await cluster.controller.take()).fail()
+    if change is _hand_over:
+        await _request(cluster)
+        await cluster.controller.take()
+    second = await Controller.start(world, "second")
+    claimed = asyncio.create_task(second.claim(wait_s=30))
+    await waiting(world)
+    await change(cluster)
+    assert (await claimed).operation is not None
+    assert timeouts == []
+
+
+async def _claim(cluster: Cluster) -> object:
+    return await cluster.controller.take()
+
+
+async def _step(cluster: Cluster) -> object:
+    return await (await cluster.controller.take()).step("wait", "running")
+
+
+async def _member(cluster: Cluster) -> object:
+    held = await cluster.controller.take()
+    return await held.report(held.member_ids[0], "draining")
+
+
+async def _cancel(cluster: Cluster) -> object:
+    (accepted,) = [one for one in await _listed(cluster) if one.status == "accepted"]
+    return await take_exit(cluster.world, accepted, "cancel")
+
+
+@pytest.mark.parametrize("change", [_claim, _step, _member, _cancel])
+async def test_a_person_who_watches_an_operation_is_woken_by_its_change(
+    world: World, timeouts: list[float], change: Change
+) -> None:
+    cluster = await Cluster.running(world)
+    asked = await cluster.operate("drain", (await cluster.hands())[0])
+    query = {"wait_s": 30, "revision": asked.revision}
+    watched = asyncio.create_task(world.call(operations.OPERATION_GET, query=query, operation_id=asked.operation_id))
+    await waiting(world)
+    await change(cluster)
+    assert (await watched).revision > asked.revision
+    assert timeouts == []
