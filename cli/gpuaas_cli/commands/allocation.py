@@ -93,7 +93,6 @@ app = run.group(
         work=_request,
         table=kinds.get("allocations").table,
         then=_verdict("active"),
-        also=(capacity.ALLOCATION_GET,),
     ),
     Command(
         capacity.ALLOCATION_LIST,
@@ -134,7 +133,7 @@ app = run.group(
         check=_check_release,
         work=_release,
         then=_verdict("released"),
-        also=(capacity.ALLOCATION_RELEASE_USED, capacity.ALLOCATION_GET),
+        also=(capacity.ALLOCATION_RELEASE_USED,),
     ),
     Command(
         capacity.ALLOCATION_FORCE_RELEASE,
