@@ -112,6 +112,7 @@ app = run.group(
             "user_ids": Field(
                 "--only USER,…",
                 'Exactly these, names or ids; "" removes everybody.',
+                type=str,
                 default=None,
                 read=lambda _, text: None if text is None else words([text]),
             )
