@@ -1,4 +1,4 @@
-"""Forget what is over: deliveries and placements, what uploads left behind that died, content that nobody needs."""
+"""Forget what is over: deliveries, what uploads left behind that died, content that nobody needs."""
 
 import asyncio
 import functools
