@@ -157,7 +157,9 @@ async def test_a_rotated_key_takes_the_place_of_the_old_one_which_is_destroyed(c
         credential_id=customer.credential.credential_id,
     )
     assert (rotated.version, rotated.fingerprint) == (2, asyncssh.import_private_key(new).get_fingerprint())
-    assert (await customer.send_open(waiting.delivery_id)).json()["message"] == "The credential was rotated meanwhile."
+    assert (await customer.send_open(waiting.delivery_id)).json()["message"] == (
+        "The credential was rotated since this delivery was made."
+    )
     recipient = Recipient()
     opened = await customer.open((await customer.deliver(recipient)).delivery_id)
     assert recipient.open(opened) == new
