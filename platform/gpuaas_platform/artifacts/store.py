@@ -24,19 +24,19 @@ ARTIFACTS = Table(
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
 EXPIRING = {"artifact_deliveries": "delivery_id"}
-"""Table -> its key, of what is forgotten some time after it is over."""
+"""Tables whose rows are deleted some time after they expired -> key."""
 
 
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
-    found = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
-    return found[0] if found else None
+    artifacts = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
+    return artifacts[0] if artifacts else None
 
 
 async def revoked(reader: db.Reader, scopes: Sequence[str], digest: str) -> Artifact | None:
-    """An artifact with this digest that was revoked in one of two scopes, under whatever name."""
+    """An artifact with this digest that was revoked in one of two scopes, under any name."""
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
-    found = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
-    return found[0] if found else None
+    artifacts = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
+    return artifacts[0] if artifacts else None
 
 
 async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:

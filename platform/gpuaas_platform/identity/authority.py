@@ -33,7 +33,7 @@ def can(caller: Caller, permission: str, scopes: Scopes, *, holders: Collection[
     """Decide whether the caller's roles give a permission at a target.
 
     `holders` are the roles that hold the permission. They are given for keys that apps declare, which only the catalog
-    knows; for a key of the platform they are known here."""
+    has; for a key of the platform they are looked up here."""
     return rules.decide(caller.bindings, rules.holders(permission) if holders is None else holders, scopes)
 
 

@@ -99,7 +99,7 @@ async def test_a_controller_opens_the_very_key_that_was_uploaded(customer: Custo
     delivery = await customer.deliver(recipient)
     opened = await customer.open(delivery.delivery_id)
     assert recipient.open(opened) == customer.key
-    with pytest.raises(Permanent, match="not sealed to this key"):
+    with pytest.raises(Permanent, match="encrypted for another key"):
         Recipient().open(opened)
     present = await customer.present()
     assert (present.last_used_at, present.last_used_for) == (customer.world.clock(), customer.held.operation_id)
