@@ -12,11 +12,11 @@ ROWS_MAX = 20
 
 
 @pytest.fixture
-async def recording(tmp_path: Path) -> walk_recording.Recording:
-    return await walk_recording.record(tmp_path)
+def recording(tmp_path: Path) -> walk_recording.Recording:
+    return walk_recording.record(tmp_path)
 
 
-async def test_the_walk_of_the_page_is_the_recorded_one(recording: walk_recording.Recording) -> None:
+def test_the_walk_of_the_page_is_the_recorded_one(recording: walk_recording.Recording) -> None:
     """GPUAAS_WRITE_GOLDEN=1 writes the table again after a change on purpose."""
     recorded = walk_table.page_with(PAGE.read_text(), recording)
     if os.environ.get("GPUAAS_WRITE_GOLDEN"):

@@ -1,4 +1,4 @@
-"""A server with a project in which a Slurm instance runs, and one more machine; made through the API without machines."""
+"""A project in which a Slurm instance runs, and one more allocation; made through the API, without machines."""
 
 import base64
 import time
@@ -25,10 +25,11 @@ class Cloud:
     server: str
     token: str
     project_id: str
+    key: identity.ServiceAccountKey
+    """Of the account that controllers use."""
 
     @classmethod
-    async def make(cls, server: str, password: str, key_file: Path) -> "Cloud":
-        """Write the key of the controller's account to `key_file`."""
+    async def make(cls, server: str, password: str) -> "Cloud":
         async with Client(server, NoAuth()) as client:
             login = identity.Login(name="admin", password=password)
             token = (await client.call(identity.LOGIN, login)).access_token
@@ -36,31 +37,19 @@ class Cloud:
             org = await admin.call(identity.ORG_CREATE, identity.CreateOrg(name="acme"))
             body = identity.CreateProject(name="research")
             project = await admin.call(identity.PROJECT_CREATE, body, org_id=org.org_id)
-            cloud = cls(server, token, project.project_id)
+            cloud = cls(server, token, project.project_id, await _account(admin, project.project_id))
             await cloud._entitle(admin)
-            key = await cloud._account(admin)
-            key_file.write_bytes(msgspec.json.encode({"key_id": key.key_id, "client_secret": key.client_secret}))
             allocations = [await cloud._allocation(admin, name) for name in MACHINES]
-            await cloud._deploy(admin, allocations[:2], key)
+            await cloud._deploy(admin, *allocations[:2])
         return cloud
 
     async def _entitle(self, admin: Client) -> None:
         source = Path(controller.__file__).with_name("manifest.yaml")
         manifest = msgspec.convert(yaml.safe_load(source.read_text()), catalog.Manifest)
-        named = {"app_slug": _SLUG, "version": _VERSION}
         await admin.call(catalog.VERSION_REGISTER, manifest)
-        await admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), **named)
+        await admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=_SLUG, version=_VERSION)
         entitlement = catalog.SetEntitlement(enabled=True)
         await admin.call(catalog.ENTITLEMENT_SET, entitlement, if_match="*", app_slug=_SLUG, project_id=self.project_id)
-
-    async def _account(self, admin: Client) -> identity.ServiceAccountKey:
-        body = identity.CreateServiceAccount(name="controller")
-        account = await admin.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=self.project_id)
-        return await admin.call(
-            identity.SERVICE_ACCOUNT_KEY_CREATE,
-            project_id=self.project_id,
-            service_account_id=account.service_account_id,
-        )
 
     async def _allocation(self, admin: Client, name: str) -> str:
         """An active allocation on a new node, whose agent answers its first task."""
@@ -74,9 +63,8 @@ class Cloud:
             await agent.call(node.TASK_RESULT, node.TaskResult(status="succeeded"), task_id=task_id)
         return created.allocation_id
 
-    async def _deploy(self, admin: Client, allocations: list[str], key: identity.ServiceAccountKey) -> None:
+    async def _deploy(self, admin: Client, controller_id: str, worker_id: str) -> None:
         """Deploy, with a controller that only reports: what it does on machines is no part of the walk."""
-        controller_id, worker_id = allocations
         inputs = {
             "cluster_name": "lab",
             "controller_allocation_id": controller_id,
@@ -84,16 +72,30 @@ class Cloud:
         }
         wanted = instances.DeployInstance(name=INSTANCE, app_slug=_SLUG, topology="split", inputs=inputs)
         await admin.call(instances.INSTANCE_CREATE, wanted, project_id=self.project_id)
-        async with Client(self.server, ServiceAccount(key.key_id, key.client_secret)) as app:
+        async with Client(self.server, ServiceAccount(self.key.key_id, self.key.client_secret)) as app:
             request = runtime.ClaimOperation(app_slug=_SLUG, holder="seed", claim_id=uuid.uuid4().hex, lease_s=60)
             claim = await app.call(runtime.CLAIM, request, project_id=self.project_id)
             assert claim.operation is not None
-            named = {"project_id": self.project_id, "operation_id": claim.operation.operation_id}
+            operation_id = claim.operation.operation_id
             for member in claim.members:
                 for status in ("provisioning", "joining", "ready"):
                     report = msgspec.convert({"epoch": claim.epoch, "status": status}, runtime.ReportMember)
-                    await app.call(runtime.MEMBER_REPORT, report, **named, member_id=member.member_id)
-            await app.call(runtime.COMPLETE, runtime.CompleteOperation(epoch=claim.epoch), **named)
+                    await app.call(
+                        runtime.MEMBER_REPORT,
+                        report,
+                        project_id=self.project_id,
+                        operation_id=operation_id,
+                        member_id=member.member_id,
+                    )
+            complete = runtime.CompleteOperation(epoch=claim.epoch)
+            await app.call(runtime.COMPLETE, complete, project_id=self.project_id, operation_id=operation_id)
+
+
+async def _account(admin: Client, project_id: str) -> identity.ServiceAccountKey:
+    body = identity.CreateServiceAccount(name="controller")
+    account = await admin.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=project_id)
+    account_id = account.service_account_id
+    return await admin.call(identity.SERVICE_ACCOUNT_KEY_CREATE, project_id=project_id, service_account_id=account_id)
 
 
 async def _enrol(admin: Client, server: str, name: str) -> Client:

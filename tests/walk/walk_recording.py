@@ -1,5 +1,6 @@
 """Record one `gpuaas member add`: the command, the server and the controller of the Slurm app, each a process."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -36,7 +37,7 @@ class Recording:
     """Files that another command crosses too."""
 
 
-async def record(folder: Path) -> Recording:
+def record(folder: Path) -> Recording:
     url = f"http://127.0.0.1:{free_port()}"
     data = ["--data", str(folder / "data")]
     admin = [sys.executable, "-m", "gpuaas_platform.main", "admin", *data]
@@ -44,8 +45,9 @@ async def record(folder: Path) -> Recording:
     listen = ["--listen", url.removeprefix("http://")]
     with _recorded(folder / "server", "gpuaas_platform.main", "server", *data, *listen) as server:
         _until(lambda: _is_ready(url), "the server answers")
+        cloud = asyncio.run(walk_cloud.Cloud.make(url, password))
         key = folder / "key.json"
-        cloud = await walk_cloud.Cloud.make(url, password, key)
+        key.write_text(json.dumps({"key_id": cloud.key.key_id, "client_secret": cloud.key.client_secret}))
         server.send_signal(signal.SIGUSR1)
         other = _run(folder / "other", cloud, OTHER_COMMAND)
         where = ["--server", url, "--project", cloud.project_id, "--credentials", str(key), "--name", "walk"]
