@@ -382,6 +382,24 @@ async def test_a_server_must_prove_the_name_it_was_asked_by_though_its_address_i
             assert answer.get("trust", answer.get("code")) == outcome
 
 
+async def test_an_encrypted_source_that_redirects_to_a_listed_address_without_encryption_is_refused(
+    world: World, source: LoopbackSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = tls.load_authority(tmp_path, clock.utc_now())
+    shows = tls.server_context(authority, tmp_path, "files.test", clock.utc_now())
+    monkeypatch.setattr(fetching, "_trusted_authorities", lambda: ssl.create_default_context(cadata=authority.pem))
+    monkeypatch.setattr(fetching, "_address", _on_this_machine)
+    source.replies[PATH] = says(CONTENT)
+    async with loopback_source(encrypted_by=shows) as encrypted:
+        encrypted.replies[PATH] = redirects(source.url(PATH))
+        listed = policy.Choice(allow=[encrypted.url("/*", "files.test"), source.url("/*")])
+        await world.call(policy.PROJECT_SET, policy.Overlay(artifact_sources=listed))
+        at = {"kind": "http", "url": encrypted.url(PATH, "files.test")}
+        artifact = await published(world, CONTENT, await trusted(world), source=at)
+        assert (await verified(world, artifact)).trust_code == "artifact_redirect_refused"
+    assert source.asked == []
+
+
 @pytest.mark.parametrize("fetch_s_max", [0.2])
 async def test_a_source_that_goes_silent_is_given_up_and_nothing_of_it_is_kept(
     world: World, source: LoopbackSource

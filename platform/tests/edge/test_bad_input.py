@@ -265,10 +265,10 @@ PATHS: dict[str, tuple[str, int, str]] = {
     "far too long": ("a" * 60_000, 400, "instance_id"),
     "as long as may be": ("a" * 255, 404, "There is no"),
     "an escaped slash": ("a%2Fb", 404, "There is no"),
-    "dots": ("..", 404, "There is no"),
+    "escaped dots": ("%2E%2E", 404, "There is no"),
     "quotes": ("';--", 404, "There is no"),
     "another alphabet": ("%C3%A9", 404, "There is no"),
-    "nothing": ("", 404, "There is no"),
+    "nothing": ("", 404, "Not found"),
 }
 
 

@@ -54,7 +54,7 @@ async def test_a_project_is_renamed_by_whoever_has_read_it(world: World, spare: 
 
 
 async def test_a_name_of_another_project_of_the_organisation_is_refused(world: World, spare: identity.Project) -> None:
-    with pytest.raises(errors.Conflict, match="named research already"):
+    with pytest.raises(errors.Conflict, match="already has a project named research"):
         await world.call(identity.PROJECT_RENAME, {"name": "research"}, project_id=spare.project_id)
 
 

@@ -299,6 +299,17 @@ async def test_an_event_with_the_payload_of_another_is_refused(site: Site) -> No
         await site.database.write(use_case)
 
 
+async def test_an_event_that_comes_while_a_watcher_reads_is_sent_without_waiting_for_a_tick(world: World) -> None:
+    site = world.site
+    tails = tail.Tails(site.hub, tick_s=3600)
+    record = RecordWithNews(site, world.project_id)
+    watcher = watch.Watch(tails, record, 0, 3600.0)
+    record.shared = tails.join(record.topic, record)
+    async with asyncio.timeout(60):  # without the wake-up it would wait for the tick
+        assert blocks(await watcher.next()) == [record.shared.newest]
+    await tails.close()
+
+
 KIND = "catalog.entitlement.changed"
 PAYLOAD = event_types.EntitlementChanged(app_slug="toy", enabled=True)
 
@@ -309,6 +320,24 @@ class CountedRecord(watch.Record):
     async def after(self, cursor: int, limit: int) -> list[tail.Frame]:
         self.reads += 1
         return await super().after(cursor, limit)
+
+
+class RecordWithNews(watch.Record):
+    """After a watcher's first read an event is added, and the shared tail has it before the read returns."""
+
+    shared: tail.Tail | None = None
+
+    def __init__(self, site: Site, project_id: str) -> None:
+        super().__init__(site.database.reader, project_id, following.EVERYTHING)
+        self._site, self._project_id, self._is_added = site, project_id, False
+
+    async def wanted_after(self, cursor: int) -> tuple[list[tail.Frame], int]:
+        read = await super().wanted_after(cursor)
+        if not self._is_added:
+            self._is_added = True
+            await emit(self._site, self._project_id, 1)
+            await until(lambda: self.shared is not None and self.shared.newest > cursor)
+        return read
 
 
 class Idle:

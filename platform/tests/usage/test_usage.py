@@ -191,12 +191,12 @@ async def test_a_record_counts_for_the_day_it_started_in_utc(
         world,
         token,
         instance,
-        _record("r1", started_at=datetime.datetime.fromisoformat("2026-01-01T00:30:00+02:00")),
-        _record("r2", started_at=datetime.datetime.fromisoformat("2025-12-31T23:30:00-02:00")),
+        _record("r1", "1", started_at=datetime.datetime.fromisoformat("2026-01-01T00:30:00+02:00")),
+        _record("r2", "2", started_at=datetime.datetime.fromisoformat("2025-12-31T23:30:00-02:00")),
     )
-    assert [(day.day.isoformat(), day.records) for day in await _summary(world)] == [
-        ("2025-12-31", 1),
-        ("2026-01-01", 1),
+    assert [(day.day.isoformat(), day.quantity) for day in await _summary(world)] == [
+        ("2025-12-31", "1"),
+        ("2026-01-01", "2"),
     ]
 
 
