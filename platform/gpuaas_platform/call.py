@@ -96,7 +96,7 @@ def _no_header(_: bytes) -> str:
 
 
 class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
-    """`Call[InstancePath, PageQuery]` has the parameters of one endpoint; plain `Call` stands for every endpoint."""
+    """`Call[InstancePath, PageQuery]` has the parameters of one endpoint; plain `Call` fits every endpoint."""
 
     site: Site
     origin: Origin

@@ -152,7 +152,7 @@ def _add_vault_options(command: argparse.ArgumentParser) -> None:
         ("address", "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store", ""),
         ("token-file", "file with the token for it; read again when the token is refused", ""),
         ("mount", "where its KV version 2 engine is mounted", Settings.vault_mount),
-        ("prefix", "path below which this platform's secrets lie", Settings.vault_prefix),
+        ("prefix", "path below which this platform's secrets are stored", Settings.vault_prefix),
         ("ca-file", "authority of its certificate; empty: those the system trusts", ""),
     ):
         variable = f"GPUAAS_VAULT_{name.replace('-', '_').upper()}"
@@ -175,7 +175,7 @@ def _with_vault(settings: Settings, options: argparse.Namespace) -> Settings:
 
 
 def _given_key(credentials_directory: str) -> Path | None:
-    """The key as systemd gives it to a unit with LoadCredential or LoadCredentialEncrypted."""
+    """The key file that systemd gives to a unit with LoadCredential or LoadCredentialEncrypted."""
     path = Path(credentials_directory) / key_files.PLAIN
     return path if credentials_directory and path.is_file() else None
 
@@ -233,7 +233,7 @@ async def _make_first_admin(listen: server.Listen, site: Site) -> None:
 
 
 async def _reset_admin(settings: Settings, name: str) -> None:
-    """Whoever may write the data folder may recover the admin; the act is in the audit trail."""
+    """A user who can write the data folder can recover the admin; this is audited."""
     async with server.open_site(settings) as site:
         password = ids.new_secret("admin")
         await identity.set_password(site, system_origin(clock.utc_now()), name, password, "platform_admin")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation, Allocations, CreateAllocation, Node
+from gpuaas_contract.paths import AllocationPath
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.allocations import changes, rules, selection, store
@@ -46,9 +47,9 @@ async def list_allocations(reader: db.Reader, call: Call) -> Page[Allocation]:
     return await call.page(reader, store.ALLOCATIONS, where, *values)
 
 
-async def get(reader: db.Reader, call: Call) -> Allocation:
+async def get(reader: db.Reader, call: Call[AllocationPath]) -> Allocation:
     """Return the allocation that the route names."""
-    return await in_project(reader, call.in_project().project_id, call.params["allocation_id"])
+    return await in_project(reader, call.in_project().project_id, call.path.allocation_id)
 
 
 async def in_project(reader: db.Reader, project_id: str, id_or_node: str) -> Allocation:

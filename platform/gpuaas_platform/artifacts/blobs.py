@@ -1,6 +1,6 @@
-"""The store of content, by digest: files under the data folder that are whole and right, or not there.
+"""The store of content, by digest: files under the data folder that are complete and correct, or do not exist.
 
-A file is written beside its place and renamed into it once size, digest and the disk agree.
+A file is written to another folder and renamed once its size and digest are correct and it is on the disk.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from gpuaas_platform.call import CutOff
 
 _CHUNK_BYTES = 1 << 18
 _ABANDONED_S = 3600
-"""A draft nobody wrote to for this long: its writer is dead, for pauses are cut off much earlier."""
+"""A draft that was not written to for this long: its writer is dead, because uploads time out much earlier."""
 
 
 class WrongContent(CutOff):
-    """What lies in the store is not what was published."""
+    """The stored content differs from what was published."""
 
     def __init__(self, refusal: errors.ArtifactRefused) -> None:
         super().__init__(refusal.message)
@@ -41,8 +41,8 @@ class Blobs:
         return self._folder / value[:2] / value
 
     async def take(self, chunks: AsyncIterable[bytes], digest: str, size_bytes: int, *, keep: bool = True) -> None:
-        """Keep what comes when it is whole and right, in one step; of anything else, nothing."""
-        draft = _Draft(self._drafts)  # not in a thread: what one makes after a cancellation nobody would clear away
+        """Store the content in one step if it is complete and correct; otherwise store nothing."""
+        draft = _Draft(self._drafts)  # not in a thread: after a cancellation its file would stay
         try:
             async for chunk in chunks:
                 if draft.size_bytes + len(chunk) > size_bytes:
@@ -50,19 +50,19 @@ class Blobs:
                 await asyncio.to_thread(draft.write, chunk)
             _check(draft.size_bytes, draft.digest(), digest, size_bytes)
             if keep:
-                await asyncio.to_thread(draft.settle, self.path(digest))
+                await asyncio.to_thread(draft.publish, self.path(digest))
         finally:
             draft.discard()
 
     async def check(self, digest: str, size_bytes: int, *, whole: bool = True) -> None:
-        """Look at the stored file; unless `whole`, at its size only."""
+        """Check the stored file; unless `whole`, its size only."""
         await asyncio.to_thread(self._check_file, digest, size_bytes, whole)
 
     async def read(self, digest: str, size_bytes: int) -> "Reading":
-        return Reading(self._open(digest), digest, size_bytes)  # not in a thread either: nobody would close it
+        return Reading(self._open(digest), digest, size_bytes)  # not in a thread either: it would stay open
 
     def drop_abandoned_drafts(self) -> None:
-        """What a process left behind that was killed while it wrote."""
+        """Delete drafts of processes that were killed while they wrote."""
         if not self._drafts.is_dir():
             return
         before = time.time() - _ABANDONED_S
@@ -72,28 +72,28 @@ class Blobs:
                     draft.unlink()
 
     def digests(self) -> list[str]:
-        """Of everything that is stored."""
-        return [f"sha256:{found.name}" for found in self._folder.glob("??/*")]
+        """The digests of all stored content."""
+        return [f"sha256:{path.name}" for path in self._folder.glob("??/*")]
 
     def set_aside(self, digest: str) -> None:
-        """Out of its place in one step, and quickly; whoever is reading it reads on. `drop_aside` deletes it."""
+        """Move the file away in one quick step; open readers can still read it. `drop_aside` deletes it."""
         self._aside.mkdir(mode=0o700, exist_ok=True)
         place = self.path(digest)
         with contextlib.suppress(FileNotFoundError):
             place.rename(self._aside / place.name)
 
     def drop_aside(self) -> None:
-        """What was set aside, also by a process that was killed before it got here."""
-        for found in self._aside.glob("*"):
-            found.unlink(missing_ok=True)
+        """Delete what was set aside, also by a process that was killed before it deleted it."""
+        for path in self._aside.glob("*"):
+            path.unlink(missing_ok=True)
 
     def _check_file(self, digest: str, size_bytes: int, whole: bool) -> None:
         with self._open(digest) as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != size_bytes:
-                raise errors.ArtifactDigestMismatch(f"The stored file has {found} bytes, not {size_bytes}.")
+            size = os.fstat(file.fileno()).st_size
+            if size != size_bytes:
+                raise errors.ArtifactDigestMismatch(f"The stored file has {size} bytes, not {size_bytes}.")
             if whole:
-                _check(found, f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", digest, size_bytes)
+                _check(size, f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", digest, size_bytes)
 
     def _open(self, digest: str) -> BufferedReader:
         try:
@@ -103,8 +103,8 @@ class Blobs:
 
 
 class Reading:
-    """A stored file as a source for the edge. The last chunk is given only once all of it is known to be right, so a
-    wrong file never arrives whole."""
+    """A stored file as a source for the edge. The last chunk is returned only after the whole file was checked, so a
+    wrong file never arrives complete."""
 
     def __init__(self, file: BufferedReader, digest: str, size_bytes: int) -> None:
         self._file, self._digest, self._size_bytes = file, digest, size_bytes
@@ -140,7 +140,7 @@ class Reading:
 
 
 class _Draft:
-    """A file being written; its name says nothing, and nobody reads it."""
+    """A file being written, with a random name; it is not read before it is complete."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class _Draft:
     def digest(self) -> str:
         return f"sha256:{self._seen.hexdigest()}"
 
-    def settle(self, place: Path) -> None:
+    def publish(self, place: Path) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> 
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only when the folder is."""
+    """A rename is on the disk only when the folder is synced."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Fetch content from where it was published: bounded in size and time, from allowed hosts only.
+"""Fetch content from its source: bounded in size and time, from allowed hosts only.
 
-A source is chosen by tenants and asked by the platform, so every address is looked at before it is connected to, and a
-redirect leads to another host only where a policy names it. `content` calls it.
+Tenants choose the source and the platform connects to it, so every address is checked before the connection, and a
+redirect to another host is followed only where a policy names that host. `content` calls it.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from gpuaas_platform.policy import rules as policy_rules
 _CONNECT_S_MAX, _PAUSE_S_MAX = 10.0, 30.0
 _REDIRECTS_MAX = 3
 _DOCUMENT_BYTES_MAX = 4 << 20
-_SAYS_NOTHING = frozenset({"", "application/octet-stream", "binary/octet-stream"})
-"""What servers call everything they know nothing about; registries call every blob so."""
+_UNSPECIFIC = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+"""Media types that servers use when they have no better one; registries use them for every blob."""
 _MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -37,7 +37,7 @@ _MANIFESTS = (
 
 @functools.cache
 def _trusted_authorities() -> ssl.SSLContext:
-    """Loading them takes a while: once, and not before something is fetched."""
+    """Loading them is slow: they are loaded once, at the first fetch."""
     return httpx.create_ssl_context()
 
 
@@ -60,7 +60,7 @@ class _Granted(msgspec.Struct):
 async def opened(
     artifact: Artifact, settings: Settings, layers: policy_rules.Layers, token: str
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The artifact's content as its source gives it, while the context is open."""
+    """The content as the source sends it, while the context is open."""
     try:
         async with asyncio.timeout(settings.artifact_fetch_s_max), _client(settings) as client:
             fetch = _Fetch(client, artifact, layers, token)
@@ -68,7 +68,7 @@ async def opened(
                 yield _body(response)
     except TimeoutError as error:
         raise errors.ArtifactSourceUnreachable(
-            f"The source had not given everything after {settings.artifact_fetch_s_max:g} s."
+            f"The source had not sent everything after {settings.artifact_fetch_s_max:g} s."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise errors.ArtifactSourceUnreachable(
@@ -77,7 +77,7 @@ async def opened(
 
 
 class _Fetch:
-    """One fetch: where it may go, and whom it shows the token."""
+    """One fetch: which hosts it may connect to, and which of them get the token."""
 
     def __init__(self, client: httpx.AsyncClient, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:
         self._client, self._artifact, self._layers, self._token = client, artifact, layers, token
@@ -100,12 +100,12 @@ class _Fetch:
     async def _blob_url(self, source: object) -> str:
         if not isinstance(source, OciSource):
             raise TypeError(f"{source} is not fetched")
-        found = rules.reference(source)
-        scheme = "http" if _on_loopback(found.registry.rpartition(":")[0] or found.registry) else "https"
-        base = f"{scheme}://{found.registry}/v2/{found.repository}"
-        if found.manifest:
-            raw = await self._document(f"{base}/manifests/{found.manifest}", ", ".join(_MANIFESTS))
-            self._check_listed(raw, found.manifest)
+        reference = rules.reference(source)
+        scheme = "http" if _on_loopback(reference.registry.rpartition(":")[0] or reference.registry) else "https"
+        base = f"{scheme}://{reference.registry}/v2/{reference.repository}"
+        if reference.manifest:
+            raw = await self._document(f"{base}/manifests/{reference.manifest}", ", ".join(_MANIFESTS))
+            self._check_listed(raw, reference.manifest)
         return f"{base}/blobs/{self._artifact.digest}"
 
     def _check_listed(self, raw: bytes, name: str) -> None:
@@ -114,14 +114,14 @@ class _Fetch:
         if name.startswith("sha256:") and seen != name:
             raise errors.ArtifactDigestMismatch(f"The registry's manifest is {seen}, not {name}.")
         listed = _decoded(raw, _Manifest).layers
-        found = next((layer for layer in listed if layer.digest == artifact.digest), None)
-        if found is None:
+        layer = next((entry for entry in listed if entry.digest == artifact.digest), None)
+        if layer is None:
             raise errors.ArtifactDigestMismatch(f"The registry's manifest {name} does not list {artifact.digest}.")
-        if found.media_type != artifact.media_type:
-            raise _other_media_type(found.media_type, artifact.media_type)
-        if found.size != artifact.size_bytes:
-            kind = errors.ArtifactTooLarge if found.size > artifact.size_bytes else errors.ArtifactTruncated
-            raise kind(f"The registry's manifest says {found.size} bytes, not {artifact.size_bytes}.")
+        if layer.media_type != artifact.media_type:
+            raise _other_media_type(layer.media_type, artifact.media_type)
+        if layer.size != artifact.size_bytes:
+            kind = errors.ArtifactTooLarge if layer.size > artifact.size_bytes else errors.ArtifactTruncated
+            raise kind(f"The registry's manifest lists {layer.size} bytes, not {artifact.size_bytes}.")
 
     async def _document(self, url: str, accept: str) -> bytes:
         response = await self._get(url, accept)
@@ -131,7 +131,7 @@ class _Fetch:
             await response.aclose()
 
     async def _get(self, url: str, accept: str = "*/*") -> httpx.Response:
-        """A 200 with its body still to come."""
+        """A response with status 200 whose body is still to be read."""
         self._home = httpx.URL(url)
         response = await self._followed(self._home, accept)
         if response.status_code == 401 and not self._token:
@@ -170,21 +170,23 @@ class _Fetch:
         raise errors.ArtifactRedirectRefused(f"{self._home} {verb} {place[:300]}.", details={"target": place[:300]})
 
     def _is_listed(self, target: str) -> bool:
-        """Named by a list: another host is not followed merely because nothing denies it."""
+        """Whether an allow list names the target: that no list denies it is not enough."""
         try:
-            found = policy_rules.verdict(self._layers, "artifact_source", rules.canonical_url(target))
+            verdict = policy_rules.verdict(self._layers, "artifact_source", rules.canonical_url(target))
         except errors.ValidationFailed:
             return False
-        return found.allowed and found.layer is not None
+        return verdict.allowed and verdict.layer is not None
 
     async def _anonymous_token(self, challenge: str) -> str:
-        """Registries ask even the public to fetch a token first, from a place that counts like a redirect."""
+        """Registries need a token even for public content. The host it comes from is checked like a redirect."""
         scheme, _, rest = challenge.partition(" ")
-        said = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
-        if scheme.lower() != "bearer" or "realm" not in said:
+        challenge_values = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
+        if scheme.lower() != "bearer" or "realm" not in challenge_values:
             raise errors.ArtifactSourceUnreachable(f"{self._home} needs a token.")
-        asked: dict[str, str] = {name: said[name] for name in said if name in ("service", "scope")}
-        realm = self._home.join(said["realm"]).copy_merge_params(asked)
+        asked: dict[str, str] = {
+            name: challenge_values[name] for name in challenge_values if name in ("service", "scope")
+        }
+        realm = self._home.join(challenge_values["realm"]).copy_merge_params(asked)
         self._check_way(self._home, realm, "has its tokens at")
         response = await self._send(realm, "application/json")
         try:
@@ -192,15 +194,15 @@ class _Fetch:
         finally:
             await response.aclose()
         if not (granted.token or granted.access_token):
-            raise errors.ArtifactSourceUnreachable(f"{self._home} gives nothing to the public; send a token.")
+            raise errors.ArtifactSourceUnreachable(f"{self._home} has no public access; send a token.")
         return granted.token or granted.access_token
 
 
 class _Guarded(httpx.AsyncHTTPTransport):
-    """Connects to the very address that was looked at, so that a name cannot change its mind in between."""
+    """Connects to the address that was checked, so that the name cannot resolve to another one in between."""
 
     def __init__(self, internal_hosts: Collection[str]) -> None:
-        # Connections are made by address and never kept: one made for a host must not serve another beside it.
+        # Connections are made by address and never reused: one made for a host must not serve another host.
         super().__init__(
             verify=_trusted_authorities(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -228,16 +230,16 @@ def _client(settings: Settings) -> httpx.AsyncClient:
 
 async def _address(host: str, port: int) -> str:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise errors.ArtifactSourceUnreachable(f"{host} has no address: {error.strerror or error}") from error
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def _is_internal(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return not (mapped or found).is_global or found.is_multicast
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return not (mapped or parsed).is_global or parsed.is_multicast
 
 
 def _on_loopback(host: str) -> bool:
@@ -247,10 +249,10 @@ def _on_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _same_host(one: httpx.URL, other: httpx.URL) -> bool:
-    """The same server, or its encrypted side."""
-    upgraded = one.scheme == "https" and other.scheme == "http" and one.port is None and other.port is None
-    return one.host == other.host and ((one.scheme, one.port) == (other.scheme, other.port) or upgraded)
+def _same_host(url: httpx.URL, other: httpx.URL) -> bool:
+    """The same server, or the same host over https."""
+    upgraded = url.scheme == "https" and other.scheme == "http" and url.port is None and other.port is None
+    return url.host == other.host and ((url.scheme, url.port) == (other.scheme, other.port) or upgraded)
 
 
 async def _body(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -258,7 +260,7 @@ async def _body(response: httpx.Response) -> AsyncIterator[bytes]:
         async for chunk in response.aiter_raw(1 << 18):
             yield chunk
     except httpx.RemoteProtocolError as error:
-        raise errors.ArtifactTruncated(f"The source broke off: {error}") from error
+        raise errors.ArtifactTruncated(f"The source closed the connection early: {error}") from error
 
 
 async def _whole(response: httpx.Response) -> bytes:
@@ -270,14 +272,14 @@ async def _whole(response: httpx.Response) -> bytes:
     return bytes(raw)
 
 
-def _check_media_type(said: str, media_type: str) -> None:
-    found = said.partition(";")[0].strip().lower()
-    if found not in _SAYS_NOTHING and found != media_type:
-        raise _other_media_type(found, media_type)
+def _check_media_type(content_type: str, media_type: str) -> None:
+    sent = content_type.partition(";")[0].strip().lower()
+    if sent not in _UNSPECIFIC and sent != media_type:
+        raise _other_media_type(sent, media_type)
 
 
-def _other_media_type(found: str, media_type: str) -> errors.ArtifactMediaTypeMismatch:
-    return errors.ArtifactMediaTypeMismatch(f"The source says {found[:127] or 'nothing'}, not {media_type}.")
+def _other_media_type(sent: str, media_type: str) -> errors.ArtifactMediaTypeMismatch:
+    return errors.ArtifactMediaTypeMismatch(f"The source sends {sent[:127] or 'nothing'}, not {media_type}.")
 
 
 _Form = TypeVar("_Form")

@@ -1,4 +1,4 @@
-"""Forget what is over: deliveries and placements, what uploads left behind that died, content that nobody needs."""
+"""Delete what is no longer needed: old deliveries, drafts of dead uploads, content without artifacts."""
 
 import asyncio
 import functools
@@ -16,11 +16,11 @@ TOPIC = "artifacts.sweep"
 CONTENT_TOPIC = "artifacts.content"
 _BATCH = 500
 _EXPIRED_KEPT_S = 86_400
-"""For a day one that is over is told apart from one that never was."""
+"""For a day, the answer for an expired one is that it expired; after that, that it is unknown."""
 
 
 async def sweep(site: Site) -> None:
-    """A look costs one step in an index."""
+    """Each check reads one index entry."""
     content.blobs(site).drop_abandoned_drafts()
     expired_before = clock.micros(site.clock()) - _EXPIRED_KEPT_S * 1_000_000
     for table in store.EXPIRING:
@@ -32,15 +32,15 @@ async def sweep(site: Site) -> None:
 class ContentSweep:
     """Deletes content once every artifact with its digest has been retired or revoked for long enough.
 
-    Nobody is handed such content any more; whoever reads it at that moment has the file open and reads to its end.
-    The decision is taken, and the file set aside, within a write: there is one at a time, over all processes, so a
-    digest is published before it, and keeps its content, or after it, and gets new content."""
+    Such content is not handed out any more; a reader that has the file open can read it to its end. The decision is
+    made and the file set aside inside a write. Writes of all processes run one after another, so a digest is published
+    either before it, and keeps its content, or after it, and gets new content."""
 
     def __init__(self, site: Site) -> None:
         self._site, self._blobs = site, content.blobs(site)
         self._unknown_since: dict[str, int] = {}
-        """Content without any artifact. When its last one ended nobody knows, so its time begins when it is noticed:
-        a server that was started on another database by mistake deletes nothing at once."""
+        """Content without any artifact. When its last artifact ended is unknown, so the time is counted from when it
+        was noticed: a server started on another database by mistake deletes nothing at once."""
 
     async def sweep(self) -> None:
         stored = await asyncio.to_thread(self._blobs.digests)
@@ -48,16 +48,16 @@ class ContentSweep:
             digest: self._unknown_since[digest] for digest in stored if digest in self._unknown_since
         }
         for first in range(0, len(stored), _BATCH):
-            found = await self._spent(self._site.database.reader, stored[first : first + _BATCH])
-            if found:
-                await self._site.database.write(functools.partial(self._set_aside, digests=found))
+            spent = await self._spent(self._site.database.reader, stored[first : first + _BATCH])
+            if spent:
+                await self._site.database.write(functools.partial(self._set_aside, digests=spent))
         await asyncio.to_thread(self._blobs.drop_aside)
 
     async def _set_aside(self, tx: db.Tx, digests: Sequence[str]) -> None:
-        """Both must agree: what was committed before, and what this write sees, which may yet come to nothing."""
+        """Checked twice: in what was committed, and in this write, which may still be rolled back."""
         for digest in await self._spent(tx, digests):
             self._blobs.set_aside(digest)
-            log.info("content deleted, no artifact needs it", digest=digest)
+            log.info("artifact.content_deleted", digest=digest)
 
     async def _spent(self, reader: db.Reader, digests: Sequence[str]) -> list[str]:
         now, known = self._site.clock(), await store.ended_at(reader, digests)

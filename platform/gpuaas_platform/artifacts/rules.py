@@ -10,15 +10,10 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
-from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_contract.trust_keys import TrustKey
 
 TRUST_KEYS_MAX = 32
 """Live keys of one scope: each is tried on each signature."""
-
-_FETCH_BYTES_PER_S_MIN = 4 << 20
-"""A node that gets its bytes more slowly than this has not got them in time."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"[!-~]+")
@@ -41,19 +36,19 @@ class Reference:
 
 
 def canonical(source: Source) -> str:
-    """The one name of a source, which policy lists are held against."""
+    """The canonical name of a source, which is compared with policy lists."""
     if isinstance(source, HttpSource):
         if "?" in source.url or "#" in source.url:
             raise _unsound("source.url", "has no query and no fragment")
         return canonical_url(source.url)
     if isinstance(source, OciSource):
-        found = reference(source)
-        return f"{found.registry}/{found.repository}"
+        parsed = reference(source)
+        return f"{parsed.registry}/{parsed.repository}"
     return "local"
 
 
 def canonical_url(url: str) -> str:
-    """Scheme, host and path, written in one way only: what a prefix of a list names must not be left by the back."""
+    """Scheme, host and path in one canonical form: a path must not escape the prefix that a list names."""
     parts = _split(url)
     if parts is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise _unsound("source.url", "is https:// or http://, a host and maybe a port, in ASCII without spaces")
@@ -67,10 +62,10 @@ def canonical_url(url: str) -> str:
 
 
 def reference(source: OciSource) -> Reference:
-    found = _REFERENCE.fullmatch(source.reference)
-    if found is None:
+    match = _REFERENCE.fullmatch(source.reference)
+    if match is None:
         raise _unsound("source.reference", "is registry/repository, with :tag or @sha256:… if a manifest is meant")
-    return Reference(found["registry"], found["repository"], found["tag"] or found["manifest"] or "")
+    return Reference(match["registry"], match["repository"], match["tag"] or match["manifest"] or "")
 
 
 def moved(artifact: Artifact, lifecycle: ArtifactLifecycle) -> Artifact:
@@ -113,19 +108,19 @@ def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
 
 
 def ended_at(artifact: Artifact) -> datetime.datetime | None:
-    """None while it needs its content. What ended before the end was kept counts from its beginning."""
+    """None while its content is needed. Artifacts that ended before the end was stored count from their creation."""
     if artifact.trust != "revoked" and artifact.lifecycle != "retired":
         return None
     return artifact.ended_at or artifact.created_at
 
 
 def spent(unneeded_since: Mapping[str, int], before: int) -> list[str]:
-    """Digests whose content goes: needed by nobody for long enough. 0: needed."""
+    """The digests whose content is deleted: no artifact has needed it for long enough. 0: still needed."""
     return [digest for digest, since in unneeded_since.items() if 0 < since <= before]
 
 
 def check_open(artifact: Artifact) -> None:
-    """Whether anything may still be done with it."""
+    """Refuse an artifact that was retired or revoked."""
     if artifact.trust == "revoked":
         raise errors.ArtifactRevoked(f"{artifact.name} is revoked: {artifact.reason}")
     if artifact.lifecycle == "retired":
@@ -153,29 +148,6 @@ def check_deliverable(artifact: Artifact) -> None:
 def check_deployable(artifact: Artifact) -> None:
     if artifact.lifecycle != "promoted":
         raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
-
-
-def fetch_s_max(size_bytes: int, answer_s_max: int) -> int:
-    """How long a node has to fetch so much, beside the time it has to answer at all."""
-    return answer_s_max + size_bytes // _FETCH_BYTES_PER_S_MIN
-
-
-def is_open_to(placement: ArtifactPlacement, node_id: str, now: datetime.datetime) -> bool:
-    """Whether this node is to fetch it now."""
-    return placement.node_id == node_id and placement.state == "queued" and now < placement.expires_at
-
-
-def arrived(placement: ArtifactPlacement, result: TaskResult, now: datetime.datetime) -> ArtifactPlacement:
-    """What the node's answer means for the placement."""
-    path = result.result.get("path")
-    if result.status == "succeeded" and isinstance(path, str):
-        return msgspec.structs.replace(placement, state="placed", path=path, ended_at=now)
-    silence = TaskError(code="no_reason", message="The node said neither where it lies nor why it does not.")
-    return missed(placement, result.error or silence, now)
-
-
-def missed(placement: ArtifactPlacement, error: TaskError, now: datetime.datetime) -> ArtifactPlacement:
-    return msgspec.structs.replace(placement, state="failed", error=error, ended_at=now)
 
 
 def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]]:

@@ -1,8 +1,7 @@
-"""Pure: who signed an artifact. securesystemslib checks the DSSE envelope; here is what it must say, and about what."""
+"""Pure: who signed an artifact. securesystemslib checks the DSSE envelope; the statement in it is checked here."""
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -38,15 +37,15 @@ def signers(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) ->
         raise errors.ArtifactUnsigned
     signed = _read(envelope)
     live, revoked = rules.counting(keys)
-    found = sorted({key.fingerprint for key in keys if key.fingerprint in live and _has_signed(key, signed)})
-    if not found:
+    fingerprints = sorted({key.fingerprint for key in keys if key.fingerprint in live and _has_signed(key, signed)})
+    if not fingerprints:
         raise rules.signer_refusal(any(_has_signed(key, signed) for key in keys if key.fingerprint in revoked))
     _check_statement(signed, digest)
-    return found
+    return fingerprints
 
 
 def fingerprint(public_key_pem: str) -> str:
-    """The name of a key by what it is; refused when it is no key whose signatures can be checked."""
+    """The SHA-256 of a public key; refused when its signatures cannot be checked."""
     public = _public_key(public_key_pem)
     raw = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(raw).hexdigest()
@@ -57,7 +56,7 @@ def _public_key(public_key_pem: str) -> PublicKeyTypes:
         public = serialization.load_pem_public_key(public_key_pem.encode())
         SSlibKey.from_crypto(public)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise _unsound(f"it is no public key that can be used: {error}") from error
+        raise _unsound(f"it is not a usable public key: {error}") from error
     if isinstance(public, RSAPublicKey) and public.key_size < _RSA_BITS_MIN:
         raise _unsound(f"an RSA key has at least {_RSA_BITS_MIN} bits, this one has {public.key_size}")
     return public
@@ -66,9 +65,10 @@ def _public_key(public_key_pem: str) -> PublicKeyTypes:
 def _read(envelope: Envelope) -> dsse.Envelope:
     if envelope.payload_type != PAYLOAD_TYPE:
         raise errors.ArtifactSignatureInvalid(f"The envelope holds {envelope.payload_type[:100]}, not {PAYLOAD_TYPE}.")
-    # The key ids in an envelope are hints nobody vouches for, and optional. Numbers make them present and unique.
-    signed: list[dict[str, Any]] = [
-        {"keyid": f"signature {position}", "sig": found.sig} for position, found in enumerate(envelope.signatures)
+    # The key ids in an envelope are optional and unverified. Numbers make them present and unique.
+    signed = [
+        {"keyid": f"signature {position}", "sig": signature.sig}
+        for position, signature in enumerate(envelope.signatures)
     ]
     try:
         return dsse.Envelope.from_dict(
@@ -95,7 +95,7 @@ def _check_statement(signed: dsse.Envelope, digest: str) -> None:
     try:
         statement = msgspec.json.decode(signed.payload, type=_Statement)
     except msgspec.MsgspecError as error:
-        raise errors.ArtifactSignatureInvalid(f"The signed payload is no in-toto statement: {error}.") from error
+        raise errors.ArtifactSignatureInvalid(f"The signed payload is not an in-toto statement: {error}.") from error
     if statement.type not in STATEMENT_TYPES:
         raise errors.ArtifactSignatureInvalid(f"The statement is of type {statement.type[:100]}.")
     algorithm, _, value = digest.partition(":")

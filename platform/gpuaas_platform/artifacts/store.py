@@ -1,12 +1,10 @@
-"""SQL of artifacts, their signatures, trust keys, deliveries and placements. Of a delivery's token there is a digest
-only."""
+"""SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
 
 import datetime
 from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.artifacts import Artifact, Envelope
-from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_contract.trust_keys import TrustKey
 
 from gpuaas_platform.artifacts import rules
@@ -25,28 +23,20 @@ ARTIFACTS = Table(
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
-PLACEMENTS = Table(
-    "artifact_placements",
-    ArtifactPlacement,
-    "placement_id",
-    allocation_id=lambda placement: placement.allocation_id,
-    state=lambda placement: placement.state,
-    expires_at=lambda placement: clock.micros(placement.expires_at),
-)
-EXPIRING = {"artifact_deliveries": "delivery_id", "artifact_placements": "placement_id"}
-"""Table -> its key, of what is forgotten some time after it is over."""
+EXPIRING = {"artifact_deliveries": "delivery_id"}
+"""Tables whose rows are deleted some time after they expired -> key."""
 
 
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
-    found = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
-    return found[0] if found else None
+    artifacts = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
+    return artifacts[0] if artifacts else None
 
 
 async def revoked(reader: db.Reader, scopes: Sequence[str], digest: str) -> Artifact | None:
-    """An artifact with this digest that was revoked in one of two scopes, under whatever name."""
+    """An artifact with this digest that was revoked in one of two scopes, under any name."""
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
-    found = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
-    return found[0] if found else None
+    artifacts = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
+    return artifacts[0] if artifacts else None
 
 
 async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
@@ -114,10 +104,6 @@ async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
         "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1",
         delivery_id,
     )
-
-
-async def queued_placements(reader: db.Reader, allocation_id: str) -> list[ArtifactPlacement]:
-    return await PLACEMENTS.find(reader, "state = 'queued' AND allocation_id = $1", allocation_id)
 
 
 async def oldest_expiry(reader: db.Reader, table: str) -> int | None:

@@ -1,6 +1,6 @@
-"""Pure: is a manifest sound? The contract says the form of each field; here is what fields say of one another.
+"""Pure: whether a manifest is valid. The contract checks the form of each field; here fields are checked together.
 
-All flaws are told at once, each by the path of its field, so that an app team does not have to ask ten times.
+All flaws are reported at once, each with the path of its field, so that one attempt shows an app team all of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from gpuaas_platform.catalog import schemas, words
 SIZE_MAX_BYTES = 256 * 1024
 DEADLINE_MAX_S = 7 * 86_400
 PLATFORM_AREAS = frozenset(key.partition(".")[0] for key in KEYS)
-_TOLD_MAX = 20
+_REPORTED_MAX = 20
 
 Flaws = Iterator[tuple[str, str]]
 """Path of the field, and what is wrong with it."""
@@ -26,10 +26,10 @@ Flaws = Iterator[tuple[str, str]]
 def check(manifest: Manifest) -> None:
     flaws = list(flaws_of(manifest))
     if flaws:
-        told = [{"field": field, "message": message} for field, message in flaws[:_TOLD_MAX]]
-        said = "; ".join(f"{field}: {message}" for field, message in flaws[:_TOLD_MAX])
+        problems = [{"field": field, "message": message} for field, message in flaws[:_REPORTED_MAX]]
+        text = "; ".join(f"{field}: {message}" for field, message in flaws[:_REPORTED_MAX])
         raise errors.ValidationFailed(
-            f"The manifest is not sound: {said}.", details={"field": flaws[0][0], "problems": told}
+            f"The manifest is not valid: {text}.", details={"field": flaws[0][0], "problems": problems}
         )
 
 
@@ -83,7 +83,7 @@ def _topology_flaws(manifest: Manifest) -> Flaws:
 
 
 def _holds_ids(field: Any) -> bool:
-    """What `rules.placement` can read."""
+    """Whether `rules.placement` can read the field."""
     if not isinstance(field, dict):
         return False
     items = field.get("items")
@@ -126,9 +126,9 @@ def _deadline_flaw(path: str, deadline_s: int) -> Flaws:
         yield path, f"a deadline is 1 to {DEADLINE_MAX_S} seconds, which is a week"
 
 
-def _repeats(path: str, found: Sequence[str], of: str = "") -> Flaws:
+def _repeats(path: str, values: Sequence[str], of: str = "") -> Flaws:
     seen: set[str] = set()
-    for place, word in enumerate(found):
+    for place, word in enumerate(values):
         if word in seen:
-            yield words.path(path, place) + of, f"`{word}` is there already"
+            yield words.path(path, place) + of, f"`{word}` is listed twice"
         seen.add(word)

@@ -1,6 +1,6 @@
-"""Pure: which version a project may deploy or move to, do inputs fit a form, which allocation becomes which member.
+"""Pure: which version a project may deploy or move to, whether inputs fit a form, which allocation hosts which member.
 
-`manifests` says whether a manifest is sound."""
+`manifests` checks manifests."""
 
 from typing import Any
 
@@ -20,19 +20,19 @@ def moved(version: AppVersion, state: AppVersionState, *, channels: list[str], r
         raise errors.Conflict(
             f"{version.app_slug} {version.version} is {version.state} and cannot become {state}.",
             details={"state": version.state, "reason": version.state_reason},
-            fix=_WAY_ON[version.state],
+            fix=_FIX[version.state],
         )
     return msgspec.structs.replace(version, state=state, channels=channels, state_reason=reason)
 
 
-_WAY_ON = {
+_FIX = {
     "registered": "Publish it first, or withdraw it.",
     "withdrawn": "A withdrawn version stays so: raise the version in the manifest, register and publish that.",
 }
 
 
 def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
-    """Whether the project may have this version at all; its state is another question."""
+    """Whether the entitlement includes this version, in any state."""
     if entitlement is None or not entitlement.enabled or not admits_version(entitlement, version.version):
         return False
     return not entitlement.channels or not set(entitlement.channels).isdisjoint(version.channels)
@@ -63,9 +63,11 @@ def check_upgrade(target: AppVersion, present: str) -> None:
 
 
 def check_rollback(present: Manifest, target: AppVersion) -> None:
-    """What a running version can go back to, its own manifest says: the older one could not know."""
+    """The manifest of the running version lists what it can be rolled back to: the older version could not know."""
     if not versions.is_newer(present.version, target.version):
-        raise errors.Conflict(f"{target.version} is not older than {present.version}.", fix="To go on, upgrade.")
+        raise errors.Conflict(
+            f"{target.version} is not older than {present.version}.", fix="To get a newer version, upgrade."
+        )
     if not versions.matches(present.rollback_to, target.version):
         raise errors.Conflict(
             f"{present.slug} {present.version} cannot go back to {target.version}; it can go back to "
@@ -78,7 +80,7 @@ def check_rollback(present: Manifest, target: AppVersion) -> None:
 
 def withdrawn(version: AppVersion, instead: str) -> errors.Conflict:
     return errors.Conflict(
-        f"{version.app_slug} {version.version} was withdrawn: {version.state_reason or 'no reason is known'}.",
+        f"{version.app_slug} {version.version} was withdrawn: {version.state_reason or 'no reason was given'}.",
         details={"state": version.state, "reason": version.state_reason, "use": instead},
         fix=f"Take {version.app_slug} {instead}." if instead else "There is no other version this project may take.",
     )
@@ -86,17 +88,17 @@ def withdrawn(version: AppVersion, instead: str) -> errors.Conflict:
 
 def check_inputs(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> None:
     if topology not in manifest.topologies:
-        said = words.unknown("topology", topology, manifest.topologies)
-        raise errors.ValidationFailed(f"{manifest.display_name}: {said}.", details={"field": "topology"})
+        problem = words.unknown("topology", topology, manifest.topologies)
+        raise errors.ValidationFailed(f"{manifest.display_name}: {problem}.", details={"field": "topology"})
     _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs)
 
 
 def action_of(manifest: Manifest, name: str) -> ActionSpec:
-    found = next((action for action in manifest.actions if action.name == name), None)
-    if found is None:
+    spec = next((action for action in manifest.actions if action.name == name), None)
+    if spec is None:
         known = [action.name for action in manifest.actions]
         raise errors.NotFound(f"{manifest.display_name}: {words.unknown('action', name, known)}.")
-    return found
+    return spec
 
 
 def check_action_inputs(action: ActionSpec, inputs: dict[str, Any]) -> None:
@@ -105,15 +107,15 @@ def check_action_inputs(action: ActionSpec, inputs: dict[str, Any]) -> None:
 
 def placement(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> dict[str, list[str]]:
     """component_key -> allocation ids, read from the form fields that the topology names."""
-    found: dict[str, list[str]] = {}
+    placed: dict[str, list[str]] = {}
     for component_key, field in manifest.topologies[topology].items():
         value = inputs.get(field, [])
-        found[component_key] = [value] if isinstance(value, str) else list(value)
-    check_counts(manifest, {key: len(allocation_ids) for key, allocation_ids in found.items()})
-    for component_key, allocation_ids in found.items():
+        placed[component_key] = [value] if isinstance(value, str) else list(value)
+    check_counts(manifest, {key: len(allocation_ids) for key, allocation_ids in placed.items()})
+    for component_key, allocation_ids in placed.items():
         if len(set(allocation_ids)) != len(allocation_ids):
             raise errors.ValidationFailed(f"An allocation is named twice for {component_key}.")
-    return found
+    return placed
 
 
 def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
@@ -133,5 +135,5 @@ def _check_fit(sentence: str, schema: dict[str, Any], inputs: dict[str, Any]) ->
         )
     misfits = schemas.misfits(schema, inputs)
     if misfits:
-        said = "; ".join(f"{field}: {message}" for field, message in misfits.items())
-        raise errors.ValidationFailed(f"{sentence}: {said}", details={"fields": misfits})
+        problems = "; ".join(f"{field}: {message}" for field, message in misfits.items())
+        raise errors.ValidationFailed(f"{sentence}: {problems}", details={"fields": misfits})

@@ -1,4 +1,4 @@
-"""Pure: JSON Schemas that come with manifests. Are they sound and safe to run, and does a document fit one?
+"""Pure: JSON Schemas in manifests: whether they are valid and safe to run, and whether a document fits one.
 
 Schemas are written by app teams and run in the platform's process: what could loop, multiply or fetch something
 (`$ref`) is refused, and patterns are matched in linear time, by an engine without look-around and back references.
@@ -24,14 +24,14 @@ _REFUSED = {
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=100_000, dfa_size_limit=1_000_000)
 _MANY_BY_NAME = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_ONE = (
+_SINGLE = (
     *("items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties"),
     *("not", "if", "then", "else"),
 )
 
 
 def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Path and words of everything that is wrong with a schema."""
+    """Path and description of each flaw of a schema."""
     if schema.get("$schema", _DIALECT) != _DIALECT:
         yield f"{path}.$schema", f"the platform reads {_DIALECT}"
         return
@@ -48,21 +48,21 @@ def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{path}.type", "it describes an object"
 
 
-def misfits(schema: dict[str, Any], document: Any) -> dict[str, str]:
-    """Path -> words of the first places where the document does not fit; `$` is the document itself."""
-    found = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
-    return {words.path("", *error.instance_path) or "$": error.message[:500] for error in found}
+def misfits(schema: dict[str, Any], document: object) -> dict[str, str]:
+    """Path -> description of the first places where the document does not fit; `$` is the document itself."""
+    problems = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
+    return {words.path("", *error.instance_path) or "$": error.message[:500] for error in problems}
 
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS)
 
 
-def _flaws_below(path: str, schema: Any, depth: int) -> Iterator[tuple[str, str]]:
+def _flaws_below(path: str, schema: object, depth: int) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict):
         return
     if depth > DEPTH_MAX:
-        yield path, f"schemas lie at most {DEPTH_MAX} deep in one another"
+        yield path, f"schemas are nested at most {DEPTH_MAX} deep"
         return
     yield from ((f"{path}.{word}", why) for word, why in _REFUSED.items() if word in schema)
     if PICKER in schema and schema[PICKER] not in get_args(Picker):
@@ -71,18 +71,18 @@ def _flaws_below(path: str, schema: Any, depth: int) -> Iterator[tuple[str, str]
         yield from _flaws_below(inner_path, inner, depth + 1)
 
 
-def _inside(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _inside(path: str, schema: dict[str, object]) -> Iterator[tuple[str, object]]:
     for word in _MANY_BY_NAME:
         yield from ((words.path(path, word, name), inner) for name, inner in _named(schema.get(word)))
     for word in _MANY:
         yield from ((words.path(path, word, place), inner) for place, inner in _listed(schema.get(word)))
-    yield from ((words.path(path, word), schema[word]) for word in _ONE if word in schema)
+    yield from ((words.path(path, word), schema[word]) for word in _SINGLE if word in schema)
 
 
-def _named(found: Any) -> Iterable[tuple[str, Any]]:
-    """Nobody has said yet that the schema is one."""
-    return found.items() if isinstance(found, dict) else ()
+def _named(value: object) -> Iterable[tuple[str, object]]:
+    """The schema has not been validated yet, so the value may have any type."""
+    return value.items() if isinstance(value, dict) else ()
 
 
-def _listed(found: Any) -> Iterable[tuple[int, Any]]:
-    return enumerate(found) if isinstance(found, list) else ()
+def _listed(value: object) -> Iterable[tuple[int, object]]:
+    return enumerate(value) if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Pure: how flaws of a manifest are put into words: by the path of the field, and with the word that was meant."""
+"""Pure: the text of flaws in a manifest: the path of the field, and the word that was probably meant."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ _SHOWN_MAX = 60
 
 def path(start: str, *parts: str | int) -> str:
     """`path("roles", 1, "min")` is `roles[1].min`."""
-    found = start
+    whole = start
     for part in parts:
-        found += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return found.removeprefix(".")
+        whole += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return whole.removeprefix(".")
 
 
 def unknown(what: str, word: object, known: Iterable[str]) -> str:

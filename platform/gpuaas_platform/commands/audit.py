@@ -20,14 +20,14 @@ _EXAMPLES = """examples:
   gpuaas-platform audit verify --data ./cloud
       every chain against its rows' hashes and its signed heads; exit 0: sound, 1: not, 2: could not be read
   gpuaas-platform audit head --data ./cloud > heads-of-today.jsonl
-      sign where the chains stand now; keep the file on another machine
+      sign the present end of each chain; keep the file on another machine
   gpuaas-platform audit verify --data ./cloud --heads heads-of-today.jsonl
       also against heads kept elsewhere
 """
 
 
 class CannotVerify(Exception):
-    """Something to read is not there. Never to be taken for a sound trail."""
+    """A file to read is missing. It does not mean that the trail is valid."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> list[argparse.ArgumentParser]:
@@ -65,7 +65,7 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
         verdicts = await verify.verify(source, evidence, clock.utc_now(), org, _Progress())
     for verdict in verdicts:
-        sys.stdout.write(_said(verdict))
+        sys.stdout.write(_report(verdict))
     seconds = max(time.monotonic() - started, 1e-9)
     count = sum(verdict.count for verdict in verdicts)
     bad = sum(bool(verdict.findings) for verdict in verdicts)
@@ -76,10 +76,12 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
     return 1 if bad else 0
 
 
-def _said(verdict: verify.Verdict) -> str:
+def _report(verdict: verify.Verdict) -> str:
     if verdict.findings:
         lines = [f"{verdict.name}: NOT SOUND from position {verdict.findings[0].position}\n"]
-        lines += [f"  {found.kind} at position {found.position}: {found.message}\n" for found in verdict.findings]
+        lines += [
+            f"  {finding.kind} at position {finding.position}: {finding.message}\n" for finding in verdict.findings
+        ]
         return "".join(lines)
     beyond = verdict.last_position - verdict.signed_position
     signed = f"signed up to {verdict.signed_position}" + (f", {beyond} rows not signed yet" if beyond else "")
@@ -87,13 +89,13 @@ def _said(verdict: verify.Verdict) -> str:
 
 
 def _read_heads(path: Path) -> list[chain.Head]:
-    found: list[chain.Head] = []
+    heads_read: list[chain.Head] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            found.append(msgspec.json.decode(line, type=chain.Head))
+            heads_read.append(msgspec.json.decode(line, type=chain.Head))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise CannotVerify(f"line {number} of {path} is not a head: {error}") from error
-    return found
+    return heads_read
 
 
 async def _print_heads(settings: Settings) -> int:

@@ -30,7 +30,7 @@ _EXAMPLES = f"""examples:
       a new key for systemd to keep and to give to the server (LoadCredentialEncrypted={key_files.PLAIN}:…)
 """
 _HELP = {
-    "status": "say where the key is and what it wraps",
+    "status": "show where the key is and what it wraps",
     "rotate": "replace the key",
     "seal": "put the key under a passphrase",
     "key": "print a new key for a store outside of the platform",
@@ -40,8 +40,10 @@ _HELP = {
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands below `custody`; the caller adds the options it has for others, too."""
     style = argparse.RawDescriptionHelpFormatter
-    found = commands.add_parser("custody", help="care for the keys of secrets", epilog=_EXAMPLES, formatter_class=style)
-    acts = found.add_subparsers(dest="act", required=True)
+    parser = commands.add_parser(
+        "custody", help="care for the keys of secrets", epilog=_EXAMPLES, formatter_class=style
+    )
+    acts = parser.add_subparsers(dest="act", required=True)
     made = {
         name: acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style) for name, text in _HELP.items()
     }
@@ -66,7 +68,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def read_passphrase(prompt: str) -> str:
-    """From the terminal unseen, else the first line of standard input; never from arguments, which others can see."""
+    """From the terminal without echo, else the first line of standard input: other users can see arguments."""
     given = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not given:
         raise custody.PassphraseWrong("no passphrase was given; type it, or pass it as standard input")
@@ -79,17 +81,17 @@ def _print_key(beside: Path | None) -> None:
 
 
 def _seal(settings: Settings) -> None:
-    """The sealed file is safe on disk and was opened once before the one in the clear goes."""
+    """The plain file is deleted after the sealed file is on the disk and was opened once."""
     plain, sealed = PlainFile(settings.data_dir / key_files.PLAIN), SealedFile(settings.data_dir / key_files.SEALED)
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     passphrase = read_passphrase("New passphrase: ")
     if sys.stdin.isatty() and read_passphrase("The same again: ") != passphrase:
         raise custody.PassphraseWrong("the two differ; nothing was changed")
-    found = plain.read()
-    if found and not sealed.path.exists():
-        sealed.seal(found, passphrase)
+    present = plain.read()
+    if present and not sealed.path.exists():
+        sealed.seal(present, passphrase)
     sealed.open(passphrase)
-    if not found.items() <= sealed.read().items():
+    if not present.items() <= sealed.read().items():
         raise custody.Unreadable(f"{sealed.path} holds other keys than {plain.path}; move one of them away")
     plain.path.unlink(missing_ok=True)
     sys.stdout.write(f"the key is in {sealed.path}; keep the passphrase: without it every secret is lost\n")
@@ -98,30 +100,30 @@ def _seal(settings: Settings) -> None:
 
 async def _rotate(settings: Settings) -> None:
     async with server.open_site(settings) as site:
-        found = await _opened(settings, custody_choice.embedded(settings, site.database))
-        async for said in found.rotate():
-            sys.stdout.write(f"{said}\n")
+        store = await _opened(settings, custody_choice.embedded(settings, site.database))
+        async for progress in store.rotate():
+            sys.stdout.write(f"{progress}\n")
 
 
 async def _status(settings: Settings) -> None:
     async with server.open_site(settings) as site:
-        found = await site.custody.status()
-        sys.stdout.write(f"store   {found.store}\nkey     {found.key}\n")
+        status = await site.custody.status()
+        sys.stdout.write(f"store   {status.store}\nkey     {status.key}\n")
         if not isinstance(site.custody, EmbeddedCustody):
-            sys.stdout.write(_reached(found))
+            sys.stdout.write(_reached(status))
             return
         counted = await site.custody.counted()
         for key_id, values in counted.values_by_key.items():
             sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
 
 
-def _reached(found: custody.Status) -> str:
-    """Of a store that is another server. How open the embedded one is only the server that runs on it can say."""
-    state = "refused" if found.refused else "not open" if found.sealed else "open"
-    return f"state   {state}\n" + (f"next    {found.fix}\n" if found.fix else "")
+def _reached(status: custody.Status) -> str:
+    """State of a store that is another server. Only the running server has the state of the embedded one."""
+    state = "refused" if status.refused else "not open" if status.sealed else "open"
+    return f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else "")
 
 
-async def _opened(settings: Settings, found: EmbeddedCustody) -> EmbeddedCustody:
-    if (await found.status()).sealed:
-        await found.unseal(read_passphrase("Passphrase: "))
-    return found
+async def _opened(settings: Settings, store: EmbeddedCustody) -> EmbeddedCustody:
+    if (await store.status()).sealed:
+        await store.unseal(read_passphrase("Passphrase: "))
+    return store

@@ -1,7 +1,7 @@
 """`gpuaas-platform unseal`: give a running server the passphrase of its key. `main` hands its options here.
 
-Whoever may write the data folder may act as an admin for a minute; the act is in the audit trail. The passphrase comes
-from standard input and goes to the server alone."""
+A user who can write the data folder can act as an admin for a minute; this is audited. The passphrase is read from
+standard input and sent to the server only."""
 
 import argparse
 import asyncio
@@ -31,14 +31,14 @@ _EXAMPLES = """examples:
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
-    found = commands.add_parser(
+    parser = commands.add_parser(
         "unseal", help="open a sealed server's secrets", epilog=_EXAMPLES, formatter_class=style
     )
-    found.add_argument(
+    parser.add_argument(
         "--server", default="http://127.0.0.1:7070", help="the server to open; each has a seal of its own"
     )
-    found.add_argument("--name", default="admin", help="admin to act as")
-    return found
+    parser.add_argument("--name", default="admin", help="admin to act as")
+    return parser
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
@@ -64,10 +64,10 @@ async def _unseal(settings: Settings, options: argparse.Namespace, passphrase: s
 
 
 async def _admin(site: Site, name: str) -> str:
-    found = await identity_store.user_by_name(site.database.reader, name)
-    if found is None:
-        raise custody.Unavailable(f"there is no person {name}; name an admin: --name NAME")
-    return str(found["user_id"])
+    user = await identity_store.user_by_name(site.database.reader, name)
+    if user is None:
+        raise custody.Unavailable(f"there is no user {name}; name an admin: --name NAME")
+    return str(user["user_id"])
 
 
 async def _post(url: str, token: str, passphrase: str, ca_pem: str) -> contract.CustodyStatus:

@@ -3,9 +3,9 @@
 Rotation replaces that key without a moment in which a value could not be read, whenever it is interrupted:
 
 1. a new key is added to the file;
-2. the database says that it is the present one: from this commit on nothing is wrapped by the old one;
-3. data keys are wrapped anew, a batch per transaction;
-4. keys that wrap nothing any more leave the file.
+2. the database names it as the present one: from this commit on nothing is wrapped by the old one;
+3. data keys are wrapped again, a batch per transaction;
+4. keys that no longer wrap anything are removed from the file.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _COLUMNS = "ref, version, key_id, wrapped_key, ciphertext"
 
 @dataclass(frozen=True)
 class Counted:
-    """What lies in custody, by the key that wraps it."""
+    """How many values are in custody, by the key that wraps them."""
 
     present: str
     """The key that wraps what is put now; empty before the first value."""
@@ -84,19 +84,19 @@ class EmbeddedCustody:
         return Counted(str(present[0]) if present is not None else "", {row[0]: row[1] for row in rows})
 
     async def rotate(self) -> AsyncGenerator[str, None]:
-        """Take the present key out of use. Yields a sentence after each step that is safe on disk.
+        """Replace the present key. Yields a message after each step that is safe on the disk.
 
-        What an interrupted rotation has left to do is done first."""
+        An interrupted rotation is finished first."""
         with self._ring.rotating():
             if self._ring.file.writable:
-                async for said in self._finish():
-                    yield said
+                async for message in self._finish():
+                    yield message
             key_id = self._ring.newest(await self._write(self._present_key_id))
             yield f"key {key_id} is in the file"
             await self._write(lambda tx: _set_present(tx, key_id))
             yield f"key {key_id} wraps what is put from now on"
-            async for said in self._finish():
-                yield said
+            async for message in self._finish():
+                yield message
 
     async def _stored(self, ref: str, version: int) -> envelope.Sealed:
         try:
@@ -116,7 +116,7 @@ class EmbeddedCustody:
             return
         key_id = await self._write(self._present_key_id)
         while count := await self._write(lambda tx: self._rewrap_some(tx, key_id)):
-            yield f"{count} data keys are wrapped anew"
+            yield f"{count} data keys are wrapped again"
         if self._ring.keep_only(key_id):
             yield f"key {key_id} is the only one in the file"
         else:
@@ -131,8 +131,8 @@ class EmbeddedCustody:
         return key_id
 
     async def _rewrap_some(self, tx: db.Tx, key_id: str) -> int:
-        found = await _wrapped_by_others(tx, key_id, self._batch)
-        for sealed in found:
+        batch = await _wrapped_by_others(tx, key_id, self._batch)
+        for sealed in batch:
             renewed = envelope.rewrapped(sealed, self._ring.key(sealed.key_id), key_id, self._ring.key(key_id))
             await tx.run(
                 "UPDATE custody SET key_id = $3, wrapped_key = $4 WHERE ref = $1 AND version = $2",
@@ -141,7 +141,7 @@ class EmbeddedCustody:
                 renewed.key_id,
                 renewed.wrapped_key,
             )
-        return len(found)
+        return len(batch)
 
     def _is_sealed(self) -> bool:
         return isinstance(self._ring.file, SealedFile) and not self._ring.file.is_open

@@ -1,6 +1,6 @@
 """Files that hold key-encryption keys: in the clear and owner-only, sealed by a passphrase, or given from outside.
 
-`key_ring` reads and writes keys through one of these and does not care which."""
+`key_ring` reads and writes keys through one of these."""
 
 import os
 from pathlib import Path
@@ -33,15 +33,15 @@ class KeyFile(Protocol):
     def read(self) -> Keys:
         """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
 
-    def write(self, found: Keys) -> None:
-        """In the place of what was there."""
+    def write(self, keys_by_id: Keys) -> None:
+        """Replace the file."""
 
-    def create(self, found: Keys) -> None:
-        """Unless there is a file already: of two processes that make the first key, one wins."""
+    def create(self, keys_by_id: Keys) -> None:
+        """Write the file unless it exists: of two processes that make the first key, one wins."""
 
 
 class PlainFile:
-    """The default: whoever may read the data folder may read the keys."""
+    """The default: a user who can read the data folder can read the keys."""
 
     writable = True
 
@@ -52,15 +52,15 @@ class PlainFile:
     def read(self) -> Keys:
         return _KEYS.decode(self.path.read_bytes()) if self.path.exists() else {}
 
-    def write(self, found: Keys) -> None:
-        keys.write_private(self.path, msgspec.json.encode(found))
+    def write(self, keys_by_id: Keys) -> None:
+        keys.write_private(self.path, msgspec.json.encode(keys_by_id))
 
-    def create(self, found: Keys) -> None:
-        keys.create_private(self.path, msgspec.json.encode(found))
+    def create(self, keys_by_id: Keys) -> None:
+        keys.create_private(self.path, msgspec.json.encode(keys_by_id))
 
 
 class GivenFile(PlainFile):
-    """Keys that somebody else looks after, such as systemd credentials; never written."""
+    """Keys that are managed outside of the platform, such as systemd credentials; never written."""
 
     writable = False
 
@@ -69,14 +69,14 @@ class GivenFile(PlainFile):
         self.description = f"{path}, given from outside"
 
     def read(self) -> Keys:
-        found = super().read()
-        if not found:
+        keys_by_id = super().read()
+        if not keys_by_id:
             raise custody.Unreadable(f"{self.path} holds no key; make one: gpuaas-platform custody key")
-        return found
+        return keys_by_id
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A sealed file: the keys under a key that only the passphrase gives."""
+    """A sealed file: the keys, encrypted with a key that is derived from the passphrase."""
 
     salt: bytes
     content: bytes
@@ -90,7 +90,7 @@ _BOX = msgspec.json.Decoder(Box)
 
 
 class SealedFile:
-    """After a start nobody can read the keys; `open` with the passphrase holds what opens them, in memory only."""
+    """After a start the keys cannot be read; `open` with the passphrase keeps what opens them in memory only."""
 
     writable = True
 
@@ -106,7 +106,7 @@ class SealedFile:
         return self._box is not None
 
     def open(self, passphrase: str) -> None:
-        """Takes a moment on purpose: guessing is slow. Without a file, this passphrase seals the first one."""
+        """Slow on purpose, because of guessing. Without a file, this passphrase seals the first one."""
         if not self.path.exists():
             self.seal({ids.new("kek"): envelope.new_key()}, passphrase)
         box = _BOX.decode(self.path.read_bytes())
@@ -114,26 +114,26 @@ class SealedFile:
         _opened(box, key)
         self._box, self._passphrase_key = box, key
 
-    def seal(self, found: Keys, passphrase: str) -> None:
+    def seal(self, keys_by_id: Keys, passphrase: str) -> None:
         """Make the file, unless there is one."""
         box = Box(salt=os.urandom(16), content=b"")
-        keys.create_private(self.path, msgspec.json.encode(_filled(box, _stretched(passphrase, box), found)))
+        keys.create_private(self.path, msgspec.json.encode(_filled(box, _stretched(passphrase, box), keys_by_id)))
 
     def read(self) -> Keys:
         if self._box is None:
-            raise custody.Sealed(f"{self.path} is sealed, and nobody has given the passphrase since the start")
+            raise custody.Sealed(f"{self.path} is sealed, and the passphrase was not given since the start")
         present = _BOX.decode(self.path.read_bytes())
         if present.salt != self._box.salt:
-            raise custody.Sealed(f"{self.path} was sealed anew with another passphrase")
+            raise custody.Sealed(f"{self.path} was sealed again with another passphrase")
         return _opened(present, self._passphrase_key)
 
-    def write(self, found: Keys) -> None:
+    def write(self, keys_by_id: Keys) -> None:
         self.read()
         if self._box is None:
             raise LookupError(self.path)
-        keys.write_private(self.path, msgspec.json.encode(_filled(self._box, self._passphrase_key, found)))
+        keys.write_private(self.path, msgspec.json.encode(_filled(self._box, self._passphrase_key, keys_by_id)))
 
-    def create(self, found: Keys) -> None:
+    def create(self, keys_by_id: Keys) -> None:
         """There is a file as soon as this one is open."""
         self.read()
 
@@ -150,9 +150,9 @@ def _stretched(passphrase: str, box: Box) -> bytes:
     )
 
 
-def _filled(box: Box, key: bytes, found: Keys) -> Box:
+def _filled(box: Box, key: bytes, keys_by_id: Keys) -> Box:
     nonce = os.urandom(_NONCE_BYTES)
-    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(found), _ABOUT)
+    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(keys_by_id), _ABOUT)
     return msgspec.structs.replace(box, content=nonce + sealed)
 
 

@@ -1,6 +1,6 @@
-"""The key-encryption keys, kept apart from the database: whoever takes the database alone takes nothing.
+"""The key-encryption keys, stored apart from the database: the database alone reveals no secret.
 
-There is one key, and during a rotation there are two. `embedded_custody` says in the database which is the present one.
+There is one key, and during a rotation there are two. `embedded` stores in the database which is the present one.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ class KeyRing:
         self._keys: Keys = {}
 
     def key(self, key_id: str) -> bytes:
-        """Looks into the file again for a key it has not seen: another process may have rotated."""
+        """Read the file again for an unknown key: another process may have rotated."""
         if key_id not in self._keys:
             self._keys = self.file.read()
         if key_id not in self._keys:
@@ -37,7 +37,7 @@ class KeyRing:
         return self.key_ids()[0]
 
     def newest(self, present: str) -> str:
-        """A key that is younger than the present one: made now, or given by whoever looks after the file."""
+        """A key that is younger than the present one: made now, or given from outside with the file."""
         if self.file.writable:
             key_id = ids.new("kek")
             self.file.write({**self.file.read(), key_id: envelope.new_key()})
@@ -51,7 +51,7 @@ class KeyRing:
         return key_id
 
     def keep_only(self, key_id: str) -> bool:
-        """Whether the others are gone; a file given from outside is for others to change."""
+        """Remove the other keys. Return False for a file given from outside, which is never written."""
         if self.file.writable:
             self.file.write({key_id: self.key(key_id)})
         return self.file.writable

@@ -1,8 +1,8 @@
-"""The custody port: where secret values are kept, apart from everything else there is to know about them.
+"""The custody port: where secret values are stored, apart from everything else about them.
 
-`embedded_custody` implements it over the platform's own store, `vault_custody` over Vault or OpenBao. A store may be
-another server, so nothing here is called inside a transaction: say in the database what you are about to do, do it,
-then say that it is done.
+`embedded` implements it over the platform's own store, `vault` over Vault or OpenBao. A store may be
+another server, so nothing here is called inside a transaction: record the intention in the database, act, then record
+the result.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 
 class CustodyError(Exception):
-    """Base of what can go wrong in custody. Its text never holds a value; `fix` is the next command, if known."""
+    """Base of the errors of custody. The text never contains a value; `fix` is the next command, if known."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ class Unavailable(CustodyError):
 
 
 class Refused(Unavailable):
-    """The store does not let the platform in, so nothing was kept; it stays so until somebody changes a setting."""
+    """The store does not let the platform in, so nothing was kept; this lasts until an operator changes a setting."""
 
 
 class Sealed(Unavailable):
-    """Somebody has to open the store first; until then nothing is kept or read."""
+    """An operator has to unseal the store first; until then nothing is stored or read."""
 
 
 class PassphraseWrong(CustodyError):
@@ -50,7 +50,7 @@ class Status:
     refused: bool = False
     """Not open because the store does not let the platform in."""
     fix: str = ""
-    """The next command where unsealing is not it."""
+    """The next command, if it is not `unseal`."""
 
 
 class SecretStore(Protocol):
@@ -62,10 +62,10 @@ class SecretStore(Protocol):
     async def get(self, ref: str, version: int) -> bytes: ...
 
     async def delete(self, ref: str) -> None:
-        """Destroy every version. What is gone already stays gone."""
+        """Destroy every version. A ref without versions is not an error."""
 
     async def check(self) -> None:
-        """Raise what `put` and `get` would raise for every ref: asked before something is used up."""
+        """Raise what `put` and `get` would raise for every ref; called before a value that works once is used."""
 
     async def status(self) -> Status: ...
 

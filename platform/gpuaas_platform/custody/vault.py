@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 _FIELD = "value"
 """Base64: KV values are JSON, ours are bytes."""
 _NEVER_PUT = "status"
-"""A ref that only shows whether one may read."""
+"""A ref that is read only to check the permission."""
 _TIMEOUT_S = 10
 
 
@@ -40,13 +40,13 @@ class VaultCustody:
         return int(written["data"]["version"])
 
     async def get(self, ref: str, version: int) -> bytes:
-        found = await self._call(
+        secret = await self._call(
             lambda: self._kv().read_secret_version(
                 self._path(ref), version=version, mount_point=self._mount, raise_on_deleted_version=True
             )
         )
         try:
-            return base64.b64decode(found["data"]["data"][_FIELD], validate=True)
+            return base64.b64decode(secret["data"]["data"][_FIELD], validate=True)
         except (KeyError, TypeError, ValueError) as error:
             raise custody.Unreadable(f"what is stored under {ref} is not what was put there") from error
 
@@ -54,10 +54,10 @@ class VaultCustody:
         await self._call(lambda: self._kv().delete_metadata_and_all_versions(self._path(ref), mount_point=self._mount))
 
     async def check(self) -> None:
-        """Not asked of the other server beforehand: it may fail between the question and the act just as well."""
+        """Nothing to check: the other server may fail between a check and the act as well."""
 
     async def status(self) -> custody.Status:
-        """Asked with the platform's token: an open seal does not say that Vault lets the platform in."""
+        """Uses the platform's token: that Vault is unsealed does not mean that it accepts the token."""
         where = f"Vault at {self._address}, {self._mount}/{self._prefix}"
         try:
             with contextlib.suppress(custody.SecretMissing):
@@ -96,7 +96,7 @@ class VaultCustody:
 
     @contextlib.contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """What the client raises quotes what was sent back, which may hold a value: only the kind goes on."""
+        """What the client raises quotes what was sent back, which may contain a value: only the kind is passed on."""
         try:
             yield
         except hvac.exceptions.InvalidPath as error:
@@ -109,7 +109,7 @@ class VaultCustody:
             fix = f"vault token create -policy=POLICY -field=token > {self._token_file}"
             raise custody.Refused("Vault refuses the platform's token; see --vault-token-file", fix=fix) from None
         except hvac.exceptions.VaultDown:
-            raise custody.Sealed("Vault is sealed or stands by", fix="vault operator unseal") from None
+            raise custody.Sealed("Vault is sealed or in standby", fix="vault operator unseal") from None
         except hvac.exceptions.VaultError as error:
             raise custody.Unavailable(f"Vault refused the request: {type(error).__name__}", fix=self._look()) from None
         except requests.exceptions.RequestException as error:

@@ -1,6 +1,6 @@
-"""From what came over the wire to typed values, or to a refusal that names the field. `http` calls it each time.
+"""Decode requests into typed values, or refuse them with the name of the field. `http` calls it for each request.
 
-Everything here runs before a handler, so nothing is ever written for a request that could not be read whole.
+All of this runs before a handler, so nothing is written for a request that is not valid.
 """
 
 import difflib
@@ -8,15 +8,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.wire import NoBody, Query
 
-AnyEndpoint = Endpoint[Any, Any]
+_Type = msgspec.inspect.Type
 
 BODY_MAX_BYTES = 1_048_576
 DEPTH_MAX = 64
@@ -33,7 +32,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
 def segment(name: str, raw: bytes) -> str:
-    """One part of the path, `name` being what the route calls it."""
+    """One part of the path; `name` is the parameter it is the value of."""
     if _PLAIN_SEGMENT.fullmatch(raw):
         return raw.decode()
     text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
@@ -45,15 +44,15 @@ def segment(name: str, raw: bytes) -> str:
     return text
 
 
-def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Any, bool]]:
-    """A function from the query string to the endpoint's query struct and whether it is a dry run."""
+def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]:
+    """Return a function from the query string to the endpoint's query struct and whether it is a dry run."""
     kinds = {field.name: _reading(field.type) for field in msgspec.structs.fields(endpoint.query)}
     known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
-    nothing_asked = endpoint.query()
+    defaults = endpoint.query()
 
-    def read(raw: bytes) -> tuple[Any, bool]:
+    def read(raw: bytes) -> tuple[Query, bool]:
         if not raw:
-            return nothing_asked, False
+            return defaults, False
         values = _pairs(raw, known)
         dry_run = endpoint.mutates and _flag(values.pop("dry_run", "false"), "dry_run")
         return endpoint.query(**{name: _parameter(name, text, kinds[name]) for name, text in values.items()}), dry_run
@@ -61,12 +60,12 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Any, bool]]:
     return read
 
 
-def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], Any]:
-    """A function from the body's bytes to the endpoint's request struct."""
+def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
+    """Return a function from the body's bytes to the endpoint's request struct."""
     kind = endpoint.request
     decoder = msgspec.json.Decoder(kind)
 
-    def read(raw: bytes) -> Any:
+    def read(raw: bytes) -> object:
         if kind is NoBody and not raw:
             return NoBody()
         if not raw:
@@ -74,27 +73,27 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], Any]:
         if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
             _check_depth(raw)
         try:
-            found = decoder.decode(raw)
+            body: object = decoder.decode(raw)
         except msgspec.ValidationError as error:
             raise _refusal(error, kind) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _broken(raw, error) from error
         if b"\\u0000" in raw or _LONG_NUMBER.search(raw):
             _check_values(msgspec.json.decode(raw))
-        return found
+        return body
 
     return read
 
 
 def check_content_type(value: str) -> None:
-    """A body without a type is taken as JSON; a body of another type is not guessed at."""
+    """A body without a type counts as JSON; other types are refused."""
     kind = value.partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise errors.UnsupportedMediaType(f"The body is {kind}.", details={"content_type": kind[:100]})
 
 
 def header_word(name: str, value: str, length_max: int = 255) -> str:
-    """A header that is stored or compared: printable, so that it never surprises a log or a database."""
+    """A header that is stored or compared: it must be printable and short."""
     if len(value) > length_max:
         raise errors.ValidationFailed(f"{name} has at most {length_max} characters.", details={"field": name})
     if not (value.isascii() and value.isprintable()):
@@ -103,43 +102,43 @@ def header_word(name: str, value: str, length_max: int = 255) -> str:
 
 
 def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in raw.replace(b"+", b" ").split(b"&"):
         if not pair:
             continue
         name, _, value = pair.partition(b"=")
         key = _unescaped(name, "A query parameter's name")
-        if key in found:
+        if key in values:
             raise errors.ValidationFailed(f"The query has `{key[:100]}` more than once.", details={"field": key[:100]})
         if key not in known:
             raise _unknown(key, known, key, "query parameter")
-        found[key] = _unescaped(value, f"The query parameter `{key}`")
-        _refuse_nul(found[key], key)
-    return found
+        values[key] = _unescaped(value, f"The query parameter `{key}`")
+        _refuse_nul(values[key], key)
+    return values
 
 
-_Reading = tuple[Any, bool]
-"""A type, and whether text is taken as it is."""
+_Reading = tuple[object, bool]
+"""A type, and whether its values are plain text."""
 
 
-def _reading(kind: Any) -> _Reading:
-    """Numbers and flags are read from their text; everything else is text, moments included."""
+def _reading(kind: object) -> _Reading:
+    """Numbers and flags are parsed; everything else is text, timestamps included."""
     wanted = _unwrapped(msgspec.inspect.type_info(kind))
     numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
     return kind, not isinstance(wanted, numbers)
 
 
-def _parameter(name: str, text: str, reading: _Reading) -> Any:
-    kind, as_it_is = reading
+def _parameter(name: str, text: str, reading: _Reading) -> object:
+    kind, is_text = reading
     try:
-        found = msgspec.convert(text, kind, strict=as_it_is)
+        value: object = msgspec.convert(text, kind, strict=is_text)
     except msgspec.ValidationError as error:
         raise _refused_parameter(name, text, kind, error) from error
-    _check_number(found, name)
-    return found
+    _check_number(value, name)
+    return value
 
 
-def _refused_parameter(name: str, text: str, kind: Any, error: msgspec.ValidationError) -> errors.ValidationFailed:
+def _refused_parameter(name: str, text: str, kind: object, error: msgspec.ValidationError) -> errors.ValidationFailed:
     what = f"The query parameter `{name}`"
     if known := _words(msgspec.inspect.type_info(kind)):
         return _not_among(what, text, known, name)
@@ -171,7 +170,7 @@ def _refuse_nul(text: str, name: str) -> None:
         raise errors.ValidationFailed(f"`{name}` holds a NUL character.", details={"field": name})
 
 
-def _check_number(value: Any, name: str) -> None:
+def _check_number(value: object, name: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise errors.ValidationFailed(f"`{name}` is not a finite number.", details={"field": name})
     if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
@@ -180,21 +179,21 @@ def _check_number(value: Any, name: str) -> None:
 
 def _check_depth(raw: bytes) -> None:
     depth = 0
-    for found in _BRACKETS.finditer(raw):
-        if found[0] in (b"[", b"{"):
+    for bracket in _BRACKETS.finditer(raw):
+        if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:
-                position = found.start()
+                position = bracket.start()
                 raise errors.InvalidRequest(
                     f"The body is nested deeper than {DEPTH_MAX} levels (byte {position}).",
                     details={"position": position},
                 )
-        elif found[0] in (b"]", b"}"):
+        elif bracket[0] in (b"]", b"}"):
             depth -= 1
 
 
-def _check_values(document: Any) -> None:
-    """What JSON can say and the store cannot hold. Called only where the bytes hint at it."""
+def _check_values(document: object) -> None:
+    """Refuse values that JSON can express and the store cannot hold. Called only where the bytes may contain them."""
     for path, value in _leaves(document, ""):
         if isinstance(value, str):
             _refuse_nul(value, path)
@@ -202,7 +201,7 @@ def _check_values(document: Any) -> None:
             _check_number(value, path)
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield f"{path}.{key}".strip("."), key
@@ -215,24 +214,26 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
-    """Say where, in the words of an editor: line and column."""
+    """Report where the JSON is broken, by line and column."""
     try:
         json.loads(raw)
         where, position = "", 0
-    except json.JSONDecodeError as found:
-        where, position = f" in line {found.lineno}, column {found.colno}", found.pos
-    except UnicodeDecodeError as found:
-        return errors.InvalidRequest(f"The body is not UTF-8 (byte {found.start}).", details={"position": found.start})
+    except json.JSONDecodeError as broken:
+        where, position = f" in line {broken.lineno}, column {broken.colno}", broken.pos
+    except UnicodeDecodeError as broken:
+        return errors.InvalidRequest(
+            f"The body is not UTF-8 (byte {broken.start}).", details={"position": broken.start}
+        )
     why = _BYTE.sub("", str(error)).strip().removeprefix("JSON is malformed: ")
     return errors.InvalidRequest(f"The body is not JSON: {why}{where}.", details={"position": position})
 
 
-def _refusal(error: msgspec.ValidationError, kind: Any) -> errors.ValidationFailed:
-    """msgspec says what and at which path; add the field as data, and for a typo the word that was meant."""
-    said = str(error)
-    at = _AT.search(said)
+def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationFailed:
+    """msgspec reports the flaw and its path; add the field as data, and for a typo the word that was meant."""
+    message = str(error)
+    at = _AT.search(message)
     path = at[1].strip(".") if at else ""
-    text = said[: at.start()] if at else said
+    text = message[: at.start()] if at else message
     quoted = _QUOTED.findall(text)
     if text.startswith("Object contains unknown field") and quoted:
         return _unknown(quoted[0], _fields_at(kind, path), f"{path}.{quoted[0]}".strip("."), "field")
@@ -250,8 +251,9 @@ def _refusal(error: msgspec.ValidationError, kind: Any) -> errors.ValidationFail
 def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
-    details: dict[str, Any] = {"field": field[:200], "known": known}
-    return errors.ValidationFailed(f"unknown {what} `{field[:200]}`; {hint}", details=details)
+    return errors.ValidationFailed(
+        f"unknown {what} `{field[:200]}`; {hint}", details={"field": field[:200], "known": known}
+    )
 
 
 def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
@@ -269,46 +271,47 @@ def _is_out_of_range(text: str) -> bool:
     return any(sign in text for sign in (" matching regex", "of length", ">=", "<="))
 
 
-def _words(found: Any) -> list[str]:
-    """The words a value may be, if the contract lists them."""
-    if isinstance(found, msgspec.inspect.Metadata):
-        return _words(found.type)
-    if isinstance(found, msgspec.inspect.UnionType):
-        return [word for part in found.types for word in _words(part)]
-    return [str(value) for value in found.values] if isinstance(found, msgspec.inspect.LiteralType) else []
+def _words(kind: _Type | None) -> list[str]:
+    """The words that are allowed as the value, if the contract lists them."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _words(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [word for part in kind.types for word in _words(part)]
+    return [str(value) for value in kind.values] if isinstance(kind, msgspec.inspect.LiteralType) else []
 
 
-def _fields_at(kind: Any, path: str) -> list[str]:
+def _fields_at(kind: object, path: str) -> list[str]:
     """The fields of the struct that `path` ($ left out) leads to."""
     return [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
 
 
-def _rule(found: Any) -> str:
-    """What the contract says in words about a value."""
-    extra = found.extra_json_schema if isinstance(found, msgspec.inspect.Metadata) else None
+def _rule(kind: _Type | None) -> str:
+    """The description of a value in the contract."""
+    extra = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
     return str((extra or {}).get("description", ""))
 
 
-def _kind_at(kind: Any, path: str) -> Any:
-    found: Any = msgspec.inspect.type_info(kind)
+def _kind_at(kind: object, path: str) -> _Type | None:
+    """The type of the value at `path`; None where the contract has none."""
+    reached: _Type | None = msgspec.inspect.type_info(kind)
     for name in re.findall(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+", path):
-        found = _step_into(_unwrapped(found), name)
-    return found
+        reached = _step_into(_unwrapped(reached), name)
+    return reached
 
 
-def _step_into(found: Any, name: str) -> Any:
-    if isinstance(found, msgspec.inspect.StructType):
-        return next((field.type for field in found.fields if field.encode_name == name), None)
-    if isinstance(found, msgspec.inspect.DictType):
-        return found.value_type
-    return getattr(found, "item_type", None)
+def _step_into(kind: _Type | None, name: str) -> _Type | None:
+    if isinstance(kind, msgspec.inspect.StructType):
+        return next((field.type for field in kind.fields if field.encode_name == name), None)
+    if isinstance(kind, msgspec.inspect.DictType):
+        return kind.value_type
+    return getattr(kind, "item_type", None)
 
 
-def _unwrapped(found: Any) -> Any:
-    """Through words about it, and through `X | None`, to X."""
-    if isinstance(found, msgspec.inspect.Metadata):
-        return _unwrapped(found.type)
-    if isinstance(found, msgspec.inspect.UnionType):
-        structured = (kind for kind in found.types if hasattr(kind, "fields") or hasattr(kind, "item_type"))
+def _unwrapped(kind: _Type | None) -> _Type | None:
+    """Without its metadata, and of `X | None` the type X."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _unwrapped(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        structured = (part for part in kind.types if hasattr(part, "fields") or hasattr(part, "item_type"))
         return next(structured, None)
-    return found
+    return kind

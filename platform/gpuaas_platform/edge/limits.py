@@ -1,6 +1,6 @@
-"""How many requests a caller may send: one bucket per caller, refilled steadily. `http` asks before any work is done.
+"""Rate limits: one bucket per caller, refilled steadily. `authorise` asks before any work is done.
 
-Buckets live in this process only: several platform processes each allow the full rate.
+Buckets are in this process only: several platform processes each allow the full rate.
 """
 
 import time
@@ -38,7 +38,7 @@ class Limiter:
         return len(self._full_at)
 
     def _forget(self, now: float) -> None:
-        """Drop full buckets, and if that is not enough the fullest: memory stays bounded whoever calls."""
+        """Drop full buckets, and if that is not enough the fullest: memory is bounded for any number of callers."""
         kept = {caller: full_at for caller, full_at in self._full_at.items() if full_at > now}
         if len(kept) > CALLERS_MAX // 2:
             emptiest = sorted(kept.items(), key=lambda bucket: bucket[1], reverse=True)

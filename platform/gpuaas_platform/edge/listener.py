@@ -14,10 +14,10 @@ _LINK = "gpuaas.link"
 
 class Protocol(HttpToolsProtocol):
     """uvicorn starts a timer after each answer and cancels it at the next request, which costs every request. Here the
-    timer of a connection goes on, and when it rings looks how long nothing was asked."""
+    timer of a connection keeps running, and when it fires it checks how long the connection was idle."""
 
     _idle_since_s: float | None = None
-    """None while a request is being answered. One whose head is not whole yet was not asked."""
+    """None while a request is being answered. A request with an incomplete head does not count."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -57,7 +57,7 @@ class Protocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
     def _unset_keepalive_if_required(self) -> None:
-        """uvicorn calls it when some bytes arrive, which need not be a request."""
+        """uvicorn calls it when bytes arrive, which may be less than a request."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._idle_since_s = None
@@ -67,7 +67,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class Link:
-    """What an exchange can ask its connection beside ASGI's messages."""
+    """What an exchange can do with its connection beside ASGI's messages."""
 
     __slots__ = ("_cycle",)
 
@@ -75,20 +75,20 @@ class Link:
         self._cycle = cycle
 
     def body_is_here(self) -> bool:
-        """Whether the whole body came already, so that nobody waits for it."""
+        """Whether the whole body has arrived already."""
         return not self._cycle.more_body
 
     def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], content: bytes) -> bool:
-        """As uvicorn does it, where nothing is special: nobody left, is slow to read or wants the connection closed.
+        """Send as uvicorn does in the usual case: the client is connected, reads fast enough and keeps the connection.
 
-        False when nothing was sent and the two messages are the way."""
+        Return False when nothing was sent: then ASGI's two messages are needed."""
         cycle = self._cycle
         if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
             return False
         headers = [*cycle.default_headers, *headers]
         lines = b"\r\n".join(map(b": ".join, headers))
         if lines.count(b"\r") != len(headers) - 1 or lines.count(b"\n") != len(headers) - 1:
-            return False  # a header with a line break in it; uvicorn says so
+            return False  # a header with a line break in it; uvicorn reports it
         cycle.response_started = cycle.response_complete = True
         cycle.transport.write(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], lines, content))
         cycle.message_event.set()
@@ -97,6 +97,6 @@ class Link:
 
 
 def take_link(scope: MutableMapping[str, Any]) -> Link | None:
-    """Out of the scope, so that the scope and what serves it do not hold each other. None on other servers."""
+    """Remove the link from the scope, which would make a reference cycle. None on other servers."""
     link: Link | None = scope.pop(_LINK, None)
     return link

@@ -1,6 +1,6 @@
-"""Streams, after `http` has decided everything as for every other route: an idle watcher should cost next to nothing.
+"""Streams, after `http` has authorised the request. An idle watcher costs almost nothing.
 
-From the first byte the stream belongs to a guard, which asks every few seconds whether this caller may still see it.
+From the first byte a guard checks every few seconds whether the caller may still see the stream.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ MEDIA_TYPE = b"text/event-stream; charset=utf-8"
 HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
-    # Some bytes were chosen by tenants: no browser shall take them for a page of ours.
+    # Tenants choose some of the bytes: no browser may show them as a page of the platform.
     (b"x-content-type-options", b"nosniff"),
 )
 RETRY = {"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True}
-"""What a stream of events begins with: how long a client waits before it reconnects."""
+"""The start of a stream of events: how long a client waits before it reconnects."""
 CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
 
@@ -34,7 +34,7 @@ def media_type(name: str) -> bytes:
 
 
 class Guard:
-    """Who may see a set of streams: one token on one path."""
+    """Checks the streams of one token on one path."""
 
     def __init__(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
         self.key, self.check = key, check
@@ -46,7 +46,7 @@ class Guard:
 
 
 class Guards:
-    """One check for each guard and round, however many streams it has open. Runs only while there are any."""
+    """One check for each guard and round, for any number of streams. Runs only while streams are open."""
 
     def __init__(self, recheck_s: float) -> None:
         self._recheck_s = recheck_s
@@ -59,7 +59,7 @@ class Guards:
             guard = self._open[key] = Guard(key, check)
         guard.sources.add(source)
         if self._rounds is None or self._rounds.done():
-            # A context of its own: it is not the work of whoever happened to open the first stream.
+            # A context of its own: its log lines do not belong to the caller who opened the first stream.
             self._rounds = asyncio.create_task(self._run(), name="stream guards", context=contextvars.Context())
         return guard
 
@@ -74,8 +74,8 @@ class Guards:
             try:
                 await self._check_all()
             except Exception:
-                # Not knowing is no permission. Clients come back with their position and meet the same question.
-                log.exception("could not ask who may watch, ending every stream")
+                # Without a check no stream may continue. Clients reconnect with their position and are checked then.
+                log.exception("streams.check_failed")
                 for guard in self._open.values():
                     guard.end()
 
@@ -85,9 +85,7 @@ class Guards:
                 async with asyncio.timeout(CHECK_S_MAX):
                     await guard.check()
             except errors.ApiError as refusal:
-                log.info(
-                    "a stream's caller may no longer watch", path=guard.key[1].decode("latin-1"), code=refusal.code
-                )
+                log.info("stream.refused", path=guard.key[1].decode("latin-1"), code=refusal.code)
                 guard.end()
             await asyncio.sleep(0)
 
@@ -95,14 +93,14 @@ class Guards:
 async def pump(source: Source, receive: Receive, send: Send) -> None:
     gone = asyncio.ensure_future(_until_gone(receive))
     try:
-        while (said := await source.next()) and not gone.done():
+        while (data := await source.next()) and not gone.done():
             async with asyncio.timeout(_SEND_S_MAX):
-                await send({"type": "http.response.body", "body": said, "more_body": True})
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except TimeoutError:
-        log.info("a watcher took no bytes for too long and was dropped; it can resume")
+        log.info("stream.reader_too_slow", timeout_s=_SEND_S_MAX)
     except CutOff as reason:
-        log.info("a stream was cut before its end", why=str(reason))
+        log.info("stream.cut", reason=str(reason))
     finally:
         gone.cancel()
 
@@ -113,12 +111,12 @@ async def _until_gone(receive: Receive) -> None:
 
 
 def resumed(call: Call) -> Call:
-    """A client that reconnects says how far it came; that is newer than what its address says."""
-    said = call.header(b"last-event-id")
-    if not said:
+    """A client that reconnects sends its position in a header, which is newer than the one in its URL."""
+    position = call.header(b"last-event-id")
+    if not position:
         return call
     try:
-        values = {**msgspec.structs.asdict(call.query), "after": said}
+        values = {**msgspec.structs.asdict(call.query), "after": position}
         return msgspec.structs.replace(call, query=msgspec.convert(values, type(call.query), strict=False))
     except msgspec.ValidationError as error:
-        raise errors.ValidationFailed(f"Last-Event-ID is not a cursor: {said[:40]!r}") from error
+        raise errors.ValidationFailed(f"Last-Event-ID is not a cursor: {position[:40]!r}") from error

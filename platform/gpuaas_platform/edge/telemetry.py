@@ -1,4 +1,4 @@
-"""What the process tells its operators: one log line, one measurement and, when asked for, one span per request.
+"""What the process reports to its operators: one log line, one measurement and, if configured, one span per request.
 
 `http` reports every request here; `health` prints the metrics. Labels are names of the contract, never ids.
 """
@@ -28,7 +28,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
-    """Where this request stands in a W3C trace."""
+    """The place of this request in a W3C trace."""
 
     trace_id: str
     parent_id: str
@@ -41,18 +41,18 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
 
 
 def trace_of(traceparent: str) -> Trace:
-    """Go on with the caller's trace if it is sound, else start one. Nothing rests on these numbers being secret.
+    """Continue the caller's trace if it is valid, else start one. These numbers are not secret.
 
-    That one of them is all zeros, which W3C forbids, comes once in 2^64.
+    One of them is all zeros, which W3C forbids, once in 2^64 cases.
     """
-    found = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
-    if found and _is_sound(*found.groups()):
-        return Trace(found[2], found[3], random.randbytes(8).hex(), found[4])
+    match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
+    if match and _is_valid(*match.groups()):
+        return Trace(match[2], match[3], random.randbytes(8).hex(), match[4])
     digits = random.randbytes(24).hex()
     return Trace(digits[:32], "", digits[32:], "01")
 
 
-def _is_sound(version: str, trace_id: str, span_id: str, _: str, more: str | None) -> bool:
+def _is_valid(version: str, trace_id: str, span_id: str, _: str, more: str | None) -> bool:
     known_form = version != "ff" and not (version == "00" and more)
     return known_form and trace_id.strip("0") != "" and span_id.strip("0") != ""
 
@@ -86,12 +86,12 @@ class Metrics:
         known: dict[int, _Durations] = {}
 
         def observe(status: int, duration_s: float) -> None:
-            found = known.get(status)
-            if found is None:
+            durations = known.get(status)
+            if durations is None:
                 labels = (route, method, f"{status // 100}xx")
-                found = known[status] = self._durations.setdefault(labels, _Durations())
-            found.counts[bisect.bisect_left(_DURATIONS_S, duration_s)] += 1
-            found.sum_s += duration_s
+                durations = known[status] = self._durations.setdefault(labels, _Durations())
+            durations.counts[bisect.bisect_left(_DURATIONS_S, duration_s)] += 1
+            durations.sum_s += duration_s
 
         return observe
 
@@ -102,9 +102,9 @@ class Metrics:
             labels=["route", "method", "status"],
         )
         bounds = [*map(floatToGoString, _DURATIONS_S), "+Inf"]
-        for labels, found in self._durations.items():
-            buckets = list(zip(bounds, itertools.accumulate(found.counts), strict=True))
-            family.add_metric(labels, buckets, found.sum_s)
+        for labels, observed in self._durations.items():
+            buckets = list(zip(bounds, itertools.accumulate(observed.counts), strict=True))
+            family.add_metric(labels, buckets, observed.sum_s)
         return family
 
     def group_committed(self, size: int, duration_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Pure: which entries of an overlay are wider than the layers above it leave. Such entries are kept, and said."""
+"""Pure: which entries of an overlay are wider than the layers above it leave. Such entries are stored and reported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ def of_every_layer(layers: rules.Layers) -> list[Ineffective]:
 def of_last_layer(layers: rules.Layers) -> list[Ineffective]:
     """What the layers above it, and its own denies, take from the last layer's allow lists and limits."""
     layer, overlay = layers[-1]
-    found: list[Ineffective] = []
+    entries: list[Ineffective] = []
     for field in SUBJECTS.values():
         sieves = _sieves(layers, field)
         for entry in rules.choice_of(overlay, field).allow or []:
             taken = _taken(sieves, entry)
             if taken is not None:
                 extent, by, rule = taken
-                found.append(_ineffective(layer, f"{field}.allow", entry, extent, by, rule))
-    return found + _limits(layers)
+                entries.append(_ineffective(layer, f"{field}.allow", entry, extent, by, rule))
+    return entries + _limits(layers)
 
 
 def _limits(layers: rules.Layers) -> list[Ineffective]:
     layer, overlay = layers[-1]
-    found: list[Ineffective] = []
+    entries: list[Ineffective] = []
     for name in LIMITS:
         number, above = rules.number_of(overlay, name), rules.limit(layers[:-1], name)
         if number is not None and above is not None and number > above.max:
-            found.append(_ineffective(layer, name, str(number), "whole", above.layer, above.rule))
-    return found
+            entries.append(_ineffective(layer, name, str(number), "whole", above.layer, above.rule))
+    return entries
 
 
 def _ineffective(layer: Layer, field: str, entry: str, extent: Extent, by: Layer, rule: str) -> Ineffective:

@@ -26,7 +26,7 @@ class Entries:
         return entry in self._exact or entry.startswith(self._prefixes)
 
     def any_inside(self, entry: str) -> bool:
-        """Whether an entry of this list lies within `entry`."""
+        """Whether `entry` includes an entry of this list."""
         if not entry.endswith("*"):
             return entry in self._exact
         prefix = entry[:-1]

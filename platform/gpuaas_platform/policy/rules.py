@@ -1,7 +1,7 @@
-"""Pure: what the overlays of several layers leave of a value, a limit or an entry, and which layer says so.
+"""Pure: what the overlays of several layers allow of a value, a limit or an entry, and which layer decides.
 
-Layers come in order, global first. None can give back what one above it took: an allow is met with every other allow,
-a deny counts wherever it stands, the smallest limit holds.
+Layers come in order, global first. None can give back what one above it took: a value must be in every allow list, a
+deny counts in any layer, and the smallest limit applies.
 """
 
 from collections.abc import Sequence
@@ -48,33 +48,33 @@ def verdict(layers: Layers, subject: Subject, value: str) -> PolicyVerdict:
 
 
 def check(layers: Layers, subject: Subject, value: str) -> None:
-    found = verdict(layers, subject, value)
-    if not found.allowed:
+    decided = verdict(layers, subject, value)
+    if not decided.allowed:
         raise errors.PolicyDenied(
-            f"{subject} {value} is refused: {found.rule}.",
-            details={"layer": found.layer, "rule": found.rule, "subject": subject, "value": value},
+            f"{subject} {value} is refused: {decided.rule}.",
+            details={"layer": decided.layer, "rule": decided.rule, "subject": subject, "value": value},
         )
 
 
 def limit(layers: Layers, name: Limit) -> PolicyLimit | None:
     """The smallest number over the layers; the first layer that sets it is named."""
-    found = [(number, layer, overlay) for layer, overlay in layers if (number := number_of(overlay, name)) is not None]
-    if not found:
+    limits = [(number, layer, overlay) for layer, overlay in layers if (number := number_of(overlay, name)) is not None]
+    if not limits:
         return None
-    number, layer, overlay = min(found, key=lambda candidate: candidate[0])
+    number, layer, overlay = min(limits, key=lambda candidate: candidate[0])
     return PolicyLimit(limit=name, max=number, layer=layer, rule=words(layer, overlay, f"sets {name} to {number}"))
 
 
 def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> None:
-    found = limit(layers, name)
-    if found is not None and present + asked > found.max:
+    smallest = limit(layers, name)
+    if smallest is not None and present + asked > smallest.max:
         raise errors.PolicyDenied(
-            f"{found.rule[0].upper()}{found.rule[1:]}; there are {present}, and {asked} more would be too many.",
+            f"{smallest.rule[0].upper()}{smallest.rule[1:]}; there are {present}, and {asked} more would be too many.",
             details={
-                "layer": found.layer,
-                "rule": found.rule,
+                "layer": smallest.layer,
+                "rule": smallest.rule,
                 "limit": name,
-                "max": found.max,
+                "max": smallest.max,
                 "present": present,
                 "asked": asked,
             },
@@ -85,7 +85,7 @@ def merged(layers: Layers) -> Overlay:
     """One overlay that decides as all of them do."""
     choices = {field: merged_choice(layers, field) for field in SUBJECTS.values()}
     limits = {name: limit(layers, name) for name in LIMITS}
-    numbers = {name: found.max if found else None for name, found in limits.items()}
+    numbers = {name: smallest.max if smallest else None for name, smallest in limits.items()}
     return msgspec.structs.replace(Overlay(), **choices, **numbers)
 
 
@@ -114,13 +114,13 @@ def sound(overlay: Overlay) -> Overlay:
 
 
 def choice_of(overlay: Overlay, field: str) -> Choice:
-    found: Choice = getattr(overlay, field)
-    return found
+    choice: Choice = getattr(overlay, field)
+    return choice
 
 
 def number_of(overlay: Overlay, name: Limit) -> int | None:
-    found: int | None = getattr(overlay, name)
-    return found
+    number: int | None = getattr(overlay, name)
+    return number
 
 
 def words(layer: Layer, overlay: Overlay, what: str) -> str:
@@ -153,7 +153,7 @@ def _sound_entries(field: str, entries: Sequence[str]) -> list[str]:
             )
         if "*" in entry[:-1]:
             raise errors.ValidationFailed(
-                f"{entry} in {field}: a * stands at the end only, for everything that starts so.",
+                f"{entry} in {field}: a * is allowed at the end only; it matches everything that starts so.",
                 details={"field": field, "entry": entry},
             )
     return trimmed

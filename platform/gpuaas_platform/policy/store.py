@@ -13,5 +13,5 @@ OVERLAYS = Table("policy_overlays", PolicyLayer, "scope", layer=lambda overlay: 
 async def of_scopes(reader: db.Reader, scopes: Sequence[str]) -> dict[str, PolicyLayer]:
     """`scopes` is the chain platform, organisation, project, or the beginning of it."""
     padded = [*scopes, "", ""][:3]
-    found = await OVERLAYS.find(reader, "scope IN ($1, $2, $3)", *padded)
-    return {overlay.scope: overlay for overlay in found}
+    overlays = await OVERLAYS.find(reader, "scope IN ($1, $2, $3)", *padded)
+    return {overlay.scope: overlay for overlay in overlays}

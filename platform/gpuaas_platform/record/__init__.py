@@ -1,1 +1,1 @@
-"""What happened: events for whoever follows, audit rows for whoever asks later. Both are written with the change."""
+"""What happened: events for followers, audit rows for later questions. Both are written with the change."""

@@ -1,8 +1,8 @@
 """Pure: the hash chain of audit rows and the signed heads that vouch for it. `trail` writes rows with `digest`, `heads`
 signs, `verify` feeds what it reads into a `Walk`, and the first thing that is wrong comes out as a `Finding`.
 
-A chain alone shows a changed, lost or added row. It cannot show a cut tail, nor a suffix whose hashes were all made
-anew; a signed head, kept apart from the rows, can.
+A chain alone shows a changed, lost or added row. It cannot show a cut tail, nor a suffix whose hashes were all
+computed again; a signed head, stored apart from the rows, can.
 """
 
 import base64
@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 PLATFORM = "platform"
 """Chain of the rows that belong to no organisation."""
 GENESIS = "0" * 64
-"""What stands as the hash before the first row."""
+"""Used as the hash before the first row."""
 _MOVED_MAX = 10_000
-"""How far a row is searched for the position it was written at; only to say more about a row that is wrong."""
+"""How far the original position of a wrong row is searched, for a better message."""
 
 Kind = Literal["edited", "deleted", "reordered", "inserted", "truncated", "rewritten", "head forged", "head missing"]
 
@@ -74,7 +74,7 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The public key, base64."""
     signature: str = ""
 
-    def said(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         parts = (self.chain, self.position, self.hash, self.time, self.number, self.previous, self.key)
         return ("gpuaas-audit-head-1\n" + "\n".join(map(str, parts))).encode()
 
@@ -89,7 +89,7 @@ def digest(chain: str, position: int, previous_hash: str, document: bytes) -> st
 
 def sign(key: Ed25519PrivateKey, head: Head) -> Head:
     head = msgspec.structs.replace(head, key=public_text(key.public_key()))
-    return msgspec.structs.replace(head, signature=base64.b64encode(key.sign(head.said())).decode())
+    return msgspec.structs.replace(head, signature=base64.b64encode(key.sign(head.signed_bytes())).decode())
 
 
 def public_text(key: Ed25519PublicKey) -> str:
@@ -101,9 +101,9 @@ def check_head(head: Head, key: Ed25519PublicKey) -> Finding | None:
     if head.key != public_text(key):
         return Finding("head forged", head.position, "the head is signed with another key than this platform's")
     try:
-        key.verify(base64.b64decode(head.signature, validate=True), head.said())
+        key.verify(base64.b64decode(head.signature, validate=True), head.signed_bytes())
     except (InvalidSignature, ValueError):
-        return Finding("head forged", head.position, "the signature of the head does not match what it says")
+        return Finding("head forged", head.position, "the signature of the head does not match its content")
     return None
 
 
@@ -187,11 +187,11 @@ class Walk:
         return None
 
     def end(self) -> Finding | None:
-        """After the last row: whether heads tell of rows that are not there."""
+        """After the last row: whether heads count rows that are missing."""
         last = max(self._at, default=0)
         if self.finding is None and last > self.position:
             message = (
-                f"a signed head of {self._at[last][0].time} tells of {last} rows, the last one here is "
+                f"a signed head of {self._at[last][0].time} counts {last} rows, the last one here is "
                 f"{self.position}; nothing vouches for those after {self.vouched}"
             )
             self.finding = Finding("truncated", self.vouched + 1, message)
@@ -203,9 +203,9 @@ class Walk:
             self.vouched = position
             return None
         if following and following[0].previous_hash != self.hash:
-            return self._explain(*following)  # one row does not fit: that says more than the head
+            return self._explain(*following)  # one row does not fit: that is more precise than the head
         message = (
-            f"hashes are sound, but the signed head of {denying.time} says otherwise: "
+            f"hashes are valid, but the signed head of {denying.time} differs: "
             f"rows between {self.vouched + 1} and {position} were replaced"
         )
         return Finding("rewritten", self.vouched + 1, message)
@@ -244,12 +244,12 @@ class Walk:
             gone = following and self._written_at(following[0]) == following[0].position + written - position
             kind: Kind = "deleted" if gone else "reordered"
             return Finding(kind, position, f"the row at {position} was written at {written}")
-        # The row stands where it was written, but after another row: any of those before it may have been replaced.
+        # The row is where it was written, but after another row: any of those before it may have been replaced.
         message = f"row {position} was written after another row: rows between {self.vouched + 1} and {position - 1} "
-        return Finding("rewritten", self.vouched + 1, message + "were replaced and their hashes made anew")
+        return Finding("rewritten", self.vouched + 1, message + "were replaced and their hashes computed again")
 
     def _written_at(self, row: Row) -> int | None:
-        """The position under which the row's hash is sound: where it stood when it was written."""
+        """The position with which the row's hash is valid: where it was when it was written."""
         for distance in range(_MOVED_MAX):
             for candidate in (row.position + distance, row.position - distance):
                 if digest(self.chain, candidate, row.previous_hash, row.document) == row.hash:
@@ -258,9 +258,9 @@ class Walk:
 
 
 def _as_rows(rows: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """The embedded store lets any type into any column; what is no number stands before the first position."""
-    found = [Row(*row) for row in rows]
-    return [row if type(row.position) is int else row._replace(position=0) for row in found]
+    """The embedded store accepts any type in any column; a position that is not a number counts as 0."""
+    named = [Row(*row) for row in rows]
+    return [row if type(row.position) is int else row._replace(position=0) for row in named]
 
 
 def _copied(document: bytes) -> tuple[str, ...] | None:

@@ -22,14 +22,14 @@ from gpuaas_platform.record import chain, trail
 log = structlog.get_logger()
 
 TOPIC = "audit-heads"
-"""Wakes the signer before its time."""
+"""Wakes the signer before its interval is over."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LOOK_MAX = 20_000
 _END_BYTES = 8192
 
 
 class Signer:
-    """Remembers up to where it has looked, so that a round costs what happened since the one before."""
+    """Keeps the cursor up to which it has read, so that each round reads only newer rows."""
 
     def __init__(self, reader: db.Reader, folder: Path, key: Ed25519PrivateKey, now: clock.Clock) -> None:
         self._reader, self._folder, self._key, self._now = reader, folder, key, now
@@ -49,18 +49,18 @@ class Signer:
     async def _moved(self, newest: int) -> list[str]:
         if self._looked is None:
             return await trail.all_chains(self._reader)
-        found: set[str] = set()
+        names: set[str] = set()
         for start in range(self._looked, newest, _LOOK_MAX):
-            found.update(await trail.chains_between(self._reader, start, min(start + _LOOK_MAX, newest)))
+            names.update(await trail.chains_between(self._reader, start, min(start + _LOOK_MAX, newest)))
             await asyncio.sleep(0)
-        return sorted(found)
+        return sorted(names)
 
     async def _tip(self, name: str, last: chain.Head | None) -> "_Tip | None":
         """None when there is nothing new, or nothing that may be signed."""
         position, hash_ = await trail.tip(self._reader, name)
         if last is not None and await trail.hash_at(self._reader, name, last.position) != last.hash:
             log.error(
-                "the audit chain no longer holds what was signed; it gets no new head",
+                "audit.chain_differs_from_head",
                 chain=name,
                 position=last.position,
                 fix="gpuaas-platform audit verify",
@@ -91,7 +91,7 @@ def names(folder: Path) -> list[str]:
 
 
 def lines(folder: Path, name: str) -> list[bytes]:
-    """Whole lines only: what a power cut left half-written was never a head."""
+    """Complete lines only: a line that a power cut left incomplete was never a head."""
     path = path_of(folder, name)
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
@@ -115,14 +115,14 @@ def _end(file: BinaryIO) -> tuple[bytes | None, int]:
 
 
 def _last_heads(folder: Path, names: Sequence[str]) -> dict[str, chain.Head | None]:
-    """A chain whose file ends in something else than a head is left out: it gets no new one until somebody looked."""
-    found: dict[str, chain.Head | None] = {}
+    """A chain whose file is damaged at its end is left out: it gets no new head until an operator repaired it."""
+    heads: dict[str, chain.Head | None] = {}
     for name in names:
         try:
-            found[name] = _decode(last_line(folder, name))
+            heads[name] = _decode(last_line(folder, name))
         except (msgspec.MsgspecError, ValueError):
-            log.exception("the heads file of an audit chain is damaged", chain=name, fix="gpuaas-platform audit verify")
-    return found
+            log.exception("audit.heads_file_damaged", chain=name, fix="gpuaas-platform audit verify")
+    return heads
 
 
 def _decode(line: bytes | None) -> chain.Head | None:
@@ -177,7 +177,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _belongs_to_parent(path: Path) -> None:
-    """Root may run the command; the server, which is somebody else, must still be able to write."""
+    """Root may run the command; the server, which runs as another user, must still be able to write."""
     if os.geteuid() == 0:
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)

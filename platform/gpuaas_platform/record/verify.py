@@ -1,6 +1,6 @@
 """Read audit rows and heads, read-only and beside a running server, and let `chain` judge them. `audit_command` prints.
 
-Heads are read before rows: a chain only grows, so every row a head tells of must be there afterwards.
+Heads are read before rows: a chain only grows, so every row that a head counts must exist afterwards.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ HEAD_DUE_S = 300
 
 _COLUMNS = "project_id, actor_id, action, target, result, correlation_id"
 Progress = Callable[[str, int], None]
-"""Told the chain and how many of its rows are checked, after every batch."""
+"""Called after every batch with the chain and how many of its rows are checked."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What rows are held against."""
+    """What rows are compared with."""
 
     folder: Path
     """Where the platform keeps its own heads."""
@@ -65,8 +65,8 @@ async def verify(
     source: Source, evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
 ) -> list[Verdict]:
     """Every chain there are rows or heads of, or one of them."""
-    told = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
-    known = [only] if only else sorted({*await source.chains(), *told})
+    signed = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
+    known = [only] if only else sorted({*await source.chains(), *signed})
     return [await _verify_one(source, evidence, now, name, progress) for name in known]
 
 
@@ -100,7 +100,7 @@ async def _is_due(source: Source, name: str, now: datetime.datetime) -> bool:
 
 @contextlib.asynccontextmanager
 async def open_source(data_dir: Path, database_url: str) -> AsyncIterator[Source]:
-    """Opens without a right to write; raises OSError, sqlite3.Error or asyncpg.PostgresError when there is nothing."""
+    """Open read-only; raises OSError, sqlite3.Error or asyncpg.PostgresError when there is no database."""
     if database_url:
         connection = await asyncpg.connect(database_url, server_settings={"default_transaction_read_only": "on"})
         try:
@@ -120,7 +120,7 @@ async def open_source(data_dir: Path, database_url: str) -> AsyncIterator[Source
 
 
 class SqliteSource:
-    """The document comes as bytes: what is hashed is what is stored, sound text or not."""
+    """The document is read as bytes: the stored bytes are hashed, valid text or not."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -139,16 +139,16 @@ class SqliteSource:
         sql = f"""SELECT cursor, position, previous_hash, hash, coalesce(CAST(document AS BLOB), x''), {_COLUMNS}
                   FROM audit WHERE chain = ? ORDER BY position, cursor LIMIT -1 OFFSET ?"""  # noqa: S608 - ours
         done = 0
-        found = self._connection.execute(sql, (name, done))
+        cursor = self._connection.execute(sql, (name, done))
         while True:
             try:
-                rows = found.fetchmany(BATCH)
+                rows = cursor.fetchmany(BATCH)
             except sqlite3.OperationalError:
                 if self._connection.text_factory is _forgiving:
                     raise
-                # Some column holds what is no text. Reading on with a mark in its place lets the walk name the row.
+                # A column is not valid text. It is read with a mark in its place, so that the walk can name the row.
                 self._connection.text_factory = _forgiving
-                found = self._connection.execute(sql, (name, done))
+                cursor = self._connection.execute(sql, (name, done))
                 continue
             if not rows:
                 return
@@ -166,15 +166,15 @@ class PostgresSource:
 
     async def first_at(self, name: str) -> int | None:
         sql = "SELECT occurred_at FROM audit WHERE chain = $1 ORDER BY position LIMIT 1"
-        found: int | None = await self._connection.fetchval(sql, name)
-        return found
+        first_at: int | None = await self._connection.fetchval(sql, name)
+        return first_at
 
     async def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         sql = f"""SELECT cursor, position, previous_hash, hash, convert_to(document, 'UTF8'), {_COLUMNS}
                   FROM audit WHERE chain = $1 ORDER BY position, cursor"""  # noqa: S608
         async with self._connection.transaction(readonly=True):
-            found = await self._connection.cursor(sql, name)
-            while rows := await found.fetch(BATCH):
+            cursor = await self._connection.cursor(sql, name)
+            while rows := await cursor.fetch(BATCH):
                 yield [tuple(row) for row in rows]
 
 

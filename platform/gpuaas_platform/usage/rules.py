@@ -9,7 +9,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.usage import SUMMARY_DAYS_MAX, ReportedUsage, UsageRecord
 
 _DIGITS_AFTER_POINT = 9
-_ONE = 1_000_000_000
+_BILLION = 1_000_000_000
 _EARLIEST = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _AHEAD_MAX = datetime.timedelta(days=1)
 _SUMMARY_DAYS = 30
@@ -82,11 +82,11 @@ def totals(records: Sequence[ReportedUsage], present: Mapping[Group, Total]) -> 
 
 def billionths(quantity: str) -> int:
     whole, _, fraction = quantity.partition(".")
-    return int(whole) * _ONE + int(fraction.ljust(_DIGITS_AFTER_POINT, "0"))
+    return int(whole) * _BILLION + int(fraction.ljust(_DIGITS_AFTER_POINT, "0"))
 
 
 def shown(quantity: int) -> str:
-    whole, fraction = divmod(quantity, _ONE)
+    whole, fraction = divmod(quantity, _BILLION)
     return f"{whole}.{fraction:0{_DIGITS_AFTER_POINT}}".rstrip("0").rstrip(".")
 
 

@@ -48,8 +48,8 @@ async def totals(reader: db.Reader, instance: Instance, groups: Collection[Group
     return {Group(row[0], row[1], row[2]): Total(rules.billionths(row[3]), row[4]) for row in rows}
 
 
-async def put_totals(tx: db.Tx, instance: Instance, found: Mapping[Group, Total]) -> None:
-    for some in _chunks(list(found.items())):
+async def put_totals(tx: db.Tx, instance: Instance, totals_by_group: Mapping[Group, Total]) -> None:
+    for some in _chunks(list(totals_by_group.items())):
         values: list[object] = []
         for group, total in some:
             values += [instance.project_id, group.day, instance.instance_id, group.meter, group.unit]

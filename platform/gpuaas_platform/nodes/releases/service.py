@@ -6,6 +6,7 @@ import zipfile
 
 from gpuaas_contract import errors, node
 from gpuaas_contract.agents import AgentRelease, NodeTask, RegisterAgentRelease, UpgradeAgent
+from gpuaas_contract.paths import NodePath
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
@@ -41,7 +42,7 @@ async def list_releases(reader: db.Reader, call: Call) -> Page[AgentRelease]:
     return await call.page(reader, store.AGENT_RELEASES, "1 = 1")
 
 
-async def upgrade(tx: db.Tx, call: Call, body: UpgradeAgent) -> NodeTask:
+async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTask:
     call.details["reason"] = body.reason
     if await store.AGENT_RELEASES.get(tx, body.sha256) is None:
         raise errors.NotFound(
