@@ -125,6 +125,12 @@ def test_what_is_not_there_ends_with_4(words: str, cli: Cli) -> None:
     assert "next: " in ended.err
 
 
+def test_a_project_that_is_not_there_is_named(cli: Cli) -> None:
+    ended = cli("get", "instances", "--project", "nope", expect=4)
+    assert ended.err.startswith("ERROR: Not found in project nope, or you have no access to it (code=not_found")
+    assert ended.err.endswith("next: gpuaas get projects\n")
+
+
 def test_a_conflict_ends_with_5(cli: Cli) -> None:
     assert "code=conflict" in cli("org", "create", "acme", expect=5).err
 

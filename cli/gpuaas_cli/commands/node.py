@@ -14,7 +14,7 @@ from gpuaas_cli.work import node_tasks
 
 async def _token(call: Call) -> EnrolmentToken:
     made: EnrolmentToken = await call.send()
-    if not call.flags.structured_whole:
+    if not call.flags.structured_whole and not call.dry_run:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
             output.talk(f"The node must find the certificate authority {made.ca_sha256}.")
