@@ -30,6 +30,7 @@ SMALL, LARGE = 100, 10_000
 REQUESTS = 200
 IDLE_CONTROLLERS, IDLE_S = 500, 10
 PAGE = 50
+_IDLE_APP = f"{records.APP}-idle"
 _PORTS = {SMALL: 7175, LARGE: 7176}
 
 Ask = Callable[[Side], object]
@@ -64,6 +65,8 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
     side = Side(size, data, database_url, _PORTS[size])
     with side.serve():
         side.make_project()
+        side.register_app(records.APP)
+        side.register_app(_IDLE_APP)
     started_s = time.perf_counter()
     of_project = (side.org_id, side.project_id)
     side.insert(INSTANCE_ROWS, lambda: records.instances(*of_project, size))
@@ -177,7 +180,7 @@ async def _idle(side: Side) -> None:
 
 async def _wait_for_work(side: Side, holder: str) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", side.port)
-    body = f'{{"app_slug": "{records.APP}-idle", "holder": "{holder}", "claim_id": "{holder}", "wait_s": 30}}'
+    body = f'{{"app_slug": "{_IDLE_APP}", "holder": "{holder}", "claim_id": "{holder}", "wait_s": 30}}'
     writer.write(
         f"POST /api/v1/projects/{side.project_id}/operations/claim HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {side.token}\r\nContent-Type: application/json\r\n"

@@ -2,8 +2,9 @@
 
 import datetime
 from collections.abc import Iterator
+from typing import Any
 
-from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.instances import BULK_MAX, Instance, Member
 from gpuaas_contract.operations import Lease, Operation, Progress, Step, Target
 from msgspec.structs import replace
 
@@ -13,6 +14,24 @@ MEMBERS_EACH, OPERATIONS_EACH = 10, 100
 """Members and operations of one instance."""
 _NOW = datetime.datetime.now(datetime.UTC)
 _LATER = _NOW + datetime.timedelta(days=1)
+
+
+def manifest(slug: str) -> dict[str, Any]:
+    """Return the manifest of an app with one role, whose members can be drained."""
+    return {
+        "slug": slug,
+        "display_name": "Bench",
+        "version": "1.0.0",
+        "runtime_backend": "bench",
+        "operating_modes": ["tenant_dedicated"],
+        "control_plane_scopes": ["project"],
+        "roles": [{"component_key": ROLE, "max": BULK_MAX, "operations": ["drain"]}],
+        "topologies": {"star": {ROLE: "hand_allocations"}},
+        "deploy_form": {
+            "type": "object",
+            "properties": {"hand_allocations": {"type": "array", "items": {"type": "string"}}},
+        },
+    }
 
 
 def instance_id(number: int) -> str:

@@ -9,7 +9,6 @@ import statistics
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from bench import records
 from bench.platform_parts import INSTANCE_ROWS, MEMBER_ROWS
@@ -21,25 +20,10 @@ REPORTS = 300
 _APP = "bench-reports"
 _FIRST_INSTANCE, _FIRST_MEMBER = 10**6, 10**8
 """Numbers that the other records do not use."""
-_MANIFEST: dict[str, Any] = {
-    "slug": _APP,
-    "display_name": "Bench",
-    "version": "1.0.0",
-    "runtime_backend": "bench",
-    "operating_modes": ["tenant_dedicated"],
-    "control_plane_scopes": ["project"],
-    "roles": [{"component_key": records.ROLE, "max": MANY, "operations": ["drain"]}],
-    "topologies": {"star": {records.ROLE: "hand_allocations"}},
-    "deploy_form": {
-        "type": "object",
-        "properties": {"hand_allocations": {"type": "array", "items": {"type": "string"}}},
-    },
-}
 
 
 def run(side: Side) -> None:
-    side.administer("POST", "/admin/app-versions", _MANIFEST)
-    side.administer("PUT", f"/projects/{side.project_id}/entitlements/{_APP}", {"enabled": True})
+    side.register_app(_APP)
     few, many = (HeldOperation(side, position, size) for position, size in enumerate((FEW, MANY)))
     print(f"{'time per report, ms':34}{FEW:>9,}{MANY:>9,} members{'ratio':>13}{'of the fastest quarter':>26}")
     for name, report in REPORTS_BY_NAME.items():

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import httpx
 
-from bench import api
+from bench import api, records
 from bench.platform_parts import Rows, postgres_server
 
 DatabaseUrl = Callable[[str], str]
@@ -47,6 +47,11 @@ class Side:
         key = self.post(f"{accounts}/{account_id}/keys")
         login = {"key_id": key["key_id"], "client_secret": key["client_secret"]}
         self.token = self.post("/auth/service-account/token", **login)["access_token"]
+
+    def register_app(self, slug: str) -> None:
+        """Register an app and let the project use it; controllers may then wait for its operations."""
+        self.administer("POST", "/admin/app-versions", records.manifest(slug))
+        self.administer("PUT", f"/projects/{self.project_id}/entitlements/{slug}", {"enabled": True})
 
     def insert(self, tables: Sequence[Rows], documents: Callable[[], Iterable[Any]]) -> None:
         """Write the documents straight into their tables: the benchmarks measure reading them, not making them."""

@@ -33,8 +33,8 @@ def usage(message: str, fix: str) -> Failure:
     return Failure(message, fix=fix, code="usage", exit_code=USAGE)
 
 
-def not_found(message: str, fix: str) -> Failure:
-    return Failure(message, fix=fix, code="not_found", exit_code=NOT_FOUND)
+def not_found(message: str, fix: str, correlation_id: str = "") -> Failure:
+    return Failure(message, fix=fix, code="not_found", exit_code=NOT_FOUND, correlation_id=correlation_id)
 
 
 def as_failure(error: Failure | ApiError | NoAnswer) -> Failure:

@@ -71,10 +71,15 @@ def test_a_rollout_stops_at_the_first_failure_and_goes_on_where_it_ended(fleet: 
     assert fleet("node", "get", "fleet-2", "-o", "json").json["agent_sha256"] == release["sha256"]
 
 
-def test_nodes_are_named_or_chosen_not_both_and_not_neither(fleet: Cli, release: dict[str, Any]) -> None:
-    for words in ([], ["fleet-1", "--all"]):
-        ended = fleet("agent", "upgrade", *words, "--to", release["version"], "--reason", "x", expect=64)
-        assert "Say which nodes" in ended.err
+@pytest.mark.parametrize("words", [[], ["fleet-1", "--all"]])
+def test_nodes_are_named_or_chosen_not_both_and_not_neither(
+    words: list[str], fleet: Cli, release: dict[str, Any]
+) -> None:
+    ended = fleet("agent", "upgrade", *words, "--to", release["version"], "--reason", "x", expect=64)
+    assert "Name nodes, or choose them" in ended.err
+
+
+def test_what_an_upgrade_names_must_be_there(fleet: Cli, release: dict[str, Any]) -> None:
     assert "gpuaas agent list" in fleet("agent", "upgrade", "--all", "--to", "7", "--reason", "x", expect=4).err
     fleet("agent", "upgrade", "fleet1", "--to", release["version"], "--reason", "x", expect=4)
 
@@ -110,7 +115,7 @@ def test_a_rollout_asks_those_that_are_heard_and_run_something_else() -> None:
     ]
     assert rollout.left_out(planned, release) == [
         "done runs 2 already.",
-        "away is not heard and was left out; ask again when it is.",
+        "away sends no heartbeat and was left out; try again when it does.",
     ]
 
 

@@ -116,11 +116,19 @@ def test_a_bad_token_ends_with_3_and_the_way_out(server: Any, stranger: Cli) -> 
     assert ended.out == ""
 
 
-def test_what_is_not_there_ends_with_4(cli: Cli) -> None:
-    for words in (["get", "instance", "nope"], ["get", "project", "nope"], ["describe", "operation", "op_nope"]):
-        ended = cli(*words, expect=4)
-        assert "code=not_found" in ended.err
-        assert "next: " in ended.err
+@pytest.mark.parametrize(
+    "words", ["get instance nope", "get project nope", "describe operation op_nope", "get instances --project nope"]
+)
+def test_what_is_not_there_ends_with_4(words: str, cli: Cli) -> None:
+    ended = cli(*words.split(), expect=4)
+    assert "code=not_found" in ended.err
+    assert "next: " in ended.err
+
+
+def test_a_project_that_is_not_there_is_named(cli: Cli) -> None:
+    ended = cli("get", "instances", "--project", "nope", expect=4)
+    assert ended.err.startswith("ERROR: Not found in project nope, or you have no access to it (code=not_found")
+    assert ended.err.endswith("next: gpuaas get projects\n")
 
 
 def test_a_conflict_ends_with_5(cli: Cli) -> None:
@@ -158,10 +166,19 @@ def test_errors_are_json_when_json_was_asked_for(cli: Cli) -> None:
     assert error["code"] == "not_found"
 
 
-def test_a_list_comes_in_every_form(cli: Cli, golden: Golden, steady: Steady) -> None:
-    for form in ("table", "wide", "json", "yaml", "name"):
-        golden(f"orgs-{form}.txt", steady(cli("get", "orgs", "-o", form).out))
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name"])
+def test_a_list_comes_in_every_form(form: str, cli: Cli, golden: Golden, steady: Steady) -> None:
+    golden(f"orgs-{form}.txt", steady(cli("get", "orgs", "-o", form).out))
+
+
+def test_one_thing_is_shown_by_its_name(cli: Cli) -> None:
     assert cli("get", "project", "research", "-o", "json").json["name"] == "research"
+
+
+def test_a_project_can_be_named_wherever_it_is_needed(cli: Cli) -> None:
+    project = cli("get", "project", "research", "-o", "json").json
+    by_name = cli("get", "service-accounts", "--project", "research", "-o", "json")
+    assert by_name.json == cli("get", "service-accounts", "--project", project["project_id"], "-o", "json").json
 
 
 def test_an_empty_list_says_so_beside_the_data(cli: Cli) -> None:

@@ -9,6 +9,7 @@ from gpuaas_cli import kinds
 from gpuaas_cli.commands import explain
 from gpuaas_cli.explain import forms, pages
 from gpuaas_contract import registry
+from gpuaas_contract.endpoint import Endpoint
 
 Cli = Any
 Golden = Callable[[str, str], None]
@@ -54,9 +55,9 @@ def test_a_form_answers_to_what_people_call_it(word: str) -> None:
     assert forms.find(word)[0].name == "instance"
 
 
-def test_everything_that_can_be_listed_can_be_explained() -> None:
-    for kind in kinds.KINDS:
-        assert forms.find(kind.plural)[0].fields, kind.plural
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+def test_everything_that_can_be_listed_can_be_explained(kind: kinds.Kind) -> None:
+    assert forms.find(kind.plural)[0].fields
 
 
 def test_names_of_forms_are_unique_in_the_whole_contract() -> None:
@@ -75,12 +76,15 @@ def test_an_answer_is_explained_without_what_only_a_sender_has_to_know(stranger:
     assert "required" in stranger("explain", "set-node").out
 
 
-def test_every_endpoint_and_form_can_be_told() -> None:
-    for endpoint in registry.ENDPOINTS:
-        assert pages.of_endpoint(endpoint)
-    for form in forms.every().values():
-        assert pages.of_form(form)
-        jsonschema_rs.validator_for(explain.json_schema(form))
+@pytest.mark.parametrize("endpoint", registry.ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_every_endpoint_can_be_shown(endpoint: Endpoint[Any, Any]) -> None:
+    assert pages.of_endpoint(endpoint)
+
+
+@pytest.mark.parametrize("form", forms.every().values(), ids=lambda form: form.name)
+def test_every_form_can_be_shown(form: forms.Form) -> None:
+    assert pages.of_form(form)
+    jsonschema_rs.validator_for(explain.json_schema(form))
 
 
 def test_what_the_contract_says_under_a_field_is_in_the_schema() -> None:

@@ -67,7 +67,7 @@ def test_roles_are_given_where_they_belong(cli: Cli, ada: dict[str, Any]) -> Non
     assert "viewer cannot be given at this level (platform); platform_admin, platform_ops can" in ended.err
     assert "tenant_admin" in cli("binding", "list", "--org", "acme").out
     assert "exclude each other" in cli("binding", "list", "--org", "acme", "--platform", expect=64).err
-    assert "There is no user nobody" in cli("binding", "grant", "nobody", "viewer", expect=4).err
+    assert "There is no user" in cli("binding", "grant", "nobody", "viewer", expect=1).err
 
 
 def test_a_disabled_person_is_out_at_once(cli: Cli, as_ada: Cli) -> None:

@@ -208,7 +208,7 @@ def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
     assert rows[-1]["details"]["reason"] == "it is the one"
     freed = lively("operator", "set", "lively", "--any", "--reason", "whoever comes", "-o", "json").json
     assert freed["operator_service_account_id"] == ""
-    assert "Name a service account, or say --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
+    assert "Name a service account, or add --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
     lively("operator", "set", "lively", "nobody", "--reason", "x", expect=4)
 
 
@@ -220,7 +220,7 @@ def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     assert (ended["secret_id"], ended["state"]) == (issued["secret_id"], "revoked")
     assert lively("secret", "list", "lively").out == ""
     assert "revoked" in lively("secret", "list", "lively", "--all").out
-    assert "next: gpuaas secret list lively" in lively("secret", "revoke", "lively", "join-key", expect=4).err
+    assert "next: gpuaas get secrets lively" in lively("secret", "revoke", "lively", "join-key", expect=4).err
 
 
 def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:

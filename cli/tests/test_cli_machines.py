@@ -32,7 +32,7 @@ def test_one_node_is_told_as_a_story(spare: Cli) -> None:
     assert "spare-1 (node_" in told
     assert "standard in local" in told
     assert spare("node", "get", "spare-1", "-o", "json").json["name"] == "spare-1"
-    assert "did you mean spare-1?" in spare("node", "get", "spare1", expect=4).err
+    assert "next: gpuaas get nodes" in spare("node", "get", "spare1", expect=4).err
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_several_nodes_are_set_at_once_and_what_is_left_out_stays(spare: Cli) ->
     found = spare("node", "set", "spare-2", "--region", "cellar", "--reason", "moved", "-o", "json").json["items"]
     assert [(one["sku"], one["region"]) for one in found] == [("small", "cellar")]
     spare("node", "set", "spare-2", "--region", "local", "--reason", "moved back")
-    assert "Nothing is to be set" in spare("node", "set", "spare-1", "--reason", "x", expect=64).err
+    assert "Name a SKU or a region" in spare("node", "set", "spare-1", "--reason", "x", expect=64).err
 
 
 def test_a_typo_among_the_names_changes_nothing(spare: Cli) -> None:
@@ -70,7 +70,7 @@ def test_a_claim_is_drained_and_given_back(small: Cli) -> None:
     name = made[0]["node_name"]
     assert name in small("allocation", "list", "--free").out
     drained = small("node", "drain", name, "--reason", "bad fan")
-    assert f"{name} waits for its owners, who were told:" in drained.err
+    assert f"{name} waits for its owners, who have been informed:" in drained.err
     assert made[0]["allocation_id"] in drained.err
     assert "still carries" in small("node", "retire", name, "--reason", "bad fan", expect=5).err
     released = small("allocation", "release", name, "--wait", "-o", "json").json["items"]

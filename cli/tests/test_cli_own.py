@@ -38,7 +38,7 @@ def test_ones_own_password_is_changed_from_stdin_and_ends_other_sessions(
     other = dataclasses.replace(as_grace, home=tmp_path / "other")
     other("login", "--server", server.url, "--name", "grace", given=f"{PASSWORD}\n")
     wrong = as_grace("password", given="not mine at all\nanother good password\n", expect=3)
-    assert "The present password is not right" in wrong.err
+    assert "The present password is wrong" in wrong.err
     changed = as_grace("password", given=f"{PASSWORD}\nanother good password\n")
     assert "another good" not in changed.out + changed.err
     as_grace("whoami")

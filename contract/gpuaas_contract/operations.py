@@ -327,7 +327,7 @@ STEPS_SHOWN_MAX = 200
 
 
 class Operation(OperationHead, kw_only=True):
-    """A long change of an instance, carried out by the app's controller."""
+    """A long change of an instance, made by the app's controller."""
 
     targets: list[Target]
     """The members it is about, and the result for each."""

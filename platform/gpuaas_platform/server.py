@@ -25,6 +25,8 @@ from gpuaas_platform.access.machines import authority_reconcile
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
 from gpuaas_platform.access.machines.routes import routes as grant_routes
+from gpuaas_platform.access.placements import retention as placement_retention
+from gpuaas_platform.access.placements.reactions import reactions as placement_reactions
 from gpuaas_platform.access.placements.routes import routes as placement_routes
 from gpuaas_platform.access.seal.routes import routes as custody_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
@@ -35,7 +37,6 @@ from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_ro
 from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
 from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
-from gpuaas_platform.artifacts.reactions import reactions as artifact_reactions
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
@@ -91,11 +92,12 @@ DOMAINS: tuple[Routes, ...] = (
     usage_routes,
     project_routes,
 )
-REACTIONS = Reactions.merged((allocation_reactions, artifact_reactions, grant_reactions))
+REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,
     record_retention.RETAINED,
+    placement_retention.RETAINED,
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 

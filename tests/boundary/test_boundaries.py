@@ -44,6 +44,11 @@ def test_a_secret_is_not_compared_character_by_character(line: str, is_refused: 
     assert ("hmac.compare_digest" in checked.stdout) == is_refused
 
 
+def test_the_tree_compares_no_secret_character_by_character() -> None:
+    checked = subprocess.run([SECRET_COMPARISONS], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
 def test_every_package_on_disk_is_under_the_import_rules() -> None:
     rules = configparser.ConfigParser()
     rules.read(ROOT / ".importlinter")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import NotFound
 from gpuaas_contract.identity import PROJECT_LIST, Project, Token
 from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
@@ -56,9 +57,16 @@ class Session:
             path["project_id"] = path.get("project_id") or await self.project()
         timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
         given: dict[str, Any] = dict(path)
-        return await self.client.call(
-            endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **given
-        )
+        try:
+            return await self.client.call(
+                endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **given
+            )
+        except NotFound as error:
+            # A project that is hidden answers without words, so that it looks like one that is not there.
+            if error.message == NotFound.title and "project_id" in path:
+                error.message = f"Not found in project {path['project_id']}, or you have no access to it"
+                error.fix = "gpuaas get projects"
+            raise
 
     async def every(
         self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str

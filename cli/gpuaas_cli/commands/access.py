@@ -41,7 +41,6 @@ grant = run.group(
             "operation_id": Field("--operation OPERATION", "Only for this operation."),
         },
         work=_list,
-        also=(ALLOCATION_GET,),
     ),
     Command(
         GRANT_REVOKE,
@@ -65,11 +64,7 @@ credential = run.group(
         CREDENTIAL_CREATE,
         ("create rack-7 --username admin --key-file ~/.ssh/rack7", "create rack-7 < rack7.key"),
         "Hand a private key over. It must have no passphrase; custody protects it from here on.",
-        fields={
-            "name": Field("NAME"),
-            "private_key": _KEY_FILE,
-            "username": Field("--username USER", "The user to log in as."),
-        },
+        fields={"private_key": _KEY_FILE, "username": Field("--username USER", "The user to log in as.")},
         next="put its public half on the hosts: gpuaas get credential {name} -o json",
     ),
     Command(CREDENTIAL_LIST, "list", "Credentials of the project: fingerprint, version, last use. Never a key."),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuaas_contract.actions import ACTION_INVOKE
-from gpuaas_contract.catalog import PROJECT_APP_GET, ActionSpec, Manifest
+from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.instances import INSTANCE_GET
 
 from gpuaas_cli import failures
@@ -56,7 +56,6 @@ app = run.group(
             INPUTS=lambda action: ",".join(action.input_schema.get("properties", {})),
             TITLE=lambda action: action.summary or action.title,
         ),
-        also=(PROJECT_APP_GET,),
     ),
     Command(
         ACTION_INVOKE,
@@ -65,6 +64,5 @@ app = run.group(
         fields={"action": Field("ACTION"), "reason": Field(help="Why, for those who look later.")},
         extra={"pairs": _INPUTS, "file": _FILE},
         work=_run,
-        also=(INSTANCE_GET, PROJECT_APP_GET),
     ),
 )

@@ -133,8 +133,6 @@ app = run.group(
         },
         check=_check_nodes,
         work=_upgrade,
-        shows=False,
-        then=_code,
-        also=(agents.AGENT_RELEASE_LIST, capacity.NODE_LIST, capacity.NODE_GET, agents.NODE_TASK_GET),
+        show=_code,
     ),
 )

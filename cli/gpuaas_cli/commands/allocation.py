@@ -93,7 +93,6 @@ app = run.group(
         work=_request,
         table=kinds.get("allocations").table,
         then=_verdict("active"),
-        also=(capacity.ALLOCATION_GET,),
     ),
     Command(
         capacity.ALLOCATION_LIST,
@@ -113,6 +112,7 @@ app = run.group(
             "user_ids": Field(
                 "--only USER,…",
                 'Exactly these, names or ids; "" removes everybody.',
+                type=str,
                 default=None,
                 read=lambda _, text: None if text is None else words([text]),
             )
@@ -134,7 +134,7 @@ app = run.group(
         check=_check_release,
         work=_release,
         then=_verdict("released"),
-        also=(capacity.ALLOCATION_RELEASE_USED, capacity.ALLOCATION_GET),
+        also=(capacity.ALLOCATION_RELEASE_USED,),
     ),
     Command(
         capacity.ALLOCATION_FORCE_RELEASE,

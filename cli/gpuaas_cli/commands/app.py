@@ -41,8 +41,7 @@ app = run.group(
         ),
         "show slurm 1.0.0",
         "Print one version with its whole manifest, as YAML unless -o json.",
-        shows=False,
-        then=_print_whole,
+        show=_print_whole,
     ),
     Command(
         catalog.VERSION_PUBLISH,

@@ -3,12 +3,13 @@
 import datetime
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIST
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, ROLE_LIST, Member
-from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, Operation
+from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, Operation
 from gpuaas_contract.runtime import CONTROLLER_LIST
 
 from gpuaas_cli import failures, kinds, output
@@ -31,7 +32,7 @@ def instance(context: typer.Context, name: Name) -> int:
     return _show(context, _instance, name)
 
 
-@run.by_hand(app, reaches=(OPERATION_GET, MEMBER_LIST))
+@run.by_hand(app, reaches=(OPERATION_GET, OPERATION_STEPS, MEMBER_LIST))
 def operation(context: typer.Context, name: Name) -> int:
     """An operation: its steps, members, error and fix, and the ways out you may take.
 
@@ -51,7 +52,7 @@ def member(
 
     async def gather(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
         found = await _member(opened, named, instance)
-        operations = await _operations(opened, found.instance_id)
+        operations = await _operations(opened, found.instance_id, found.last_operation_id)
         data = {"member": found, "operations": [one for one in operations if _concerns(one, found.member_id)]}
         return story.of_member(found, operations, _now()), data
 
@@ -71,7 +72,7 @@ async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, A
 
 
 async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-    found = await opened.call(OPERATION_GET, operation_id=named)
+    found = await _with_steps(opened, await opened.call(OPERATION_GET, operation_id=named))
     members, names = await kinds.members(opened, found.instance_id), await follow.names_in(opened, found)
     return story.of_operation(found, members, names, _now()), {"operation": found, "members": members}
 
@@ -94,8 +95,17 @@ async def _instances(opened: session.Session, named: str) -> list[str]:
     return allocation.used_by_instance_ids
 
 
-async def _operations(opened: session.Session, instance_id: str) -> list[Operation]:
-    return await opened.every(OPERATION_LIST, query={"instance_id": instance_id})
+async def _operations(opened: session.Session, instance_id: str, wanted: str = "") -> list[Operation]:
+    """With the steps of the operation that is wanted, else of the one that failed last: a list leaves steps out."""
+    operations = await opened.every(OPERATION_LIST, query={"instance_id": instance_id})
+    failed = [one.operation_id for one in operations if one.status == "failed"]
+    shown = wanted or (failed[-1] if failed else "")
+    return [await _with_steps(opened, one) if one.operation_id == shown else one for one in operations]
+
+
+async def _with_steps(opened: session.Session, operation: Operation) -> Operation:
+    steps = await opened.every(OPERATION_STEPS, operation_id=operation.operation_id)
+    return msgspec.structs.replace(operation, steps=steps)
 
 
 def _show(context: typer.Context, gather: Any, name: str) -> int:

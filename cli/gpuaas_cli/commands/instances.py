@@ -2,7 +2,6 @@
 
 from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
-from gpuaas_contract.catalog import PROJECT_APP_LIST
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
 from gpuaas_contract.instances import (
@@ -18,7 +17,7 @@ from gpuaas_contract.instances import (
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, times, values
-from gpuaas_cli.runner import Call, Command, Field, run, switch
+from gpuaas_cli.runner import Call, Command, Field, nothing, run, switch
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow, versions
 
@@ -68,7 +67,6 @@ deploy = run.single(
         extra={"sets": Field("--set KEY=VALUE", "An input; repeatable.", type=list[str], default=None)},
         work=_deploy,
         follows=True,
-        also=(PROJECT_APP_LIST,),
     )
 )
 
@@ -90,7 +88,6 @@ upgrade = run.single(
         fields={"version": Field("--version", "Newest the project may deploy if empty.", default="")},
         extra={"sets": Field("--set KEY=VALUE", "An input; repeatable.", type=list[str], default=None)},
         work=_upgrade,
-        also=(INSTANCE_GET, PROJECT_APP_LIST),
     )
 )
 
@@ -128,7 +125,6 @@ decommission = run.single(
         'decommission slurm --reason "project ends"',
         "Take an app off every machine of an instance. The machines stay allocated.",
         confirm=_confirm,
-        also=(instances.INSTANCE_GET,),
     )
 )
 
@@ -213,7 +209,6 @@ access = run.single(
         "access slurm",
         "Endpoints, paths and commands of an app instance, as its controller published them.",
         work=_show,
-        shows=False,
-        also=(ALLOCATION_GET,),
+        show=nothing,
     )
 )

@@ -7,14 +7,14 @@ from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, Nod
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.kinds import machines as machine_kinds
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.runner import Call, Command, Field, nothing, run
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import node_tasks
 
 
 async def _token(call: Call) -> EnrolmentToken:
     made: EnrolmentToken = await call.send()
-    if not call.flags.structured_whole:
+    if not call.flags.structured_whole and not call.dry_run:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
             output.talk(f"The node must find the certificate authority {made.ca_sha256}.")
@@ -77,10 +77,6 @@ def _check_set(call: Call) -> None:
         raise failures.usage("Name a SKU or a region", "gpuaas node set NODE --sku SKU --reason REASON")
 
 
-async def _drain(call: Call) -> list[NodeDrain]:
-    return await call.each()
-
-
 def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
     kinds.show_list(call.flags, "nodes", [one.node for one in drained])
     left: dict[str, list[NodeAllocation]] = {one.node.name: one.allocations for one in drained}
@@ -114,7 +110,6 @@ app = run.group(
         "token gpu-1",
         "Print a token that admits one node, once.",
         fields={
-            "name": Field("NAME"),
             "sku": Field(help="What the node is sold as; left out: as before, or standard."),
             "region": Field(help="Where it is; left out: as before, or local."),
             "ttl_s": Field(help="Seconds until the token is useless."),
@@ -129,8 +124,7 @@ app = run.group(
         "get gpu-1",
         "One node: what it is, its state, whose work is on it.",
         work=_get,
-        shows=False,
-        then=_show_structured,
+        show=_show_structured,
         also=(NODE_ALLOCATIONS,),
     ),
     Command(
@@ -140,9 +134,7 @@ app = run.group(
         many=True,
         fields=_asked("host.facts"),
         work=_inspect,
-        shows=False,
-        then=_facts,
-        also=(capacity.NODE_GET, agents.NODE_TASK_GET),
+        show=_facts,
     ),
     Command(
         agents.NODE_INSPECT,
@@ -151,9 +143,7 @@ app = run.group(
         many=True,
         fields=_asked("host.health"),
         work=_inspect,
-        shows=False,
-        then=_health,
-        also=(capacity.NODE_GET, agents.NODE_TASK_GET),
+        show=_health,
     ),
     Command(
         capacity.NODE_SET,
@@ -185,9 +175,7 @@ app = run.group(
         'drain gpu-1 --reason "bad fan"',
         "Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.",
         many=True,
-        work=_drain,
-        shows=False,
-        then=_show_drained,
+        show=_show_drained,
     ),
     Command(
         capacity.NODE_RETIRE,
@@ -199,21 +187,13 @@ app = run.group(
 task = run.group(
     "node task",
     "A task is one signed instruction to a node; ended ones are kept for a while.",
-    Command(
-        agents.NODE_TASK_LIST,
-        "list gpu-1",
-        "Tasks that a node was given lately.",
-        work=_tasks,
-        shows=False,
-        also=(capacity.NODE_GET,),
-    ),
+    Command(agents.NODE_TASK_LIST, "list gpu-1", "Tasks that a node was given lately.", work=_tasks, show=nothing),
     Command(
         agents.NODE_TASK_GET,
         "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
         "One task with its result or its error.",
         work=_describe_task,
-        shows=False,
-        also=(capacity.NODE_GET,),
+        show=nothing,
     ),
 )
 app.add_typer(task, name="task")

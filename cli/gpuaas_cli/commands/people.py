@@ -12,11 +12,7 @@ from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
 from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
 
-org = run.group(
-    "org",
-    "Organisations own projects.",
-    Command(ORG_CREATE, "create acme", "Create an organisation.", fields={"name": Field("NAME")}),
-)
+org = run.group("org", "Organisations own projects.", Command(ORG_CREATE, "create acme", "Create an organisation."))
 
 
 def _use_first(call: Call, made: Project) -> None:
@@ -37,7 +33,7 @@ project = run.group(
         PROJECT_CREATE,
         "create research --org acme",
         "Create a project; the first one becomes the one you work in.",
-        fields={"name": Field("NAME"), "org_id": Field("--org", "Organisation, by name or id.", default=...)},
+        fields={"org_id": Field("--org", "Organisation, by name or id.", default=...)},
         then=_use_first,
     ),
     Command(PROJECT_GET, "get research", "Show one project.", fields=_PROJECT),
@@ -54,7 +50,7 @@ project = run.group(
         "Delete a project that owns nothing; what it still owns is listed.",
         fields=_PROJECT,
     ),
-    Command(PROJECT_GET, "use research", "Work in this project from now on.", fields=_PROJECT, shows=False, then=_use),
+    Command(PROJECT_GET, "use research", "Work in this project from now on.", fields=_PROJECT, show=_use),
 )
 
 
@@ -74,7 +70,7 @@ user = run.group(
         USER_CREATE,
         "create ada --password",
         "Create a person. The password is asked for, or read from stdin; never give it on the command line.",
-        fields={"name": Field("NAME"), "password": Field(typed=False, read=_first_password)},
+        fields={"password": Field(typed=False, read=_first_password)},
         extra={
             "with_password": switch("--password", "Ask for a password, or read it from stdin; without, none is set.")
         },

@@ -18,7 +18,7 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
 from gpuaas_cli.kinds.record import AUDIT_LIMIT
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, Levels, run
+from gpuaas_cli.runner import Call, Command, Field, Levels, nothing, run
 from gpuaas_cli.show import story, timeline
 
 
@@ -69,8 +69,7 @@ events = run.single(
         },
         check=_check,
         work=_follow,
-        shows=False,
-        also=(INSTANCE_GET,),
+        show=nothing,
     )
 )
 
@@ -115,8 +114,7 @@ audit = run.group(
         },
         extra={"limit": Field("--limit", "At most this many rows.", type=int, default=AUDIT_LIMIT)},
         work=_list,
-        shows=False,
-        then=_audit_show,
+        show=_audit_show,
     ),
 )
 
@@ -183,7 +181,6 @@ usage = run.group(
         "Usage records by the time they started.",
         fields=_filters(),
         work=_usage_list,
-        also=(INSTANCE_GET,),
     ),
     Command(
         USAGE_SUMMARY,
@@ -192,7 +189,6 @@ usage = run.group(
         fields=_filters(day=True),
         work=_usage_list,
         table=table("day", "DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
-        also=(INSTANCE_GET,),
     ),
     Command(
         USAGE_EXPORT,
@@ -201,8 +197,7 @@ usage = run.group(
         extra={"csv": Field("--csv FILE", "Where to write it; - is stdout.", default="-")},
         fields=_filters(),
         work=_export,
-        shows=False,
-        also=(INSTANCE_GET,),
+        show=nothing,
     ),
 )
 
@@ -228,7 +223,6 @@ triage = run.single(
         CORRELATION_GET,
         "triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
         "Operations, members, events and audit rows of one correlation id, in time order.",
-        shows=False,
-        then=_triage_show,
+        show=_triage_show,
     )
 )

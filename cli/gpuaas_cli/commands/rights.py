@@ -139,7 +139,6 @@ policy = run.group(
         },
         work=_set,
         page=_changed,
-        also=_GET.every,
     ),
     Command(
         contract.EXPLAIN,
@@ -217,6 +216,6 @@ break_glass = run.single(
         confirm=_confirm,
         work=_work,
         then=_tell,
-        also=(BREAK_GLASS_END, PROJECT_BINDING_LIST, ME),
+        also=(BREAK_GLASS_END,),
     )
 )

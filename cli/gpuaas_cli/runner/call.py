@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from gpuaas_contract.errors import NotFound
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_cli import failures, kinds, output
@@ -131,14 +132,16 @@ class Call:
             wanted=self.command.wanted,
         )
 
-    def show(self, answer: Any) -> None:
+    def show(self, answer: Any) -> int | None:
+        """As a page or as a table of its kind."""
         command = self.command
         if command.page and self.flags.output != "name":
             output.show_page(self.flags, answer, command.page(answer))
-            return
+            return None
         shape = command.table or _table(answer, self.endpoint)
         show = output.show_list if isinstance(answer, list | tuple) else output.show_one
         show(self.flags, answer, shape)
+        return None
 
     async def _body(self, path: dict[str, Any], changes: Mapping[str, Any]) -> tuple[Any, str]:
         form, sent, etag = self.endpoint.request, {**self.sent, **changes}, self["if_match"] or ""
@@ -152,26 +155,36 @@ class Call:
         return (sent["body"] if "body" in sent else msgspec.convert(sent, form, strict=False)), etag
 
     def _arguments(self) -> list[str]:
-        names = parameters.path_names(self.command)
-        if not names:
-            return []
-        last = self.targets or [self.values[names[-1]]]
-        return [*(str(self.values[name]) for name in names[:-1]), *map(str, last)]
+        """Everything that was given without an option, in its order."""
+        of_form = [field.name for field, given in parameters.form_fields(self.command) if given.is_argument]
+        given = [self.values.get(name) for name in (*parameters.path_names(self.command), *of_form)]
+        return [str(word) for value in given for word in (value if isinstance(value, list) else [value]) if word]
 
 
 def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) -> int:
     call = Call(command, line, flags, values)
     call.prepare()
-    answer = session.run(flags, call.work)
+    try:
+        answer = session.run(flags, call.work)
+    except NotFound as error:
+        raise failures.not_found(error.message, _list_command(call) or error.fix, error.correlation_id) from error
     if command.is_followed:
         return int(answer)
-    if command.shows:
-        call.show(answer)
+    code = (command.show or Call.show)(call, answer)
     if call.dry_run:
         output.talk("Nothing was changed.")
     elif text := _next(command, answer):
         output.talk(f"  next: {text}")
-    return (command.then(call, answer) or failures.OK) if command.then else failures.OK
+    return (command.then(call, answer) if command.then else code) or failures.OK
+
+
+def _list_command(call: Call) -> str:
+    """The command that lists what the last argument names."""
+    names = parameters.path_names(call.command)
+    kind = next((one for one in kinds.KINDS if names and one.struct.__struct_fields__[0] == names[-1]), None)
+    if kind is None:
+        return ""
+    return f"gpuaas get {kind.plural} {call['instance_id'] if kind.of_instance else ''}".strip()
 
 
 def words(given: Sequence[str]) -> list[str]:

@@ -65,6 +65,10 @@ class Levels:
         return tuple(one for one in (self.project, self.org, self.platform) if one is not None)
 
 
+def nothing(_: Any, __: Any) -> None:
+    """For commands that show their answer while they work."""
+
+
 def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
     """An act on what belongs to the project, or on what the platform shares with every project."""
     return Levels(own, platform=shared, platform_help="Shared with every project, not the project's own.")
@@ -100,8 +104,8 @@ class Command:
     """The command to type next, with fields of the answer in braces; not shown after a dry run."""
     then: Callable[[Any, Any], int | None] | None = None
     """Gets the call and the answer once it was shown; may choose the exit code."""
-    shows: bool = True
-    """Whether the answer is shown as such; `then` does otherwise."""
+    show: Callable[[Any, Any], int | None] | None = None
+    """Shows the answer in place of the table or the page; may choose the exit code."""
     confirm: Callable[[Any], Awaitable[None]] | None = None
     """Asks before it acts; adds --yes."""
     wanted: OperationStatus = "succeeded"

@@ -43,6 +43,8 @@ _HELP = {
     "reason": "Why; kept on the audit trail.",
     "force": "Against holds, budgets and missing evidence that it is safe; needs --reason.",
 }
+_NAME = Field("NAME")
+"""What a request makes is named first."""
 _FROM_SESSION = ("project_id", "org_id")
 _PAGING = frozenset({"page_size", "page_token"})
 
@@ -73,7 +75,7 @@ def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
         return
     texts = meanings.of(form)
     for field in shapes.type_info(form).fields:  # type: ignore[attr-defined]
-        given = command.fields.get(field.name, Field())
+        given = command.fields.get(field.name, _NAME if field.name == "name" and field.required else Field())
         if field.name not in _PAGING and given is not None and (field.name in command.fields or _derivable(field.type)):
             filters = "" if command.main.mutates else f"Only with this {field.name.replace('_', ' ')}."
             yield field, _with_help(given, field.name, texts.get(field.name, filters))

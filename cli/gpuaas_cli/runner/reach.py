@@ -42,7 +42,8 @@ def leaves() -> Iterator[tuple[str, str, Any]]:
         for name, (place, _) in commands.items():
             if place:
                 module, _, attribute = place.partition(":")
-                app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
+                app: run.App = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
+                app.register()
                 yield from ((title, words, command) for words, command in _below(name, typer.main.get_command(app)))
 
 

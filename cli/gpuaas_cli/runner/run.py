@@ -18,20 +18,37 @@ from gpuaas_cli.runner.command import AnyEndpoint, Command
 Handler = Callable[..., int | None]
 
 
-def single(*commands: Command) -> typer.Typer:
+class App(typer.Typer):
+    """Commands that are registered when one of them is run: only that one gets its arguments and options."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            add_completion=False,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            epilog=HELP,
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        )
+        self.declared: list[tuple[str, Command]] = []
+
+    def register(self, words: list[str] | None = None) -> None:
+        """Register what was declared; without words, every command in full."""
+        for prefix, command in self.declared:
+            _register(self, prefix, command, in_full=not prefix or words is None or command.name in words[:1])
+        self.declared = []
+        for below in self.registered_groups:
+            if isinstance(below.typer_instance, App):
+                below.typer_instance.register(words[1:] if words and below.name == words[0] else words)
+
+
+def single(*commands: Command) -> App:
     """The place of a command without sub-commands."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        epilog=HELP,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
+    app = App()
     declare(app, "", *commands)
     return app
 
 
-def group(words: str, help_text: str, *commands: Command) -> typer.Typer:
+def group(words: str, help_text: str, *commands: Command) -> App:
     """`words` are what is typed before the name of each command."""
     app = single()
 
@@ -43,13 +60,12 @@ def group(words: str, help_text: str, *commands: Command) -> typer.Typer:
     return app
 
 
-def declare(app: typer.Typer, words: str, *commands: Command) -> None:
-    for command in commands:
-        _declare(app, words, command)
+def declare(app: App, words: str, *commands: Command) -> None:
+    app.declared += [(words, command) for command in commands]
 
 
 def by_hand(
-    app: typer.Typer, name: str | None = None, *, reaches: tuple[AnyEndpoint, ...] = ()
+    app: App, name: str | None = None, *, reaches: tuple[AnyEndpoint, ...] = ()
 ) -> Callable[[Handler], Handler]:
     """Register a function as a command; its help is the docstring. `reaches` are the endpoints it calls."""
 
@@ -67,7 +83,8 @@ def flags_of(context: typer.Context) -> Flags:
     return flags
 
 
-def run(app: typer.Typer, name: str, words: list[str], flags: Flags) -> int:
+def run(app: App, name: str, words: list[str], flags: Flags) -> int:
+    app.register(words)
     as_json = flags.output == "json"
     try:
         return app(words, prog_name=name, obj=flags, standalone_mode=False) or 0
@@ -87,15 +104,16 @@ def run(app: typer.Typer, name: str, words: list[str], flags: Flags) -> int:
     return failure.exit_code
 
 
-def _declare(app: typer.Typer, words: str, command: Command) -> None:
+def _register(app: App, words: str, command: Command, *, in_full: bool) -> None:
     line = f"{words} {command.name}".strip()
 
     def handler(context: typer.Context, **values: Any) -> int:
         return call.run(command, line, flags_of(context), values)
 
-    signature = parameters.signature(command)
-    handler.__signature__ = signature  # type: ignore[attr-defined]
-    handler.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    if in_full:
+        signature = parameters.signature(command)
+        handler.__signature__ = signature  # type: ignore[attr-defined]
+        handler.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
     handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
     examples = [f"Example: gpuaas {f'{words} {example}'.strip()}" for example in command.examples]
     help_text = "\n\n".join([command.help, *examples])

@@ -1,21 +1,24 @@
-"""Hand something out exactly once. What it is, a runtime secret or a credential, its own service says."""
+"""Hand out a value exactly once. The service of its kind, runtime secret or credential, checks and records it."""
 
 import datetime
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gpuaas_contract import errors
+from gpuaas_contract.credentials import OpenCredential
+from gpuaas_contract.paths import SealedDeliveryPath
+from gpuaas_contract.secrets import OpenDelivery
 
-from gpuaas_platform.access import values as keeping
+from gpuaas_platform.access import values
 from gpuaas_platform.call import Call
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import clock, db
+from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 
 Thing = TypeVar("Thing")
-FindHeld = Callable[[db.Reader], Awaitable[HeldOperation]]
-"""Finds the operation a call names and refuses whoever does not hold it."""
+Opening = OpenDelivery | OpenCredential
+"""The body of a call that opens a delivery: it names the operation that the caller holds."""
 _COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, recipient_key, expires_at"
 
 
@@ -23,29 +26,29 @@ _COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, reci
 class Delivery:
     delivery_id: str
     secret_id: str
-    """Where the value lies in custody."""
+    """Id of the value in custody."""
     project_id: str
     instance_id: str
     """Only operations of this instance open it."""
     credential_id: str = ""
     recipient_key: str = ""
-    """Whom a credential is sealed to."""
+    """The public key that a credential is sealed to."""
     expires_at: int = 0
     """In microseconds; 0: as long as the secret is good."""
     is_opened: bool = False
 
 
 class Delivered(Protocol[Thing]):
-    """What deliveries are of."""
+    """A kind of value that is delivered."""
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> Thing | None:
         """None: this delivery is not of our kind."""
 
     async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Thing) -> Thing:
-        """Check that it is still good and put the opening on record."""
+        """Check that it is still valid and record the opening."""
 
     async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Thing) -> None:
-        """Put a second opening on record."""
+        """Record a second opening."""
 
 
 async def add(tx: db.Tx, delivery: Delivery) -> None:
@@ -62,42 +65,43 @@ async def add(tx: db.Tx, delivery: Delivery) -> None:
 
 
 async def open_once(
-    call: Call, find_held: FindHeld, delivery_id: str, of: Delivered[Thing]
+    call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bytes]:
-    """Shown at most once, whatever fails in between: the delivery counts as opened before the value leaves us.
+    """Show a value at most once, even if a step fails: the delivery counts as opened before the value is sent.
 
-    It is taken out of custody before that, so that a custody that does not answer uses nothing up. The value is empty
-    in a dry run."""
-    with keeping.translated():
+    The value is read from custody before that, so that the delivery stays unopened if custody does not answer. The
+    value is empty in a dry run."""
+    with values.translated():
         await call.site.custody.check()
-    ready = await _taken_out(call, find_held, delivery_id)
-    delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, find_held, delivery_id, of))
+    ready = await _read_early(call, body)
+    delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, body, of))
     if not is_first:
         raise errors.SecretAlreadyDelivered(
             "This delivery was opened before.",
-            details={"delivery_id": delivery_id},
-            fix="Ask for a new delivery; if nobody of yours opened this one, revoke what it held.",
+            details={"delivery_id": delivery.delivery_id},
+            fix="Ask for a new delivery; if none of your processes opened this one, revoke what it held.",
         )
-    return delivery, thing, b"" if call.dry_run else ready or await keeping.read(call.site, delivery.secret_id)
+    return delivery, thing, b"" if call.dry_run else ready or await values.read(call.site, delivery.secret_id)
 
 
-async def _taken_out(call: Call, find_held: FindHeld, delivery_id: str) -> bytes:
-    """Empty where `_open` is going to refuse: it has the words, and the record."""
+async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
+    """Return the value; empty where `_open` is going to refuse, with a message and a record."""
     reader = call.site.database.reader
-    held, delivery = await find_held(reader), await _find(reader, delivery_id)
+    held = await fence.held(reader, call, body.operation_id, body.epoch)
+    delivery = await _find(reader, call.path.delivery_id)
     if call.dry_run or delivery is None or delivery.is_opened or delivery.instance_id != held.instance_id:
         return b""
     try:
-        return await keeping.read(call.site, delivery.secret_id, custody.SecretMissing)
+        return await values.read(call.site, delivery.secret_id, custody.SecretMissing)
     except custody.SecretMissing:
         return b""
 
 
 async def _open(
-    tx: db.Tx, call: Call, find_held: FindHeld, delivery_id: str, of: Delivered[Thing]
+    tx: db.Tx, call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bool]:
-    """Whether this was the first opening. A second one is put on record, so it does not raise here."""
-    held = await find_held(tx)
+    """Return whether this was the first opening. A second one is recorded, so it does not raise here."""
+    held, delivery_id = await fence.held(tx, call, body.operation_id, body.epoch), call.path.delivery_id
     delivery = await _find(tx, delivery_id)
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None
     if delivery is None or thing is None:
@@ -106,11 +110,11 @@ async def _open(
         await of.refuse(tx, held, delivery, thing)
         return delivery, thing, False
     _check_age(delivery, call.now)
-    opened = await of.open(tx, held, delivery, thing)
+    thing = await of.open(tx, held, delivery, thing)
     await tx.run(
         "UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, clock.micros(call.now)
     )
-    return delivery, opened, True
+    return delivery, thing, True
 
 
 def _check_age(delivery: Delivery, now: datetime.datetime) -> None:

@@ -1,8 +1,7 @@
-"""Put values into custody and take them out, so that none stays there by accident. For secrets, credentials and
-the SSH authority.
+"""Put values of secrets, credentials and the SSH authority into custody and read them, so that none stays by accident.
 
-Custody may be another server, so values move outside transactions. The database says first that a value is going to be
-there and until when: whatever is interrupted, `secrets_reconcile` takes it out again.
+Custody may be another server, so values move outside transactions. The database records first that a value is going to
+be there and until when: if the request is interrupted, `secrets.reconcile` deletes the value.
 """
 
 import contextlib
@@ -40,18 +39,18 @@ async def keep(
     kind: str = "sec",
     dry_run: bool = False,
 ) -> Kept:
-    """`find` looks for what is there already; if nothing is, the value goes into custody and `make` records its id.
+    """Return what `find` returns; if that is None, put the value into custody and have `make` record its id.
 
-    `find` looks twice: somebody else may have been faster while custody was slow. `kind` begins the id, for people who
-    look into custody. Raises custody's own errors: whoever answers a request wraps this in `translated`.
+    `find` runs twice: another request may have been faster while custody was slow. The id begins with `kind`, for
+    people who read custody. Raises custody's own errors: the use case of a request wraps this in `translated`.
     """
     secret_id, write = ids.new(kind), site.database.write
 
     async def begin(tx: db.Tx) -> Kept | None:
-        found = await find(tx)
-        if found is None:
+        present = await find(tx)
+        if present is None:
             await store.reserve(tx, secret_id, site.clock() + _RESERVED_FOR)
-        return found
+        return present
 
     async def finish(tx: db.Tx) -> Kept:
         return await find(tx) or await make(tx, secret_id)
@@ -62,18 +61,18 @@ async def keep(
     await site.custody.check()
     if dry_run:
         return await write(rehearse)
-    found = await write(begin)
-    if found is None:
+    kept = await write(begin)
+    if kept is None:
         await _put(site, secret_id, value)
-        found = await write(finish)
-    return found
+        kept = await write(finish)
+    return kept
 
 
 async def keep_until(tx: db.Tx, site: Site, secret_id: str, until: datetime.datetime) -> None:
-    """What was only reserved stays; called by `make`."""
+    """Turn a reservation into a stay until this moment; `make` calls it."""
     reserved_past = site.clock() + _RESERVED_AT_LEAST
     if not await store.keep_until(tx, secret_id, until, reserved_past=reserved_past):
-        raise errors.Unavailable("Custody took too long to keep the value; it was given up.")
+        raise errors.Unavailable("Custody took too long to keep the value; its reservation ran out.")
 
 
 async def read(site: Site, secret_id: str, *untouched: type[Exception]) -> bytes:
@@ -96,21 +95,21 @@ async def _put(site: Site, secret_id: str, value: bytes) -> None:
 
 @contextlib.contextmanager
 def translated(*untouched: type[Exception]) -> Iterator[None]:
-    """Custody's errors in the words of the API, but for those the caller understands."""
+    """Turn errors of custody into errors of the API, except those that the caller handles."""
     try:
         yield
     except untouched:
         raise
     except custody.SecretMissing as error:
-        raise errors.Conflict("It ended meanwhile; its value is destroyed.") from error
+        raise errors.Conflict("It has ended; its value is destroyed.") from error
     except custody.Sealed as error:
         raise errors.Sealed(f"Secrets are sealed: {error}.") from error
     except custody.Refused as error:
-        log.error("custody refuses the platform", why=str(error))
+        log.error("custody.refused", error=str(error))
         raise errors.Unavailable("Custody refuses this server.", fix="An operator finds why in its log.") from error
     except custody.Unavailable as error:
-        log.error("custody does not answer", why=str(error))
+        log.error("custody.unavailable", error=str(error))
         raise errors.Unavailable("Custody does not answer.", fix="Ask again when it does.") from error
     except custody.CustodyError as error:
-        log.error("custody cannot read a value", why=str(error))
+        log.error("custody.read_failed", error=str(error))
         raise errors.ApiError("The value cannot be read.") from error

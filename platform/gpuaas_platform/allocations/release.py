@@ -4,6 +4,7 @@ import datetime
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation, OverrideRelease
+from gpuaas_contract.paths import AllocationPath
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.allocations import changes, rules, service, store
@@ -16,7 +17,7 @@ from gpuaas_platform.nodes.tasks import service as tasks
 TASK = "allocation.release"
 
 
-async def release(tx: db.Tx, call: Call, _: NoBody) -> Allocation:
+async def release(tx: db.Tx, call: Call[AllocationPath], _: NoBody) -> Allocation:
     """Release the allocation that the route names. A repeat after a failure starts the next attempt at once."""
     allocation = await service.get(tx, call)
     if allocation.status in ("releasing", "released"):
@@ -25,7 +26,7 @@ async def release(tx: db.Tx, call: Call, _: NoBody) -> Allocation:
     return await _start(tx, call.site, call.origin, allocation)
 
 
-async def release_used(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+async def release_used(tx: db.Tx, call: Call[AllocationPath], body: OverrideRelease) -> Allocation:
     """Release an allocation that instances use. Their members lose the machine; the reason is shown to their owners."""
     allocation = await service.get(tx, call)
     call.details.update(reason=body.reason, instance_ids=allocation.used_by_instance_ids)
@@ -34,7 +35,7 @@ async def release_used(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocati
     return await _start(tx, call.site, call.origin, allocation, body.reason)
 
 
-async def force_release(tx: db.Tx, call: Call, body: OverrideRelease) -> Allocation:
+async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRelease) -> Allocation:
     """Free the project of an allocation whose release failed, and cordon the node until an operator checked it.
 
     The node is still asked to clean up, again and again; its report is kept as evidence.

@@ -1,4 +1,4 @@
-"""Delete what is no longer needed: old deliveries and placements, drafts of dead uploads, content without artifacts."""
+"""Delete what is no longer needed: old deliveries, drafts of dead uploads, content without artifacts."""
 
 import asyncio
 import functools

@@ -1,9 +1,8 @@
 """Artifacts over HTTP. A route in a project and its twin for what the platform shares have the same use case."""
 
-from gpuaas_contract import artifacts, deliveries, placements, trust_keys
+from gpuaas_contract import artifacts, deliveries, trust_keys
 
 from gpuaas_platform.artifacts import deliveries as artifact_deliveries
-from gpuaas_platform.artifacts import placements as artifact_placements
 from gpuaas_platform.artifacts import service, trust
 from gpuaas_platform.call import Routes
 
@@ -40,5 +39,3 @@ routes.write(trust_keys.SHARED_TRUST_KEY_REVOKE, trust.revoke)
 
 routes.write(deliveries.DELIVERY_CREATE, artifact_deliveries.create)
 routes.stream(deliveries.CONTENT_GET, artifact_deliveries.open_content)
-routes.flow(placements.PLACEMENT_GET, artifact_placements.wait_for)
-routes.stream(placements.PLACED_CONTENT_GET, artifact_placements.open_content)

@@ -10,15 +10,10 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.artifacts import Artifact, HttpSource, LocalSource, OciSource, Source
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
-from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_contract.trust_keys import TrustKey
 
 TRUST_KEYS_MAX = 32
 """Live keys of one scope: each is tried on each signature."""
-
-_FETCH_BYTES_PER_S_MIN = 4 << 20
-"""A node that gets its bytes more slowly than this has not got them in time."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"[!-~]+")
@@ -153,29 +148,6 @@ def check_deliverable(artifact: Artifact) -> None:
 def check_deployable(artifact: Artifact) -> None:
     if artifact.lifecycle != "promoted":
         raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
-
-
-def fetch_s_max(size_bytes: int, answer_s_max: int) -> int:
-    """How long a node has to fetch so much, beside the time it has to answer at all."""
-    return answer_s_max + size_bytes // _FETCH_BYTES_PER_S_MIN
-
-
-def is_open_to(placement: ArtifactPlacement, node_id: str, now: datetime.datetime) -> bool:
-    """Whether this node is to fetch it now."""
-    return placement.node_id == node_id and placement.state == "queued" and now < placement.expires_at
-
-
-def arrived(placement: ArtifactPlacement, result: TaskResult, now: datetime.datetime) -> ArtifactPlacement:
-    """The placement after the node's answer."""
-    path = result.result.get("path")
-    if result.status == "succeeded" and isinstance(path, str):
-        return msgspec.structs.replace(placement, state="placed", path=path, ended_at=now)
-    silence = TaskError(code="no_reason", message="The node reported neither a path nor an error.")
-    return missed(placement, result.error or silence, now)
-
-
-def missed(placement: ArtifactPlacement, error: TaskError, now: datetime.datetime) -> ArtifactPlacement:
-    return msgspec.structs.replace(placement, state="failed", error=error, ended_at=now)
 
 
 def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]]:

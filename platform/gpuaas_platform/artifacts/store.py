@@ -1,12 +1,10 @@
-"""SQL of artifacts, their signatures, trust keys, deliveries and placements. Of a delivery's token there is a digest
-only."""
+"""SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
 
 import datetime
 from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.artifacts import Artifact, Envelope
-from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_contract.trust_keys import TrustKey
 
 from gpuaas_platform.artifacts import rules
@@ -25,15 +23,7 @@ ARTIFACTS = Table(
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
-PLACEMENTS = Table(
-    "artifact_placements",
-    ArtifactPlacement,
-    "placement_id",
-    allocation_id=lambda placement: placement.allocation_id,
-    state=lambda placement: placement.state,
-    expires_at=lambda placement: clock.micros(placement.expires_at),
-)
-EXPIRING = {"artifact_deliveries": "delivery_id", "artifact_placements": "placement_id"}
+EXPIRING = {"artifact_deliveries": "delivery_id"}
 """Tables whose rows are deleted some time after they expired -> key."""
 
 
@@ -114,10 +104,6 @@ async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
         "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1",
         delivery_id,
     )
-
-
-async def queued_placements(reader: db.Reader, allocation_id: str) -> list[ArtifactPlacement]:
-    return await PLACEMENTS.find(reader, "state = 'queued' AND allocation_id = $1", allocation_id)
 
 
 async def oldest_expiry(reader: db.Reader, table: str) -> int | None:

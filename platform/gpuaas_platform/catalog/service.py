@@ -5,6 +5,7 @@ started, rolled back and removed.
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gpuaas_contract import errors
@@ -180,6 +181,12 @@ async def forget_project(tx: db.Tx, project_id: str) -> None:
     """Delete the entitlements of a project that is deleted."""
     for entitlement in (await store.entitlements_of(tx, project_id)).values():
         await store.ENTITLEMENTS.delete(tx, entitlement.entitlement_id)
+
+
+async def entitled(reader: db.Reader, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those pairs of project and app whose entitlement is enabled, in one statement."""
+    enabled = await store.enabled_among(reader, [f"{project_id}/{app_slug}" for project_id, app_slug in wanted])
+    return {(entitlement.project_id, entitlement.app_slug) for entitlement in enabled}
 
 
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:

@@ -1,5 +1,7 @@
 """SQL of app versions, entitlements and the permission keys that versions declare."""
 
+from collections.abc import Collection
+
 import msgspec
 from gpuaas_contract.catalog import AppVersion, Entitlement, PermissionSpec
 
@@ -52,6 +54,13 @@ async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
 
 async def entitlement(reader: db.Reader, project_id: str, app_slug: str) -> Entitlement | None:
     return await ENTITLEMENTS.get(reader, f"{project_id}/{app_slug}")
+
+
+async def enabled_among(reader: db.Reader, entitlement_ids: Collection[str]) -> list[Entitlement]:
+    if not entitlement_ids:
+        return []
+    where = f"entitlement_id IN ({db.marks(len(entitlement_ids))}) AND enabled = 1"
+    return await ENTITLEMENTS.find(reader, where, *entitlement_ids)
 
 
 async def entitlements_of(reader: db.Reader, project_id: str) -> dict[str, Entitlement]:

@@ -1,13 +1,12 @@
 """The one question of authority: may this actor do this there? Every domain asks `can`.
 
 The edge asks it for the permission of each endpoint, through `admission`. A domain asks where it needs more than that
-permission, or where it decides about an actor who is not the caller: then `actor` or `people` reads the actor first.
+permission, or where it decides about an actor who is not the caller: then `actors` or `people` reads the actor first.
 """
 
 import datetime
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
 
 from gpuaas_contract.identity import Binding, Project
 
@@ -63,16 +62,14 @@ async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.dateti
     return Caller("user", caller.actor_id, caller.name, bindings, caller.session_id, caller.session_expires_at)
 
 
-async def actor(
-    reader: db.Reader, actor_type: Literal["user", "service_account"], actor_id: str, now: datetime.datetime
-) -> Actor | None:
-    if actor_type == "user":
-        return (await people(reader, [actor_id], now)).get(actor_id)
-    account = await store.SERVICE_ACCOUNTS.get(reader, actor_id)
-    if account is None:
-        return None
-    bindings = (service_accounts.binding_of(account),)
-    return Actor(account.state, Caller("service_account", actor_id, account.name, bindings))
+async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:
+    """Many people and service accounts by id, in three reads. Unknown ids are left out."""
+    actors_by_id = await people(reader, actor_ids, now)
+    for account in await store.accounts_with_ids(reader, actor_ids):
+        bindings = (service_accounts.binding_of(account),)
+        caller = Caller("service_account", account.service_account_id, account.name, bindings)
+        actors_by_id[account.service_account_id] = Actor(account.state, caller)
+    return actors_by_id
 
 
 async def people(reader: db.Reader, user_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:

@@ -27,7 +27,7 @@ SERVICE_ACCOUNTS = Table(
 )
 
 _SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
-_BATCH = 500
+_BATCH = 10_000
 _USER = "user_id, name, state, password_hash, issuer, subject, created_by, created_at"
 _BINDING = """bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope, bindings.created_by,
     bindings.created_at, bindings.expires_at, bindings.reason
@@ -56,6 +56,13 @@ async def users_with_ids(reader: db.Reader, user_ids: Collection[str]) -> list[U
         sql = f"SELECT {_USER} FROM users WHERE user_id IN ({db.marks(len(some))})"  # noqa: S608 - columns are ours
         users += [shown_user(row) for row in await reader.all(sql, *some)]
     return users
+
+
+async def accounts_with_ids(reader: db.Reader, account_ids: Collection[str]) -> list[ServiceAccount]:
+    accounts: list[ServiceAccount] = []
+    for some in _batches(account_ids):
+        accounts += await SERVICE_ACCOUNTS.find(reader, f"service_account_id IN ({db.marks(len(some))})", *some)
+    return accounts
 
 
 async def users_after(reader: db.Reader, after: str, limit: int) -> list[User]:
@@ -271,7 +278,7 @@ def visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[
     return where, [caller.actor_id, clock.micros(now), own]
 
 
-def _batches(user_ids: Collection[str]) -> Iterator[Sequence[str]]:
+def _batches(row_ids: Collection[str]) -> Iterator[Sequence[str]]:
     """Statements of a bounded size."""
-    ordered = sorted(set(user_ids))
+    ordered = sorted(set(row_ids))
     return (ordered[first : first + _BATCH] for first in range(0, len(ordered), _BATCH))

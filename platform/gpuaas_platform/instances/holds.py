@@ -6,18 +6,20 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.event_types import HoldChanged
 from gpuaas_contract.holds import Hold, PlaceHold
-from gpuaas_contract.wire import NoBody
+from gpuaas_contract.paths import HoldPath, InstancePath, MemberPath
+from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import events, service, store
-from gpuaas_platform.kit import db, ids, names
+from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit.paging import EncodedPage
 
 standing = store.standing_holds
 
 
-async def place(tx: db.Tx, call: Call, body: PlaceHold) -> Hold:
+async def place(tx: db.Tx, call: Call[MemberPath], body: PlaceHold) -> Hold:
     instance = await service.named(tx, call)
-    member = await service.member_in(tx, instance, call.params["member_id"])
+    member = await service.member_in(tx, instance, call.path.member_id)
     if member.status in lifecycles.GONE_MEMBER:
         raise errors.Conflict(f"Member {member.member_id} is {member.status}.")
     hold = Hold(
@@ -38,9 +40,14 @@ async def place(tx: db.Tx, call: Call, body: PlaceHold) -> Hold:
     return hold
 
 
-async def lift(tx: db.Tx, call: Call, _: NoBody) -> Hold:
+async def page(reader: db.Reader, call: Call[InstancePath, PageQuery]) -> EncodedPage[Hold]:
+    instance = await service.named(reader, call)
+    return await paging.encoded(reader, store.HOLDS, call.query, "instance_id = $1", instance.instance_id)
+
+
+async def lift(tx: db.Tx, call: Call[HoldPath], _: NoBody) -> Hold:
     """Lift a hold by its id, or by the name of a hold that has not ended."""
-    instance, hold_id = await service.named(tx, call), call.params["hold_id"]
+    instance, hold_id = await service.named(tx, call), call.path.hold_id
     hold = await store.HOLDS.get(tx, hold_id)
     if hold is None:
         present = await standing(tx, instance.instance_id, call.now)

@@ -5,13 +5,15 @@ from collections.abc import Collection, Sequence
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import OperatorChanged
-from gpuaas_contract.instances import AccessBundle, Instance, Member, Roles
+from gpuaas_contract.instances import AccessBundle, Instance, LiveQuery, Member, ResetBreaker, Role, Roles
+from gpuaas_contract.paths import InstancePath, MemberPath, ProjectPath, RolePath
 from gpuaas_contract.protocol import status as status_rules
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import breakers, events, names, store
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 
 live_members = store.live_members
 members_named = store.members_named
@@ -20,9 +22,9 @@ live_count_of_app = store.live_count_of_app
 live_member_count_of_app = store.live_member_count_of_app
 
 
-async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instance:
+async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: str) -> Instance:
     """Return an instance of the call's project, by its id or by the name of one that is not deleted."""
-    project_id = call.params["project_id"]
+    project_id = call.path.project_id
     instance = await store.INSTANCES.get(reader, instance_id)
     if instance is None:
         instance = await store.live_instance_named(reader, project_id, instance_id)
@@ -31,9 +33,9 @@ async def in_project(reader: db.Reader, call: Call, instance_id: str) -> Instanc
     return instance
 
 
-async def named(reader: db.Reader, call: Call) -> Instance:
+async def named(reader: db.Reader, call: Call[InstancePath]) -> Instance:
     """Return the instance that the path of the call names."""
-    return await in_project(reader, call, call.params["instance_id"])
+    return await in_project(reader, call, call.path.instance_id)
 
 
 async def get(reader: db.Reader, instance_id: str) -> Instance:
@@ -77,7 +79,23 @@ async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[
     return await store.deleted_among(reader, instance_ids)
 
 
-async def roles(reader: db.Reader, call: Call) -> Roles:
+async def page(reader: db.Reader, call: Call[ProjectPath, LiveQuery]) -> EncodedPage[Instance]:
+    where = store.LIVE_INSTANCES if call.query.live else "project_id = $1"
+    return await paging.encoded(reader, store.INSTANCES, call.query, where, call.path.project_id)
+
+
+async def members_page(reader: db.Reader, call: Call[InstancePath, LiveQuery]) -> EncodedPage[Member]:
+    instance = await named(reader, call)
+    where = store.LIVE_MEMBERS if call.query.live else "instance_id = $1"
+    return await paging.encoded(reader, store.MEMBERS, call.query, where, instance.instance_id)
+
+
+async def named_member(reader: db.Reader, call: Call[MemberPath]) -> Member:
+    """Return the member that the route names."""
+    return await member_in(reader, await named(reader, call), call.path.member_id)
+
+
+async def roles(reader: db.Reader, call: Call[InstancePath]) -> Roles:
     instance = await named(reader, call)
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
     members = await store.live_members(reader, instance.instance_id)
@@ -85,7 +103,11 @@ async def roles(reader: db.Reader, call: Call) -> Roles:
     return Roles(items=status_rules.roles(manifest, members, states))
 
 
-async def access_bundle(reader: db.Reader, call: Call) -> AccessBundle:
+async def reset_breaker(tx: db.Tx, call: Call[RolePath], body: ResetBreaker) -> Role:
+    return await breakers.reset(tx, call, await named(tx, call), call.path.component_key, body.reason)
+
+
+async def access_bundle(reader: db.Reader, call: Call[InstancePath]) -> AccessBundle:
     instance = await named(reader, call)
     bundle = await store.bundle(reader, instance.instance_id)
     if bundle is None:

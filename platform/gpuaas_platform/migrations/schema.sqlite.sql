@@ -97,7 +97,7 @@ CREATE TABLE artifact_deliveries (
 );
 CREATE INDEX artifact_deliveries_by_expiry ON artifact_deliveries (expires_at);
 
--- An artifact on its way to a machine. Written by: artifacts.
+-- An artifact on its way to a machine. Written by: access.
 CREATE TABLE artifact_placements (
     placement_id  TEXT NOT NULL,
     allocation_id TEXT NOT NULL,

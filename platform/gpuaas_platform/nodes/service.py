@@ -4,26 +4,27 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import ChangeNode, Node, SetNode
+from gpuaas_contract.capacity import ChangeNode, Node, NodeQuery, SetNode
 from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
-from gpuaas_contract.wire import Page
+from gpuaas_contract.paths import NodePath, Path
 
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules, store
 from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
 from gpuaas_platform.record import service as record
 
 
-async def list_nodes(reader: db.Reader, call: Call) -> Page[Node]:
+async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedPage[Node]:
     where, values = store.list_filter(call.query)
-    return await call.page(reader, store.NODES, where, *values)
+    return await paging.encoded(reader, store.NODES, call.query, where, *values)
 
 
-async def get(reader: db.Reader, call: Call) -> Node:
+async def get(reader: db.Reader, call: Call[NodePath]) -> Node:
     """The node that the route names."""
-    return await named(reader, call.params["node_id"])
+    return await named(reader, call.path.node_id)
 
 
 async def named(reader: db.Reader, id_or_name: str) -> Node:
@@ -63,21 +64,21 @@ async def summaries(reader: db.Reader) -> list[rules.NodeSummary]:
     return await store.summaries(reader)
 
 
-async def classify(tx: db.Tx, call: Call, body: SetNode) -> Node:
+async def classify(tx: db.Tx, call: Call[NodePath], body: SetNode) -> Node:
     before = await get(tx, call)
     call.details["reason"] = body.reason
     return await _save(tx, call.origin, before, rules.classified(before, body), body.reason)
 
 
-async def cordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+async def cordon(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
     return await change_admin_state(tx, call, body, "cordoned")
 
 
-async def uncordon(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+async def uncordon(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
     return await change_admin_state(tx, call, body, "active")
 
 
-async def change_admin_state(tx: db.Tx, call: Call, body: ChangeNode, admin_state: NodeAdminState) -> Node:
+async def change_admin_state(tx: db.Tx, call: Call[NodePath], body: ChangeNode, admin_state: NodeAdminState) -> Node:
     call.details["reason"] = body.reason
     return await set_admin_state(tx, call.origin, await get(tx, call), admin_state, body.reason)
 

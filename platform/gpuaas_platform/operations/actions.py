@@ -9,6 +9,7 @@ from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import Operation, OperationHead
+from gpuaas_contract.paths import ActionPath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
 
 from gpuaas_platform.allocations import service as allocations
@@ -30,12 +31,12 @@ class Invocation(NamedTuple):
     body: InvokeAction
 
 
-async def authorise(call: Call, body: InvokeAction) -> Invocation:
+async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
     """Check the caller's authority before the transaction: a denial is recorded even if the call is rolled back."""
     reader = call.site.database.reader
     instance = await instances.named(reader, call)
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
-    action = catalog_rules.action_of(manifest, call.params["action"])
+    action = catalog_rules.action_of(manifest, call.path.action)
     project, key = call.in_project(), action.permission
     if not await app_permissions.holds(reader, call.caller, project, key, app_slug=instance.app_slug):
         raise await app_permissions.denial(call, key, f"{action.name} needs {key}.")
@@ -47,12 +48,14 @@ async def authorise(call: Call, body: InvokeAction) -> Invocation:
     return Invocation(instance, manifest, action, body)
 
 
-async def invoke(tx: db.Tx, call: Call, asked: Invocation) -> Operation:
+async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Operation:
     instance = await instances.in_project(tx, call, asked.instance.instance_id)
     if instance.status not in ("running", "degraded"):
         raise errors.Conflict(f"The instance is {instance.status}; {asked.action.name} needs it running.")
     if instance.app_version != asked.instance.app_version:
-        raise errors.Conflict(f"The instance was upgraded to {instance.app_version} meanwhile.", fix="Ask again.")
+        raise errors.Conflict(
+            f"The instance was upgraded to {instance.app_version}; the action was not run.", fix="Ask again."
+        )
     active = await read.active(tx, instance.instance_id)
     request_rules.check_free(active, "action", (), exclusive=asked.action.exclusive)
     draft = OperationDraft(

@@ -5,6 +5,7 @@ import datetime
 import msgspec
 from gpuaas_contract import errors, event_types, runtime
 from gpuaas_contract.operations import Lease, OperationHead, Receipt
+from gpuaas_contract.paths import OperationPath, ProjectPath
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
@@ -18,12 +19,12 @@ _LEASE_CHECK_S = 1.0
 """A lease that runs out wakes no one, so waiting claims look again this often."""
 
 
-async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Claim the next operation of the app, and wait for one as long as the caller asks."""
     await catalog.check_app(call.site.database.reader, body.app_slug)
     await _note_presence(call, body)
     return await call.site.hub.poll(
-        state.claims_topic(call.params["project_id"], body.app_slug),
+        state.claims_topic(call.path.project_id, body.app_slug),
         body.wait_s,
         lambda: _try_claim(call, body),
         lambda claimed: claimed.operation is not None,
@@ -31,9 +32,9 @@ async def claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     )
 
 
-async def heartbeat(tx: db.Tx, call: Call, body: runtime.Heartbeat) -> Receipt:
+async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbeat) -> Receipt:
     """Renew the lease. The revision stays: a renewed lease is no news to watchers."""
-    operation = await fence.check(tx, call, call.params["operation_id"], body.epoch)
+    operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     if operation.lease is None:
         raise errors.LeaseLost
     expires_at = _lease_end(call, body.lease_s)
@@ -54,7 +55,7 @@ def receipt(operation: OperationHead) -> Receipt:
     )
 
 
-async def _note_presence(call: Call, body: runtime.ClaimOperation) -> None:
+async def _note_presence(call: Call[ProjectPath], body: runtime.ClaimOperation) -> None:
     """Write only what is due, so that controllers that wait for work cost no transactions."""
     reader = call.site.database.reader
     controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
@@ -62,7 +63,7 @@ async def _note_presence(call: Call, body: runtime.ClaimOperation) -> None:
         await call.site.database.write(lambda tx: controllers.put(tx, controller))
 
 
-async def _try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Look first, write only when there is something to claim: waiting controllers cost no transactions."""
     call = replace(call, origin=replace(call.origin, now=call.site.clock()))
     reader = call.site.database.reader
@@ -74,18 +75,18 @@ async def _try_claim(call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
 
 
-async def _held(reader: db.Reader, call: Call, body: runtime.ClaimOperation) -> OperationHead | None:
+async def _held(reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation) -> OperationHead | None:
     """Return the operation that an earlier claim with this id got, when its answer was lost."""
-    project_id, now = call.params["project_id"], clock.micros(call.now)
+    project_id, now = call.path.project_id, clock.micros(call.now)
     return await store.held_under(reader, project_id, body.claim_id, call.caller.actor_id, now)
 
 
-async def _waiting(reader: db.Reader, call: Call, body: runtime.ClaimOperation) -> OperationHead | None:
-    project_id, now = call.params["project_id"], clock.micros(call.now)
+async def _waiting(reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation) -> OperationHead | None:
+    project_id, now = call.path.project_id, clock.micros(call.now)
     return await store.claimable(reader, project_id, body.app_slug, call.caller.actor_id, now)
 
 
-async def _claim(tx: db.Tx, call: Call, body: runtime.ClaimOperation) -> runtime.Claim:
+async def _claim(tx: db.Tx, call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     operation = await _held(tx, call, body)
     if operation is None:
         waiting = await _waiting(tx, call, body)

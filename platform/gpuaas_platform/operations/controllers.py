@@ -4,10 +4,13 @@ import datetime
 import functools
 
 import msgspec
+from gpuaas_contract.paths import ProjectPath
 from gpuaas_contract.runtime import Controller
+from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.call import Call, Site
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.tables import Table
 
 CONTROLLERS = Table(
@@ -23,9 +26,15 @@ _SEEN_EVERY = datetime.timedelta(seconds=5)
 """Presence is written no more often than this for each controller, however often it reports."""
 
 
-async def sight(reader: db.Reader, call: Call, app_slug: str, holder: str, version: str = "") -> Controller | None:
+async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Controller]:
+    return await paging.encoded(reader, CONTROLLERS, call.query, "project_id = $1", call.path.project_id)
+
+
+async def sight(
+    reader: db.Reader, call: Call[ProjectPath], app_slug: str, holder: str, version: str = ""
+) -> Controller | None:
     """Return the controller as it should be saved; None while the stored row is recent enough."""
-    project_id = call.params["project_id"]
+    project_id = call.path.project_id
     controller_id = f"{project_id}/{app_slug}/{holder}"
     known = await CONTROLLERS.get(reader, controller_id)
     seen = Controller(
@@ -52,7 +61,7 @@ async def put(tx: db.Tx, controller: Controller) -> None:
     )
 
 
-async def note(tx: db.Tx, call: Call, app_slug: str, holder: str) -> None:
+async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -> None:
     """Record inside a report that its controller is there."""
     controller = await sight(tx, call, app_slug, holder)
     if controller is not None:

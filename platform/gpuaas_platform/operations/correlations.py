@@ -6,6 +6,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.correlations import PART_MAX, Correlation
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.paths import CorrelationPath
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import service as instances
@@ -16,8 +17,8 @@ from gpuaas_platform.record import correlations as record
 _AUDIT = "record.audit.read"
 
 
-async def gather(reader: db.Reader, call: Call) -> Correlation:
-    project_id, correlation_id = call.in_project().project_id, call.params["correlation_id"]
+async def gather(reader: db.Reader, call: Call[CorrelationPath]) -> Correlation:
+    project_id, correlation_id = call.in_project().project_id, call.path.correlation_id
     sees_audit = service.may(call, _AUDIT)
     recorded = await record.under(reader, project_id, correlation_id, with_audit=sees_audit)
     operations = await _operations(reader, project_id, correlation_id)

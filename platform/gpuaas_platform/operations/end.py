@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, OperationError, Target
+from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import end as end_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
@@ -22,8 +23,8 @@ _JOINING = frozenset({"provisioning", "joining"})
 """The controller had begun to bring the member in: its failure counts for the role's breaker."""
 
 
-async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Operation:
-    head = await read.head(tx, call, call.params["operation_id"])
+async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteOperation) -> Operation:
+    head = await read.head(tx, call, call.path.operation_id)
     operation = await read.shown(tx, head)
     if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
         return operation
@@ -36,8 +37,8 @@ async def complete(tx: db.Tx, call: Call, body: runtime.CompleteOperation) -> Op
     return await end(tx, call.origin, operation, end_rules.with_late_cancel(answered, ending.status), ending)
 
 
-async def fail(tx: db.Tx, call: Call, body: runtime.FailOperation) -> Operation:
-    head = await read.head(tx, call, call.params["operation_id"])
+async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation) -> Operation:
+    head = await read.head(tx, call, call.path.operation_id)
     operation = await read.shown(tx, head)
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation

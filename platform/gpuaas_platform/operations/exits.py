@@ -1,4 +1,4 @@
-"""The ways out of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
+"""The exits of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -17,11 +17,15 @@ from gpuaas_contract.operations import (
     ExitTaken,
     GiveUpMembers,
     Operation,
+    OperationHead,
+    OperationQuery,
     TakeExit,
 )
+from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import exits as exit_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol.end import Ending
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
@@ -49,15 +53,28 @@ async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operat
     return replace(operation, exits=exits)
 
 
-async def retry(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) -> Operation:
+    """Return the operation with its exits, once its revision differs from the one that the caller has seen."""
+    reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
+
+    async def look() -> OperationHead:
+        return await read.head(reader, call, operation_id)
+
+    latest = await call.site.hub.poll(
+        state.topic(operation_id), query.wait_s, look, lambda operation: operation.revision != query.revision
+    )
+    return await offered(reader, call, await read.shown(reader, latest))
+
+
+async def retry(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
     return await _reopen(tx, call, "retry", body.reason)
 
 
-async def compensate(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+async def compensate(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
     return await _reopen(tx, call, "compensate", body.reason)
 
 
-async def cancel(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+async def cancel(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
     """End an operation that was never claimed. Otherwise ask its controller to stop, undo and complete."""
     operation, _ = await _leaving(tx, call, "cancel")
     noted = _note(call, operation, "cancel", body.reason)
@@ -71,7 +88,7 @@ async def cancel(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
     return await _emit(tx, call, saved, "cancel", body.reason)
 
 
-async def force_complete(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
+async def force_complete(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
     operation, concerned = await _leaving(tx, call, "force_complete")
     await _check_free(tx, operation)
     outcome: Literal["succeeded", "cancelled"] = "cancelled" if operation.compensating else "succeeded"
@@ -89,7 +106,7 @@ async def force_complete(tx: db.Tx, call: Call, body: TakeExit) -> Operation:
     return await _emit(tx, call, ended, "force_complete", body.reason)
 
 
-async def tombstone(tx: db.Tx, call: Call, body: GiveUpMembers) -> Operation:
+async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -> Operation:
     """Give members up. An operation that wants its members gone succeeds when all of them are."""
     operation, concerned = await _leaving(tx, call, "tombstone")
     await _check_free(tx, operation)
@@ -109,7 +126,7 @@ async def tombstone(tx: db.Tx, call: Call, body: GiveUpMembers) -> Operation:
     return await _emit(tx, call, saved, "tombstone", body.reason)
 
 
-async def _reopen(tx: db.Tx, call: Call, name: ExitName, reason: str) -> Operation:
+async def _reopen(tx: db.Tx, call: Call[OperationPath], name: ExitName, reason: str) -> Operation:
     operation, concerned = await _leaving(tx, call, name)
     await _check_free(tx, operation)
     instance = await instances.get(tx, operation.instance_id)
@@ -129,9 +146,9 @@ async def _reopen(tx: db.Tx, call: Call, name: ExitName, reason: str) -> Operati
     return await _emit(tx, call, saved, name, reason)
 
 
-async def _leaving(tx: db.Tx, call: Call, name: ExitName) -> tuple[Operation, dict[str, Member]]:
+async def _leaving(tx: db.Tx, call: Call[OperationPath], name: ExitName) -> tuple[Operation, dict[str, Member]]:
     """Return the operation and the members it concerns, if it has this exit now."""
-    head = await read.head(tx, call, call.params["operation_id"])
+    head = await read.head(tx, call, call.path.operation_id)
     operation = await read.shown(tx, head)
     concerned = await members.concerned(tx, operation)
     exit_rules.check(operation, concerned, name)

@@ -1,6 +1,7 @@
 """The one place that loads an operation and refuses a caller who does not hold it with its newest epoch."""
 
 from gpuaas_contract.operations import OperationHead
+from gpuaas_contract.paths import ProjectPath
 from gpuaas_contract.protocol import request as request_rules
 
 from gpuaas_platform.call import Call
@@ -11,14 +12,14 @@ from gpuaas_platform.operations import read
 from gpuaas_platform.operations.rules import HeldOperation
 
 
-async def check(reader: db.Reader, call: Call, operation_id: str, epoch: int) -> OperationHead:
-    """Return the operation that the caller holds; refuse everybody else."""
+async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
+    """Return the operation that the caller holds; refuse all other callers."""
     operation = await read.head(reader, call, operation_id)
     request_rules.check_holder(operation, epoch, call.caller.actor_id)
     return operation
 
 
-async def held(reader: db.Reader, call: Call, operation_id: str, epoch: int) -> HeldOperation:
+async def held(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> HeldOperation:
     """Return the operation that the caller holds, with what secrets and credentials are checked against.
 
     The purposes are those of the version that is being brought up: an upgrade may need new ones."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import observation as observation_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
@@ -20,7 +21,7 @@ _CONDITIONS_MAX = 64
 """Types of conditions that controllers may report for an instance; each is kept until the instance is gone."""
 
 
-async def report(tx: db.Tx, call: Call, body: ReportRuntime) -> RuntimeReported:
+async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> RuntimeReported:
     """Record observations. Refused: a member that an operation works on, and an observation of an older state."""
     instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Operation, OperationHead, Step
+from gpuaas_contract.paths import OperationPath, ProjectPath
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
@@ -13,10 +14,10 @@ from gpuaas_platform.operations import store
 _OPERATIONS, _STEPS = "operations", "operation_steps"
 
 
-async def head(reader: db.Reader, call: Call, operation_id: str) -> OperationHead:
+async def head(reader: db.Reader, call: Call[ProjectPath], operation_id: str) -> OperationHead:
     """Return an operation of the call's project, without targets and steps."""
     operation = await store.get(reader, operation_id)
-    if operation is None or operation.project_id != call.params["project_id"]:
+    if operation is None or operation.project_id != call.path.project_id:
         raise errors.NotFound(f"There is no operation {operation_id} in this project.")
     return operation
 
@@ -50,8 +51,8 @@ async def active(reader: db.Reader, instance_id: str) -> list[Operation]:
     return await with_targets(reader, await store.active(reader, instance_id))
 
 
-async def page(reader: db.Reader, call: Call) -> Page[Operation]:
-    where, values = "project_id = $1", [call.params["project_id"]]
+async def page(reader: db.Reader, call: Call[ProjectPath]) -> Page[Operation]:
+    where, values = "project_id = $1", [call.path.project_id]
     if call.query.instance_id:
         where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
 
@@ -63,8 +64,8 @@ async def page(reader: db.Reader, call: Call) -> Page[Operation]:
     return Page(items=items, next_page_token=heads.next_page_token)
 
 
-async def steps_page(reader: db.Reader, call: Call) -> Page[Step]:
-    operation = await head(reader, call, call.params["operation_id"])
+async def steps_page(reader: db.Reader, call: Call[OperationPath]) -> Page[Step]:
+    operation = await head(reader, call, call.path.operation_id)
 
     async def read(after: str, limit: int) -> list[tuple[int, Step]]:
         since = call.query.changed_since

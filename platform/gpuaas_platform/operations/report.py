@@ -1,10 +1,11 @@
-"""What an app's controller reports of an operation it holds: steps, members, and how people reach the app.
+"""Reports of an app's controller on an operation it holds: steps, members, and how people reach the app.
 
-A report writes what it says and nothing else; its cost does not grow with the number of members or steps."""
+A report writes its own rows only; its cost does not grow with the number of members or steps."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.operations import OperationHead, Receipt, Target
+from gpuaas_contract.paths import OperationMemberPath, OperationPath
 from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import steps as step_rules
@@ -18,7 +19,7 @@ from gpuaas_platform.kit import db
 from gpuaas_platform.operations import claim, events, fence, limits, members, read, state, store
 
 
-async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Receipt:
+async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.ReportStep) -> Receipt:
     """Record a step by its name and member. A step that succeeded stays as it is."""
     operation = await _held(tx, call, body.epoch)
     present = await store.step(tx, operation.operation_id, body.name, body.member_id)
@@ -43,7 +44,7 @@ async def report_step(tx: db.Tx, call: Call, body: runtime.ReportStep) -> Receip
     return claim.receipt(operation)
 
 
-async def report_member(tx: db.Tx, call: Call, body: runtime.ReportMember) -> Receipt:
+async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtime.ReportMember) -> Receipt:
     """Record a member's status, and what it means for the operation's target."""
     operation = await _held(tx, call, body.epoch)
     member, target = await _reported(tx, call, operation, body)
@@ -61,15 +62,15 @@ async def report_member(tx: db.Tx, call: Call, body: runtime.ReportMember) -> Re
     return claim.receipt(operation)
 
 
-async def publish_access(tx: db.Tx, call: Call, body: runtime.PublishAccess) -> AccessBundle:
+async def publish_access(tx: db.Tx, call: Call[OperationPath], body: runtime.PublishAccess) -> AccessBundle:
     operation = await _held(tx, call, body.epoch)
     bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
     await instances.put_access_bundle(tx, operation.instance_id, bundle)
     return bundle
 
 
-async def _held(tx: db.Tx, call: Call, epoch: int) -> OperationHead:
-    return await fence.check(tx, call, call.params["operation_id"], epoch)
+async def _held(tx: db.Tx, call: Call[OperationPath], epoch: int) -> OperationHead:
+    return await fence.check(tx, call, call.path.operation_id, epoch)
 
 
 def _with_one_more_step(operation: OperationHead) -> OperationHead:
@@ -79,10 +80,10 @@ def _with_one_more_step(operation: OperationHead) -> OperationHead:
 
 
 async def _reported(
-    tx: db.Tx, call: Call, operation: OperationHead, body: runtime.ReportMember
+    tx: db.Tx, call: Call[OperationMemberPath], operation: OperationHead, body: runtime.ReportMember
 ) -> tuple[Member, Target]:
     """Return the member and its target once the report passed every check."""
-    member = await instances.find_member(tx, operation.instance_id, call.params["member_id"])
+    member = await instances.find_member(tx, operation.instance_id, call.path.member_id)
     if member is None:
         raise errors.NotFound
     limits.check_size(body.adapter_detail)

@@ -12,6 +12,7 @@ from gpuaas_contract.catalog import AppVersion, Manifest, RoleSpec
 from gpuaas_contract.event_types import InstanceChanged
 from gpuaas_contract.instances import (
     ChangeInstance,
+    Decommission,
     Deployed,
     DeployInstance,
     Instance,
@@ -20,7 +21,8 @@ from gpuaas_contract.instances import (
     SetOperator,
     UpgradeInstance,
 )
-from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import request as request_rules
 
 from gpuaas_platform.allocations import service as allocations
@@ -80,26 +82,41 @@ async def check_force(call: Call, body: Forcible) -> Forcible:
     return body
 
 
-async def change(tx: db.Tx, call: Call, kind: OperationKind, body: ChangeInstance) -> Operation:
-    """Stop, start, restart, roll back or decommission."""
+async def stop(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, OperationDraft("stop", reason=body.reason, force=body.force))
+
+
+async def start(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, OperationDraft("start", reason=body.reason, force=body.force))
+
+
+async def restart(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, OperationDraft("restart", reason=body.reason, force=body.force))
+
+
+async def decommission(tx: db.Tx, call: Call[InstancePath], body: Decommission) -> Operation:
+    return await _change(tx, call, OperationDraft("decommission", reason=body.reason, force=body.force))
+
+
+async def rollback(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    request_rules.check_instance_request(manifest, instance, kind)
-    draft = OperationDraft(kind, reason=body.reason, force=body.force)
-    if kind == "rollback":
-        back_to = await catalog.rollback_target(
-            tx, instance.app_slug, instance.app_version, request_rules.previous_version(instance)
-        )
-        draft = dataclasses.replace(
-            draft,
-            from_version=instance.app_version,
-            to_version=back_to.version,
-            inputs=instance.previous_inputs,
-        )
+    request_rules.check_instance_request(manifest, instance, "rollback")
+    back_to = await catalog.rollback_target(
+        tx, instance.app_slug, instance.app_version, request_rules.previous_version(instance)
+    )
+    draft = OperationDraft(
+        "rollback",
+        reason=body.reason,
+        force=body.force,
+        from_version=instance.app_version,
+        to_version=back_to.version,
+        inputs=instance.previous_inputs,
+    )
     return await _change_all(tx, call, instance, manifest, draft)
 
 
-async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
+async def upgrade(tx: db.Tx, call: Call[InstancePath], body: UpgradeInstance) -> Operation:
     instance = await instances.named(tx, call)
     layers = await policy.of_project(tx, call.in_project())
     wanted = await catalog.upgradable(
@@ -122,7 +139,7 @@ async def upgrade(tx: db.Tx, call: Call, body: UpgradeInstance) -> Operation:
     return await _change_all(tx, call, instance, wanted.manifest, draft)
 
 
-async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -> Operation:
+async def operate_members(tx: db.Tx, call: Call[InstancePath], body: MemberOperationRequest) -> Operation:
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     members = await instances.live_members(tx, instance.instance_id)
@@ -146,7 +163,7 @@ async def operate_members(tx: db.Tx, call: Call, body: MemberOperationRequest) -
     return await accept(tx, call, instance, manifest, draft)
 
 
-async def set_operator(tx: db.Tx, call: Call, body: SetOperator) -> Instance:
+async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -> Instance:
     """Hand the instance and its open operations to another account; the old one is refused from here on."""
     call.details["reason"] = body.reason
     instance = await instances.named(tx, call)
@@ -167,6 +184,13 @@ def may(call: Call, permission: str) -> bool:
     project = call.in_project()
     scopes = ["platform", project.org_id, project.project_id]
     return identity_rules.decide(call.caller.bindings, permission, scopes) == "allowed"
+
+
+async def _change(tx: db.Tx, call: Call[InstancePath], draft: OperationDraft) -> Operation:
+    instance = await instances.named(tx, call)
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    request_rules.check_instance_request(manifest, instance, draft.kind)
+    return await _change_all(tx, call, instance, manifest, draft)
 
 
 async def _change_all(
@@ -281,7 +305,7 @@ async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[
         artifact = await artifacts.deployable(tx, project, name, wanted.digest)
         if wanted.media_type and artifact.media_type != wanted.media_type:
             raise errors.ArtifactMediaTypeMismatch(
-                f"{name} is {artifact.media_type}; the manifest says {wanted.media_type}.", details={"artifact": name}
+                f"{name} is {artifact.media_type}; the manifest names {wanted.media_type}.", details={"artifact": name}
             )
     return {name: wanted.digest for name, wanted in manifest.artifacts.items()}
 

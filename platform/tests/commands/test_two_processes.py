@@ -167,8 +167,8 @@ async def test_a_process_is_told_what_others_say_and_not_what_it_said_itself(dat
     await own.start()
     connection = await asyncpg.connect(database_url)
     async with asyncio.timeout(DEADLINE_S):
-        await own.say(connection, ["own"])
-        await other.say(connection, ["theirs", "theirs too"])
+        await own.send(connection, ["own"])
+        await other.send(connection, ["theirs", "theirs too"])
         await until(lambda: "theirs too" in heard)
     assert heard == ["theirs", "theirs too"]
     await connection.close()
@@ -177,15 +177,15 @@ async def test_a_process_is_told_what_others_say_and_not_what_it_said_itself(dat
 
 def test_many_topics_go_in_few_messages_that_postgres_takes() -> None:
     topics = [f"events:proj_{number:026}" for number in range(1000)]
-    messages = list(postgres_wakes.payloads("speaker", topics))
+    messages = list(postgres_wakes.payloads("sender", topics))
     assert max(len(message.encode()) for message in messages) < 8000
     assert len(messages) < 10
-    assert [topic for message in messages for topic in postgres_wakes._SAID.decode(message).topics] == topics
+    assert [topic for message in messages for topic in postgres_wakes._MESSAGE.decode(message).topics] == topics
 
 
 def test_a_topic_too_long_to_say_wakes_everybody() -> None:
-    (message,) = postgres_wakes.payloads("speaker", ["é" * 8000])
-    assert postgres_wakes._SAID.decode(message).topics == []
+    (message,) = postgres_wakes.payloads("sender", ["é" * 8000])
+    assert postgres_wakes._MESSAGE.decode(message).topics == []
 
 
 async def _break_listeners(url: str) -> None:

@@ -54,7 +54,7 @@ async def test_a_project_is_renamed_by_whoever_has_read_it(world: World, spare: 
 
 
 async def test_a_name_of_another_project_of_the_organisation_is_refused(world: World, spare: identity.Project) -> None:
-    with pytest.raises(errors.Conflict, match="named research already"):
+    with pytest.raises(errors.Conflict, match="already has a project named research"):
         await world.call(identity.PROJECT_RENAME, {"name": "research"}, project_id=spare.project_id)
 
 
@@ -71,8 +71,8 @@ async def test_an_empty_project_is_deleted_with_its_roles_entitlements_and_overl
         row = await world.site.database.reader.one(sql, spare.project_id)
         assert row is not None
         assert (table, row[0]) == (table, 0)
-    (row,) = await _rows(world, "identity.project.delete")
-    assert (row.project_id, row.details) == (spare.project_id, {"name": "spare"})
+    (audited,) = await _rows(world, "identity.project.delete")
+    assert (audited.project_id, audited.details) == (spare.project_id, {"name": "spare"})
     (event,) = await _events(world, "identity.project.deleted")
     assert event.payload["project_id"] == spare.project_id
 

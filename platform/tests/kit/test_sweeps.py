@@ -3,18 +3,21 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleet import allocate, copy_node
 from gpuaas_contract import access, capacity, node, ssh_keys
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority_reconcile, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.allocations.keys import rules as key_rules
 from gpuaas_platform.allocations.keys import store as key_store
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
-from gpuaas_platform.call import Site
+from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.instances import retention as instances_retention
 from gpuaas_platform.kit import db
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
@@ -146,3 +149,65 @@ async def keys_on_machines(world: World, count: int, prefix: str = "n") -> None:
             await key_store.save(tx, same, 0)
 
     await world.site.database.write(use_case)
+
+
+async def test_the_sweep_of_grants_takes_the_same_statements_for_any_number_of_grants(world: World) -> None:
+    await grants_of_people(world, FEW)
+    few = await statements_of(world, grants_reconcile.sweep)
+    await grants_of_people(world, MANY, prefix="m")
+    assert await statements_of(world, grants_reconcile.sweep) == few
+    assert len(await grants_store.active(world.site.database.reader)) == FEW + MANY + 2
+
+
+async def grants_of_people(world: World, count: int, prefix: str = "n") -> None:
+    """Grants of so many people, each for a machine of their own."""
+    original = await world.allocation(f"{prefix}0")
+    granted = await world.machine_access(world.token, original.allocation_id)
+    grant = await grants_store.GRANTS.get(world.site.database.reader, granted.grant_id)
+    assert grant is not None
+    copies = await allocate(world, original, await copy_node(world, f"{prefix}0", count))
+
+    async def use_case(tx: db.Tx) -> None:
+        for number, allocation in enumerate(copies):
+            user_id = await identity_store.add_user(tx, f"{prefix}{number}", created_by="", now=world.clock())
+            await identity_store.bind(tx, user_id, "project_member", world.project_id)
+            copy = {
+                "grant_id": f"{grant.grant_id}x{number}",
+                "serial": str(int(grant.serial) + number + 1),
+                "allocation_id": allocation.allocation_id,
+                "node_id": allocation.node_id,
+                "actor_id": user_id,
+            }
+            await grants_store.GRANTS.insert(tx, msgspec.structs.replace(grant, **copy))
+
+    await world.site.database.write(use_case)
+
+
+async def test_the_sweep_of_grants_takes_the_same_statements_for_any_number_of_nodes_with_revoked_serials(
+    world: World,
+) -> None:
+    await send_serials(world, FEW)
+    few = await statements_of(world, grants_reconcile.sweep)
+    await send_serials(world, MANY)
+    assert await statements_of(world, grants_reconcile.sweep) == few
+
+
+async def send_serials(world: World, count: int) -> None:
+    """Queue the task with revoked serials for so many nodes."""
+    prefix = f"n{count}"
+    await world.node(prefix)
+    nodes = await copy_node(world, prefix, count)
+
+    async def use_case(tx: db.Tx) -> None:
+        for target in nodes:
+            await revoke.send(tx, world.site, system_origin(world.clock()), target.node_id)
+
+    await world.site.database.write(use_case)
+
+
+async def test_a_node_whose_next_try_is_later_costs_no_write(world: World) -> None:
+    allocation = await world.allocation("n1")
+    granted = await world.machine_access(world.token, allocation.allocation_id)
+    await world.call(access.GRANT_REVOKE, {"reason": "over"}, grant_id=granted.grant_id)
+    await world.finish_task(world.nodes["n1"], "failed")
+    assert await writes_of(world, grants_reconcile.sweep) == 0

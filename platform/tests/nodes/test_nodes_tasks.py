@@ -158,6 +158,18 @@ async def test_an_urgent_task_never_overtakes_one_of_the_same_allocation(world: 
     assert await handed_out(world, found) == (keys, True)
 
 
+async def test_the_wait_for_a_task_is_over_when_the_task_has_ended(world: World) -> None:
+    """The poll looks once at its start and then only when it is woken, so without a wake-up it would take 30 s."""
+    inspected = await world.node("n1")
+    task = await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=inspected.node_id)
+    named = {"node_id": inspected.node_id, "task_id": task.task_id}
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(world.call(agents.NODE_TASK_GET, query={"wait_s": 30}, **named))
+        await until(lambda: world.site.hub.waiting == 1)
+        await report(world, inspected, status="succeeded")
+        assert (await waiting).state == "succeeded"
+
+
 async def test_the_wait_of_a_busy_node_is_over_when_its_task_has_ended(world: World) -> None:
     """The poll looks once at its start and then only when it is woken, so without a wake-up it would take 30 s."""
     found = await world.node("n1")

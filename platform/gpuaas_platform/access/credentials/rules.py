@@ -1,9 +1,8 @@
-"""Pure: is this a usable private key, and was the instance given this credential."""
+"""Pure: whether a private key is usable, and whether the instance was given a credential."""
 
 import base64
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -24,7 +23,7 @@ class PublicHalf:
 
 
 def public_half(private_key: str) -> PublicHalf:
-    """What may be known of a key; refuses what no controller could log in with. Errors never quote the key."""
+    """Return the public facts of a key; refuse a key that no controller could use. Errors never quote the key."""
     key = _parsed(private_key.encode())
     if not isinstance(key, _KEY_KINDS):
         raise errors.ValidationFailed("private_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)
@@ -36,9 +35,9 @@ def public_half(private_key: str) -> PublicHalf:
     return PublicHalf(algorithm.decode(), f"SHA256:{digest}", openssh.decode())
 
 
-def check_given(credential_id: str, *inputs: Any) -> None:
-    """A controller gets what the people who deployed handed to it, and no other key of the project."""
-    if not any(_names(found, credential_id) for found in inputs):
+def check_given(credential_id: str, *inputs: object) -> None:
+    """A controller gets the credentials that its inputs name, and no other key of the project."""
+    if not any(_names(value, credential_id) for value in inputs):
         raise errors.PermissionDenied(
             "The instance was not given this credential.",
             details={"credential_id": credential_id},
@@ -54,15 +53,15 @@ def check_active(credential: Credential) -> None:
         )
 
 
-def _names(value: Any, credential_id: str) -> bool:
+def _names(value: object, credential_id: str) -> bool:
     if isinstance(value, dict):
-        return any(_names(found, credential_id) for found in value.values())
+        return any(_names(item, credential_id) for item in value.values())
     if isinstance(value, list):
-        return any(_names(found, credential_id) for found in value)
-    return bool(value == credential_id)
+        return any(_names(item, credential_id) for item in value)
+    return value == credential_id
 
 
-def _parsed(content: bytes) -> Any:
+def _parsed(content: bytes) -> object:
     load = serialization.load_ssh_private_key if b"OPENSSH" in content else serialization.load_pem_private_key
     try:
         return load(content, password=None)

@@ -1,4 +1,4 @@
-"""Seal a value to a public key (HPKE, RFC 9180): only whoever made the key opens it. The SDK has the other side."""
+"""Seal a value to a public key (HPKE, RFC 9180): only the holder of the private key can open it. The SDK opens it."""
 
 import base64
 
@@ -17,7 +17,7 @@ def sealed(value: bytes, recipient_key: str, delivery_id: str) -> str:
 
 
 def check_recipient(recipient_key: str) -> None:
-    """Tried out at once: with a key of low order everybody would know the shared secret, so none is made."""
+    """Refuse a key of low order, with which the shared secret would be the same for every sender."""
     try:
         sealed(b"", recipient_key, "")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Customers' private keys: take them in, replace them, hand each delivery out once and sealed, destroy them."""
+"""Private keys of customers: store them, rotate them, open each delivery once and sealed, destroy them."""
 
 import datetime
 from dataclasses import dataclass
@@ -7,24 +7,26 @@ import msgspec
 from gpuaas_contract import credentials, errors
 from gpuaas_contract.credentials import Credential, CredentialDelivery, OpenedCredential
 from gpuaas_contract.event_types import CredentialChanged
+from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
+from gpuaas_contract.wire import PageQuery
 
-from gpuaas_platform.access import deliveries
-from gpuaas_platform.access import values as keeping
-from gpuaas_platform.access.credentials import rules, store
-from gpuaas_platform.access.credentials import seal as sealing
-from gpuaas_platform.access.deliveries import Delivery, FindHeld
+from gpuaas_platform.access import deliveries, values
+from gpuaas_platform.access.credentials import rules, seal, store
+from gpuaas_platform.access.deliveries import Delivery
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.kit.paging import EncodedPage
+from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
 DELIVERY_TTL = datetime.timedelta(minutes=5)
-"""A delivery is opened right after it was made; one that lies around is of no use to anybody honest."""
+"""A controller opens a delivery right after it was made; a later opening is refused."""
 
 
-async def create(call: Call, body: credentials.CreateCredential) -> Credential:
+async def create(call: Call[ProjectPath], body: credentials.CreateCredential) -> Credential:
     """The same key under the same name again is the same credential: an answer may have been lost."""
     half = rules.public_half(body.private_key)
 
@@ -43,27 +45,35 @@ async def create(call: Call, body: credentials.CreateCredential) -> Credential:
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         await orgs.check_exists(tx, call.in_project().project_id)
-        await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
+        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
         await store.set_secret_id(tx, made.credential_id, secret_id)
-        await _tell(tx, call, "created", made)
+        await _announce(tx, call, "created", made)
         await _audit(tx, call, made)
         return made
 
-    with keeping.translated():
-        return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+    with values.translated():
+        return await values.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+
+
+async def list_credentials(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Credential]:
+    return await paging.encoded(reader, store.CREDENTIALS, call.query, "project_id = $1", call.path.project_id)
+
+
+async def get(reader: db.Reader, call: Call[CredentialPath]) -> Credential:
+    return await _named(reader, call, call.path.credential_id)
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
     return await store.CREDENTIALS.keys(reader, "project_id = $1 AND state = 'active'", project_id)
 
 
-async def rotate(call: Call, credential_id: str, body: credentials.RotateCredential) -> Credential:
+async def rotate(call: Call[CredentialPath], body: credentials.RotateCredential) -> Credential:
     half = rules.public_half(body.private_key)
 
     async def find(tx: db.Tx) -> Credential | None:
-        present = await in_project(tx, call, credential_id)
+        present = await get(tx, call)
         rules.check_active(present)
         if present.public_key != half.public_key:
             return None
@@ -71,40 +81,45 @@ async def rotate(call: Call, credential_id: str, body: credentials.RotateCredent
         return present
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
-        present = await in_project(tx, call, credential_id)
-        await keeping.keep_until(tx, call.site, secret_id, keeping.FOR_EVER)
-        await keeping.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
+        present = await get(tx, call)
+        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
+        await values.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
         await store.set_secret_id(tx, present.credential_id, secret_id)
         rotated = _with_key(replace(present, version=present.version + 1, rotated_at=call.now), half)
         await store.CREDENTIALS.save(tx, rotated)
-        await _tell(tx, call, "rotated", rotated)
+        await _announce(tx, call, "rotated", rotated)
         await _audit(tx, call, rotated)
         return rotated
 
-    with keeping.translated():
-        return await keeping.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
+    with values.translated():
+        return await values.keep(call.site, body.private_key.encode(), find, make, dry_run=call.dry_run)
 
 
-async def revoke(tx: db.Tx, call: Call, credential_id: str, reason: str) -> Credential:
-    present = await in_project(tx, call, credential_id)
+async def revoke(tx: db.Tx, call: Call[CredentialPath], body: credentials.RevokeCredential) -> Credential:
+    call.details["reason"] = body.reason
+    present = await get(tx, call)
     if present.state == "revoked":
         return present
-    await keeping.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
+    await values.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
     await store.forget_secret_id(tx, present.credential_id)
     revoked = replace(present, state="revoked", ended_at=call.now)
     await store.CREDENTIALS.save(tx, revoked)
-    await _tell(tx, call, "revoked", revoked, reason=reason)
+    await _announce(tx, call, "revoked", revoked, reason=body.reason)
     return revoked
 
 
-async def deliver(
-    tx: db.Tx, call: Call, held: HeldOperation, body: credentials.DeliverCredential
-) -> CredentialDelivery:
-    """`held` says what the instance was given."""
-    credential = await in_project(tx, call, body.credential_id)
+async def check_custody(call: Call, body: credentials.DeliverCredential) -> credentials.DeliverCredential:
+    with values.translated():
+        await call.site.custody.check()
+    return body
+
+
+async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.DeliverCredential) -> CredentialDelivery:
+    held = await fence.held(tx, call, call.path.operation_id, body.epoch)
+    credential = await _named(tx, call, body.credential_id)
     rules.check_given(credential.credential_id, *held.inputs)
     rules.check_active(credential)
-    sealing.check_recipient(body.recipient_key)
+    seal.check_recipient(body.recipient_key)
     expires_at = call.now + DELIVERY_TTL
     delivery = Delivery(
         delivery_id=ids.new("dlv"),
@@ -118,24 +133,16 @@ async def deliver(
     await deliveries.add(tx, delivery)
     delivered = replace(credential, deliveries=credential.deliveries + 1)
     await store.CREDENTIALS.save(tx, delivered)
-    await _tell(tx, call, "delivered", delivered, held=held, delivery_id=delivery.delivery_id)
+    await _announce(tx, call, "delivered", delivered, held=held, delivery_id=delivery.delivery_id)
     return CredentialDelivery(credential=delivered, delivery_id=delivery.delivery_id, expires_at=expires_at)
 
 
-async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> OpenedCredential:
-    delivery, credential, key = await deliveries.open_once(call, find_held, delivery_id, _Credentials(call))
-    sealed = sealing.sealed(key, delivery.recipient_key, delivery_id) if key else ""
-    return OpenedCredential(delivery_id=delivery_id, credential=credential, suite=credentials.SUITE, sealed=sealed)
-
-
-async def in_project(reader: db.Reader, call: Call, credential_id: str) -> Credential:
-    """By id or name. A name means the credential that is not revoked, if there is one."""
-    found = await store.CREDENTIALS.get(reader, credential_id)
-    if found is None:
-        found = await store.named(reader, call.in_project().project_id, credential_id)
-    if found is None or found.project_id != call.in_project().project_id:
-        raise errors.NotFound(f"There is no credential {credential_id} in this project.")
-    return found
+async def open_delivery(call: Call[SealedDeliveryPath], body: credentials.OpenCredential) -> OpenedCredential:
+    delivery, credential, key = await deliveries.open_once(call, body, _Credentials(call))
+    sealed = seal.sealed(key, delivery.recipient_key, delivery.delivery_id) if key else ""
+    return OpenedCredential(
+        delivery_id=delivery.delivery_id, credential=credential, suite=credentials.SUITE, sealed=sealed
+    )
 
 
 @dataclass(frozen=True)
@@ -150,21 +157,32 @@ class _Credentials:
     async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Credential) -> Credential:
         rules.check_active(thing)
         if await store.secret_id(tx, thing.credential_id) != delivery.secret_id:
-            raise errors.Conflict("The credential was rotated meanwhile.", fix="Ask for a new delivery.")
-        opened = replace(
+            raise errors.Conflict(
+                "The credential was rotated since this delivery was made.", fix="Ask for a new delivery."
+            )
+        credential = replace(
             thing,
             deliveries_opened=thing.deliveries_opened + 1,
             last_used_at=self.call.now,
             last_used_for=held.operation_id,
         )
-        await store.CREDENTIALS.save(tx, opened)
-        await _tell(tx, self.call, "opened", opened, held=held, delivery_id=delivery.delivery_id)
-        await _audit(tx, self.call, opened, delivery.delivery_id)
-        return opened
+        await store.CREDENTIALS.save(tx, credential)
+        await _announce(tx, self.call, "opened", credential, held=held, delivery_id=delivery.delivery_id)
+        await _audit(tx, self.call, credential, delivery.delivery_id)
+        return credential
 
     async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Credential) -> None:
-        await _tell(tx, self.call, "reopened", thing, held=held, delivery_id=delivery.delivery_id)
+        await _announce(tx, self.call, "reopened", thing, held=held, delivery_id=delivery.delivery_id)
         await _audit(tx, self.call, thing, delivery.delivery_id, result="failure")
+
+
+async def _named(reader: db.Reader, call: Call, id_or_name: str) -> Credential:
+    """A name means the credential that is not revoked, if there is one."""
+    project_id = call.in_project().project_id
+    credential = await store.CREDENTIALS.get(reader, id_or_name) or await store.named(reader, project_id, id_or_name)
+    if credential is None or credential.project_id != project_id:
+        raise errors.NotFound(f"There is no credential {id_or_name} in this project.")
+    return credential
 
 
 def _new_credential(call: Call, body: credentials.CreateCredential, half: rules.PublicHalf) -> Credential:
@@ -189,7 +207,7 @@ def _with_key(credential: Credential, half: rules.PublicHalf) -> Credential:
     return replace(credential, algorithm=half.algorithm, fingerprint=half.fingerprint, public_key=half.public_key)
 
 
-async def _tell(
+async def _announce(
     tx: db.Tx,
     call: Call,
     what: str,
@@ -225,8 +243,8 @@ async def _tell(
 async def _audit(
     tx: db.Tx, call: Call, credential: Credential, delivery_id: str = "", *, result: str = "success"
 ) -> None:
-    """Flows leave their row themselves: one in the transaction of what happened."""
-    target = "/".join(found for found in (delivery_id, credential.credential_id) if found)
+    """A flow writes its audit row itself, in the transaction of the change."""
+    target = f"{delivery_id}/{credential.credential_id}".lstrip("/")
     details = {"name": credential.name, "version": credential.version, "fingerprint": credential.fingerprint}
     await record.audit(
         tx,

@@ -1,4 +1,4 @@
-"""SQL of access credentials. Keys are in custody; here is under which id."""
+"""SQL of access credentials. A key itself is in custody; its id there is stored here."""
 
 from gpuaas_contract.credentials import Credential
 
@@ -16,28 +16,28 @@ CREDENTIALS = Table(
 
 
 async def active_named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
-    found = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 AND state = 'active'", project_id, name)
-    return found[0] if found else None
+    active = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 AND state = 'active'", project_id, name)
+    return active[0] if active else None
 
 
 async def named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
-    found = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 ORDER BY credential_id", project_id, name)
-    active = [credential for credential in found if credential.state == "active"]
-    return names.only(active or found, name, lambda credential: credential.credential_id)
+    every = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 ORDER BY credential_id", project_id, name)
+    active = [credential for credential in every if credential.state == "active"]
+    return names.only(active or every, name, lambda credential: credential.credential_id)
 
 
 async def secret_id(reader: db.Reader, credential_id: str) -> str:
-    """Where the present key lies in custody; empty once it is destroyed."""
+    """Return the id of the present key in custody; empty once it is destroyed."""
     row = await reader.one("SELECT secret_id FROM credential_keys WHERE credential_id = $1", credential_id)
     return str(row[0]) if row is not None else ""
 
 
-async def set_secret_id(tx: db.Tx, credential_id: str, found: str) -> None:
+async def set_secret_id(tx: db.Tx, credential_id: str, new_secret_id: str) -> None:
     await tx.run(
         """INSERT INTO credential_keys (credential_id, secret_id) VALUES ($1, $2)
            ON CONFLICT (credential_id) DO UPDATE SET secret_id = excluded.secret_id""",
         credential_id,
-        found,
+        new_secret_id,
     )
 
 

@@ -14,7 +14,7 @@ TOPIC = "ssh-authority"
 
 
 async def start(site: Site) -> None:
-    """Never in the way of a start: the loop asks again and says what custody lacks."""
+    """A failure does not prevent the start: the loop tries again and reports what custody lacks."""
     with contextlib.suppress(errors.ApiError, custody.CustodyError):
         await authority.ensure(site)
 
@@ -32,4 +32,4 @@ async def sweep(site: Site) -> None:
 
 
 def _later(why: str) -> loop.Later:
-    return loop.Later(f"there is no SSH authority yet, so nobody can enter a machine: {why}")
+    return loop.Later(f"there is no SSH authority yet, so no one can enter a machine: {why}")

@@ -1,4 +1,4 @@
-"""Sign a short SSH certificate for an allocation's machine and remember who got it. Called by `instances`."""
+"""Sign a short-lived SSH certificate for the machine of an allocation, and record the grant."""
 
 import datetime
 import secrets
@@ -13,7 +13,7 @@ from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import MachineGranted
 
 from gpuaas_platform.access.machines import rules, store
-from gpuaas_platform.allocations import service as capacity
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.record import service as record
@@ -24,7 +24,7 @@ _SSH_PORT = 22
 async def grant(
     tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, authority: Ed25519PrivateKey
 ) -> MachineAccess:
-    """A dry run keeps its certificate back: it would open the machine with no grant on record to revoke."""
+    """A dry run returns no certificate: it would open the machine without a grant that can be revoked."""
     terms = rules.terms(
         allocation,
         actor_id=call.caller.actor_id,
@@ -37,7 +37,7 @@ async def grant(
     granted = _new_grant(call, allocation, body, terms)
     certificate = _sign(authority, body.public_key, int(granted.serial), terms)
     await store.GRANTS.insert(tx, granted)
-    await _tell(tx, call, granted)
+    await _announce(tx, call, granted)
     return MachineAccess(
         grant_id=granted.grant_id,
         certificate="" if call.dry_run else certificate,
@@ -46,7 +46,7 @@ async def grant(
         host=allocation.address,
         port=_SSH_PORT,
         user=allocation.username_on_node,
-        host_public_key=await capacity.host_public_key(tx, allocation),
+        host_public_key=await allocations.host_public_key(tx, allocation),
         expires_at=terms.valid_to,
     )
 
@@ -76,7 +76,7 @@ def _new_grant(
     )
 
 
-async def _tell(tx: db.Tx, call: Call, granted: MachineGrant) -> None:
+async def _announce(tx: db.Tx, call: Call, granted: MachineGrant) -> None:
     payload = MachineGranted(
         grant_id=granted.grant_id,
         allocation_id=granted.allocation_id,
@@ -95,7 +95,7 @@ async def _tell(tx: db.Tx, call: Call, granted: MachineGrant) -> None:
 
 
 def _source(peer: str, machine_address: str) -> str:
-    """The address the machine will see. A caller on loopback sits on our host: the one our kernel would use."""
+    """Return the address that the machine will see: for a caller on loopback, the one that this host would use."""
     if not rules.is_loopback(peer):
         return peer
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

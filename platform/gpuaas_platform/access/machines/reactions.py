@@ -1,4 +1,4 @@
-"""What happens to machine grants when a machine was installed again."""
+"""What happens to machine grants after a machine was installed again."""
 
 from gpuaas_platform.access.machines import store
 from gpuaas_platform.allocations.facts import MachinePrepared
@@ -11,6 +11,6 @@ reactions = Reactions()
 
 @reactions.to(MachinePrepared)
 async def machine_prepared(tx: db.Tx, prepared: MachinePrepared) -> None:
-    """The machine refuses no certificate yet: have the loop send it the revoked ones again."""
+    """The machine refuses no certificate yet: have the loop send the revoked serials again."""
     await store.send_again(tx, prepared.allocation.node_id, prepared.origin.now)
     tx.wake(TOPIC)

@@ -1,6 +1,6 @@
-"""End machine access: on the record at once, on the machine as soon as its agent hears of it, live sessions included.
+"""End machine access: in the database at once, on the machine with the next task of its agent, live sessions included.
 
-The agent gets the complete set of serials its sshd has to refuse (`ssh.trust`), again and again until it has it.
+The agent gets the complete set of serials that its sshd has to refuse (`ssh.trust`), again until the task succeeds.
 """
 
 import datetime
@@ -8,8 +8,9 @@ import functools
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.access import MachineGrant
+from gpuaas_contract.access import MachineGrant, RevokeGrant
 from gpuaas_contract.event_types import MachineAccessEnded
+from gpuaas_contract.paths import MachineGrantPath
 
 from gpuaas_platform.access.machines import store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
@@ -22,19 +23,20 @@ from gpuaas_platform.record import service as record
 _RETRY_AFTER = datetime.timedelta(seconds=15)
 
 
-async def revoke(tx: db.Tx, call: Call, grant_id: str, reason: str) -> MachineGrant:
-    grant = await store.GRANTS.get(tx, grant_id)
-    if grant is None or grant.project_id != call.in_project().project_id:
-        raise errors.NotFound(f"There is no machine grant {grant_id} in this project.")
+async def revoke(tx: db.Tx, call: Call[MachineGrantPath], body: RevokeGrant) -> MachineGrant:
+    call.details["reason"] = body.reason
+    grant = await store.GRANTS.get(tx, call.path.grant_id)
+    if grant is None or grant.project_id != call.path.project_id:
+        raise errors.NotFound(f"There is no machine grant {call.path.grant_id} in this project.")
     if grant.state == "ended":
         return grant
-    ended = await end(tx, call.origin, grant, reason)
-    await tell_node(tx, call.site, call.origin, ended.node_id)
+    ended = await end(tx, call.origin, grant, body.reason)
+    await send(tx, call.site, call.origin, ended.node_id)
     return ended
 
 
 async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> MachineGrant:
-    """On the record; the caller tells the node, once for all that end together."""
+    """Record the end. The caller sends the serials, once for all grants of a node that end together."""
     ended = msgspec.structs.replace(
         grant, state="ended", ended_at=origin.now, ended_by=origin.caller.actor_id, end_reason=reason
     )
@@ -58,7 +60,8 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
     return ended
 
 
-async def tell_node(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
+async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
+    """Queue the task that gives the node its complete set of revoked serials."""
     params: dict[str, object] = {
         "user_ca_public_keys": await ssh_trust.public_keys(tx, site),
         "revoked_serials": await store.refused_serials(tx, node_id, origin.now),
@@ -66,32 +69,39 @@ async def tell_node(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None
     await store.expect(tx, node_id, await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params))
 
 
-async def settle(site: Site) -> None:
-    """See which nodes have heard, and tell those again that have not."""
-    expected = await store.expected(site.database.reader)
-    states = await tasks.states(site.database.reader, [task_id for _, task_id, _ in expected])
-    for node_id, task_id, _ in expected:
-        if states.get(task_id) != "queued":
-            await site.database.write(functools.partial(_settle_one, site, node_id))
+async def follow_up(site: Site) -> None:
+    """Record which nodes refuse the revoked serials by now, and send them again where that failed."""
+    if await _due(site.database.reader, site.clock()):
+        await site.database.write(functools.partial(_follow_up, site))
 
 
-async def _settle_one(site: Site, node_id: str, tx: db.Tx) -> None:
+async def _follow_up(site: Site, tx: db.Tx) -> None:
     origin = system_origin(site.clock())
-    found = {node: (task_id, retry_at) for node, task_id, retry_at in await store.expected(tx)}
-    task_id, retry_at = found.get(node_id, ("", 0))
-    state = (await tasks.states(tx, [task_id])).get(task_id, "forgotten")
-    if state == "succeeded" or await _is_gone(tx, node_id):
-        await _note_enforced(tx, node_id, origin.now)
-    elif state != "queued" and not retry_at:
-        await store.retry_at(tx, node_id, origin.now + _RETRY_AFTER)
-    elif state != "queued" and retry_at <= clock.micros(origin.now):
-        await tell_node(tx, site, origin, node_id)
+    for sent, state in await _due(tx, origin.now):
+        if state == "succeeded" or await _is_gone(tx, sent.node_id):
+            await _note_enforced(tx, sent.node_id, origin.now)
+        elif sent.retry_at:
+            await send(tx, site, origin, sent.node_id)
+        else:
+            await store.set_retry_at(tx, sent.node_id, origin.now + _RETRY_AFTER)
+
+
+async def _due(reader: db.Reader, now: datetime.datetime) -> list[tuple[store.Sent, str]]:
+    """Return what was sent and needs a write now, each with the state of its task."""
+    expected = await store.expected(reader)
+    states = await tasks.states(reader, [sent.task_id for sent in expected])
+    ended = [(sent, states.get(sent.task_id, "forgotten")) for sent in expected]
+    return [
+        (sent, state)
+        for sent, state in ended
+        if state == "succeeded" or (state != "queued" and sent.retry_at <= clock.micros(now))
+    ]
 
 
 async def _note_enforced(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
     for grant in await store.not_enforced(tx, node_id):
         await store.GRANTS.save(tx, msgspec.structs.replace(grant, enforced_at=now))
-    await store.heard(tx, node_id)
+    await store.forget_sent(tx, node_id)
 
 
 async def _is_gone(reader: db.Reader, node_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Pure: what may stand in a certificate."""
+"""Pure: the terms of a certificate."""
 
 import datetime
 from dataclasses import dataclass

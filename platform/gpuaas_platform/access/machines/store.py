@@ -1,6 +1,7 @@
-"""SQL of machine grants, and of which node has yet to hear of an end."""
+"""SQL of machine grants, and of the revoked serials that were sent to nodes and are not enforced yet."""
 
 import datetime
+from typing import NamedTuple
 
 from gpuaas_contract.access import GrantQuery, MachineGrant
 
@@ -9,6 +10,16 @@ from gpuaas_platform.kit.tables import Table
 
 _KEPT_ON_NODES = datetime.timedelta(hours=1)
 """How long a node refuses a serial past the certificate's life: its clock may be behind."""
+
+
+class Sent(NamedTuple):
+    """The last task that gave a node its revoked serials."""
+
+    node_id: str
+    task_id: str
+    """Empty when the serials have to be sent again."""
+    retry_at: int
+    """In microseconds; 0 until the task has failed."""
 
 
 def _refused_until(grant: MachineGrant) -> int:
@@ -58,7 +69,7 @@ async def not_enforced(reader: db.Reader, node_id: str) -> list[MachineGrant]:
 
 
 async def expect(tx: db.Tx, node_id: str, task_id: str) -> None:
-    """The node has heard of every end so far once this task has succeeded."""
+    """The node enforces every end so far once this task has succeeded."""
     await tx.run(
         """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, 0)
            ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = 0""",
@@ -77,14 +88,14 @@ async def send_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
     )
 
 
-async def expected(reader: db.Reader) -> list[tuple[str, str, int]]:
+async def expected(reader: db.Reader) -> list[Sent]:
     rows = await reader.all("SELECT node_id, task_id, retry_at FROM node_revocations ORDER BY node_id")
-    return [(row[0], row[1], row[2]) for row in rows]
+    return [Sent(row[0], row[1], row[2]) for row in rows]
 
 
-async def retry_at(tx: db.Tx, node_id: str, moment: datetime.datetime) -> None:
+async def set_retry_at(tx: db.Tx, node_id: str, moment: datetime.datetime) -> None:
     await tx.run("UPDATE node_revocations SET retry_at = $2 WHERE node_id = $1", node_id, clock.micros(moment))
 
 
-async def heard(tx: db.Tx, node_id: str) -> None:
+async def forget_sent(tx: db.Tx, node_id: str) -> None:
     await tx.run("DELETE FROM node_revocations WHERE node_id = $1", node_id)

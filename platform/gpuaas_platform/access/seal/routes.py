@@ -1,50 +1,10 @@
-"""Custody over HTTP: where secrets are kept, and the passphrase that opens a sealed server."""
+"""Custody over HTTP."""
 
-from gpuaas_contract import custody, errors
-from gpuaas_contract.wire import NoBody
+from gpuaas_contract import custody
 
-from gpuaas_platform.access import values as keeping
-from gpuaas_platform.access.machines import authority_reconcile
-from gpuaas_platform.call import Call, Routes
-from gpuaas_platform.custody.port import PassphraseWrong
-from gpuaas_platform.kit import db
-from gpuaas_platform.record import service as record
+from gpuaas_platform.access.seal import service
+from gpuaas_platform.call import Routes
 
 routes = Routes()
-_TARGET = "custody"
-
-
-@routes.flow(custody.CUSTODY_GET)
-async def get_custody(call: Call, _: NoBody) -> custody.CustodyStatus:
-    found = await call.site.custody.status()
-    return custody.CustodyStatus(
-        store=found.store, sealed=found.sealed, key=found.key, refused=found.refused, fix=found.fix
-    )
-
-
-@routes.flow(custody.UNSEAL)
-async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
-    guesses = (f"unseal:{call.caller.actor_id}", f"peer:{call.peer}")
-    wait_s = call.site.attempts.wait_s(guesses, call.now)
-    if wait_s:
-        raise errors.TooManyAttempts(details={"retry_after_s": wait_s})
-    if not call.dry_run:
-        try:
-            with keeping.translated(PassphraseWrong):
-                await call.site.custody.unseal(body.passphrase)
-            call.site.hub.notify(authority_reconcile.TOPIC)
-        except PassphraseWrong as error:
-            call.site.attempts.failed(guesses, call.now)
-            await _audit(call, "failure")
-            raise errors.ValidationFailed(
-                "This is not the passphrase the key was sealed with.", details={"field": "passphrase"}
-            ) from error
-    await _audit(call, "success")
-    return await get_custody(call, NoBody())
-
-
-async def _audit(call: Call, result: str) -> None:
-    async def use_case(tx: db.Tx) -> None:
-        await record.audit(tx, call.origin, call.origin.route, _TARGET, result=result)
-
-    await call.site.database.write(use_case)
+routes.flow(custody.CUSTODY_GET, service.get_custody)
+routes.flow(custody.UNSEAL, service.unseal)

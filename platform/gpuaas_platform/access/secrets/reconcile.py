@@ -1,10 +1,10 @@
-"""Take values out of custody whose time is over: expired, revoked, or put there by somebody who died on the way."""
+"""Delete values from custody: expired ones, revoked ones, and those of a request that was interrupted."""
 
 import functools
 
 from gpuaas_contract.instances import Instance
 
-from gpuaas_platform.access import values as keeping
+from gpuaas_platform.access import values
 from gpuaas_platform.access.secrets import service, store
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.custody import port as custody
@@ -13,7 +13,7 @@ from gpuaas_platform.instances import status as instance_status
 from gpuaas_platform.kit import db, loop
 from gpuaas_platform.operations import read as operations
 
-TOPIC = keeping.TOPIC
+TOPIC = values.TOPIC
 DELETED_TOPIC = instance_status.DELETED_TOPIC
 DELETED_SWEEP_S = 60.0
 """How often deleted instances are looked for without a wake-up. Bounds the cost of a lost one."""
@@ -22,8 +22,8 @@ _INSTANCES_PER_STATEMENT = 10_000
 
 
 async def sweep(site: Site) -> None:
-    while found := await store.due(site.database.reader, site.clock(), _BATCH):
-        for secret_id in found:
+    while due := await store.due(site.database.reader, site.clock(), _BATCH):
+        for secret_id in due:
             await _destroy(site, secret_id)
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
 
@@ -50,7 +50,7 @@ async def _destroy(site: Site, secret_id: str) -> None:
     try:
         await site.custody.delete(secret_id)
     except custody.CustodyError as error:
-        raise loop.Later(f"values whose time is over stay in custody: {error}") from error
+        raise loop.Later(f"values that are due stay in custody: {error}") from error
 
 
 async def _note_destroyed(site: Site, secret_id: str, tx: db.Tx) -> None:

@@ -1,4 +1,4 @@
-"""Pure: may this secret be issued, is it still good, may this delivery be opened."""
+"""Pure: whether a secret may be issued, is still valid, and may be opened."""
 
 import base64
 import datetime

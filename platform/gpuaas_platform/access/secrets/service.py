@@ -1,4 +1,4 @@
-"""Issue runtime secrets, hand each delivery out once, end them. Called by `instances`, which knows who holds what."""
+"""Issue runtime secrets to controllers that hold an operation, open each delivery once, end them."""
 
 import datetime
 import os
@@ -7,45 +7,62 @@ from dataclasses import dataclass
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import SecretChanged
-from gpuaas_contract.secrets import IssuedSecret, IssueSecret, OpenedDelivery, RuntimeSecret, SecretState
+from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
+from gpuaas_contract.secrets import (
+    IssuedSecret,
+    IssueSecret,
+    OpenDelivery,
+    OpenedDelivery,
+    RuntimeSecret,
+    SecretState,
+)
+from gpuaas_contract.wire import NoBody, PageQuery
 
-from gpuaas_platform.access import deliveries
-from gpuaas_platform.access import values as keeping
-from gpuaas_platform.access.deliveries import Delivery, FindHeld
+from gpuaas_platform.access import deliveries, values
+from gpuaas_platform.access.deliveries import Delivery
 from gpuaas_platform.access.secrets import rules, store
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, ids, names
+from gpuaas_platform.instances import service as instances
+from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit.paging import EncodedPage
+from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 
-async def issue(call: Call, find_held: FindHeld, body: IssueSecret) -> IssuedSecret:
+async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
     value = body.value or rules.minted(os.urandom(rules.MINTED_BYTES))
 
     async def find(tx: db.Tx) -> IssuedSecret | None:
-        held = await find_held(tx)
+        held = await fence.held(tx, call, call.path.operation_id, body.epoch)
         rules.check_purpose(held, body.purpose)
         return await _deliver_present(tx, call, held, body)
 
     async def make(tx: db.Tx, secret_id: str) -> IssuedSecret:
-        held = await find_held(tx)
+        held = await fence.held(tx, call, call.path.operation_id, body.epoch)
         return await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
 
-    with keeping.translated():
-        return await keeping.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
+    with values.translated():
+        return await values.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
 
 
-async def open_delivery(call: Call, find_held: FindHeld, delivery_id: str) -> OpenedDelivery:
-    _, secret, value = await deliveries.open_once(call, find_held, delivery_id, _Secrets(call))
-    return OpenedDelivery(delivery_id=delivery_id, secret=secret, value=value.decode())
+async def open_delivery(call: Call[SealedDeliveryPath], body: OpenDelivery) -> OpenedDelivery:
+    delivery, secret, value = await deliveries.open_once(call, body, _Secrets(call))
+    return OpenedDelivery(delivery_id=delivery.delivery_id, secret=secret, value=value.decode())
 
 
-async def revoke(tx: db.Tx, call: Call, instance_id: str, secret_id: str) -> RuntimeSecret:
-    """By id, or by the name of one that is issued."""
+async def list_secrets(reader: db.Reader, call: Call[InstancePath, PageQuery]) -> EncodedPage[RuntimeSecret]:
+    instance = await instances.named(reader, call)
+    return await paging.encoded(reader, store.SECRETS, call.query, "instance_id = $1", instance.instance_id)
+
+
+async def revoke(tx: db.Tx, call: Call[RuntimeSecretPath], _: NoBody) -> RuntimeSecret:
+    """The path has the id, or the name of an issued secret."""
+    instance_id, secret_id = (await instances.named(tx, call)).instance_id, call.path.secret_id
     secret = await store.SECRETS.get(tx, secret_id)
     if secret is None:
-        issued = [found for found in await store.all_issued(tx, instance_id) if found.name == secret_id]
-        secret = names.only(issued, secret_id, lambda found: found.secret_id)
+        issued = [secret for secret in await store.all_issued(tx, instance_id) if secret.name == secret_id]
+        secret = names.only(issued, secret_id, lambda secret: secret.secret_id)
     if secret is None or secret.instance_id != instance_id:
         raise errors.NotFound(f"There is no runtime secret {secret_id} of this instance.")
     return await end(tx, call.origin, secret, "revoked") if secret.state == "issued" else secret
@@ -60,8 +77,8 @@ async def end_all(tx: db.Tx, origin: Origin, instance_id: str, reason: str) -> N
 async def end(tx: db.Tx, origin: Origin, secret: RuntimeSecret, state: SecretState, reason: str = "") -> RuntimeSecret:
     ended = msgspec.structs.replace(secret, state=state, ended_at=origin.now)
     await store.SECRETS.save(tx, ended)
-    await keeping.destroy(tx, secret.secret_id, origin.now)
-    await _tell(tx, origin, f"access.secret.{state}", ended, reason=reason)
+    await values.destroy(tx, secret.secret_id, origin.now)
+    await _announce(tx, origin, f"access.secret.{state}", ended, reason=reason)
     return ended
 
 
@@ -76,10 +93,10 @@ class _Secrets:
 
     async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> RuntimeSecret:
         rules.check_openable(thing, self.call.now)
-        opened = msgspec.structs.replace(thing, deliveries_opened=thing.deliveries_opened + 1)
-        await store.SECRETS.save(tx, opened)
-        await self._record(tx, held, delivery, opened, "opened")
-        return opened
+        secret = msgspec.structs.replace(thing, deliveries_opened=thing.deliveries_opened + 1)
+        await store.SECRETS.save(tx, secret)
+        await self._record(tx, held, delivery, secret, "opened")
+        return secret
 
     async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> None:
         await self._record(tx, held, delivery, thing, "reopened", result="failure")
@@ -88,7 +105,7 @@ class _Secrets:
         self, tx: db.Tx, held: HeldOperation, delivery: Delivery, secret: RuntimeSecret, what: str, **result: str
     ) -> None:
         delivery_id = delivery.delivery_id
-        await _tell(tx, self.call.origin, f"access.secret.{what}", secret, held=held, delivery_id=delivery_id)
+        await _announce(tx, self.call.origin, f"access.secret.{what}", secret, held=held, delivery_id=delivery_id)
         await _audit(tx, self.call, secret, f"{delivery_id}/{secret.secret_id}", delivery_id, **result)
 
 
@@ -104,7 +121,7 @@ async def _deliver_present(tx: db.Tx, call: Call, held: HeldOperation, body: Iss
 
 
 async def _deliver_new(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
-    await keeping.keep_until(tx, call.site, secret.secret_id, secret.expires_at)
+    await values.keep_until(tx, call.site, secret.secret_id, secret.expires_at)
     version = await store.next_version(tx, secret.instance_id, secret.purpose, secret.name)
     secret = msgspec.structs.replace(secret, version=version)
     await store.SECRETS.insert(tx, secret)
@@ -116,7 +133,7 @@ async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSe
     await deliveries.add(tx, delivery)
     delivered = msgspec.structs.replace(secret, deliveries=secret.deliveries + 1)
     await store.SECRETS.save(tx, delivered)
-    await _tell(tx, call.origin, "access.secret.issued", delivered, held=held, delivery_id=delivery.delivery_id)
+    await _announce(tx, call.origin, "access.secret.issued", delivered, held=held, delivery_id=delivery.delivery_id)
     await _audit(tx, call, delivered, f"{held.operation_id}/{secret.secret_id}", delivery.delivery_id)
     return IssuedSecret(secret=delivered, delivery_id=delivery.delivery_id)
 
@@ -143,11 +160,11 @@ def _new_secret(call: Call, held: HeldOperation, body: IssueSecret, secret_id: s
 
 
 def _fingerprint(call: Call, held: HeldOperation, value: str) -> str:
-    """Of this instance only: equal values of two tenants do not show as equal."""
+    """Differs between instances, so that equal values of two tenants cannot be recognised."""
     return call.site.keys.fingerprint(f"{held.instance_id}\n{value}".encode())
 
 
-async def _tell(
+async def _announce(
     tx: db.Tx,
     origin: Origin,
     kind: str,
@@ -182,7 +199,7 @@ async def _tell(
 async def _audit(
     tx: db.Tx, call: Call, secret: RuntimeSecret, target: str, delivery_id: str, *, result: str = "success"
 ) -> None:
-    """Flows leave their row themselves: one in the transaction of what happened."""
+    """A flow writes its audit row itself, in the transaction of the change."""
     await record.audit(
         tx,
         call.origin,

@@ -1,4 +1,4 @@
-"""SQL of runtime secrets, and of when each value in custody has to be gone."""
+"""SQL of runtime secrets, and of the time at which each value has to be deleted from custody."""
 
 import datetime
 
@@ -21,14 +21,14 @@ SECRETS = Table(
 
 
 async def issued(reader: db.Reader, instance_id: str, purpose: str, name: str) -> RuntimeSecret | None:
-    found = await SECRETS.find(
+    secrets = await SECRETS.find(
         reader,
         "instance_id = $1 AND purpose = $2 AND name = $3 AND state = 'issued'",
         instance_id,
         purpose,
         name,
     )
-    return found[0] if found else None
+    return secrets[0] if secrets else None
 
 
 async def instances_with_issued(reader: db.Reader) -> list[str]:
@@ -52,12 +52,12 @@ async def next_version(reader: db.Reader, instance_id: str, purpose: str, name: 
 
 
 async def reserve(tx: db.Tx, secret_id: str, due_at: datetime.datetime) -> None:
-    """Before a value goes into custody: from now on it is known that it has to be taken out again."""
+    """Record, before a value is put into custody, when it has to be deleted from there."""
     await tx.run("INSERT INTO secrets_due (secret_id, due_at) VALUES ($1, $2)", secret_id, clock.micros(due_at))
 
 
 async def keep_until(tx: db.Tx, secret_id: str, due_at: datetime.datetime, *, reserved_past: datetime.datetime) -> bool:
-    """False: the reservation does not reach past that moment."""
+    """Return False if the reservation ends before `reserved_past`."""
     sql = "UPDATE secrets_due SET due_at = $2 WHERE secret_id = $1 AND due_at > $3"
     return await tx.run(sql, secret_id, clock.micros(due_at), clock.micros(reserved_past)) == 1
 
@@ -67,7 +67,7 @@ async def destroy_now(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None
 
 
 async def due(reader: db.Reader, now: datetime.datetime, limit: int) -> list[str]:
-    """Ids of secrets whose value has to be gone from custody."""
+    """Return the ids of values that have to be deleted from custody."""
     sql = "SELECT secret_id FROM secrets_due WHERE due_at <= $1 ORDER BY due_at LIMIT $2"
     return [row[0] for row in await reader.all(sql, clock.micros(now), limit)]
 

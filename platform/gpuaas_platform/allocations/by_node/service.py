@@ -2,6 +2,7 @@
 
 from gpuaas_contract.capacity import Allocation, ChangeNode, Node, NodeAllocations, NodeDrain
 from gpuaas_contract.event_types import AllocationDraining
+from gpuaas_contract.paths import NodePath
 
 from gpuaas_platform.allocations import store
 from gpuaas_platform.allocations.by_node import rules
@@ -12,7 +13,7 @@ from gpuaas_platform.nodes.enrolment import service as enrolment
 from gpuaas_platform.record import service as record
 
 
-async def drain(tx: db.Tx, call: Call, body: ChangeNode) -> NodeDrain:
+async def drain(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> NodeDrain:
     """Drain the node and ask the owners of its allocations to move. A repeat asks them again."""
     draining = await nodes.change_admin_state(tx, call, body, "draining")
     allocations = await store.on_node(tx, draining.node_id)
@@ -21,7 +22,7 @@ async def drain(tx: db.Tx, call: Call, body: ChangeNode) -> NodeDrain:
     return NodeDrain(node=draining, allocations=[rules.shown(allocation) for allocation in allocations])
 
 
-async def retire(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
+async def retire(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
     """Retire a node that carries no allocation. Its key and its tokens end in the same transaction."""
     node = await nodes.get(tx, call)
     rules.check_retire(node, await store.on_node(tx, node.node_id))
@@ -30,7 +31,7 @@ async def retire(tx: db.Tx, call: Call, body: ChangeNode) -> Node:
     return retired
 
 
-async def list_allocations(reader: db.Reader, call: Call) -> NodeAllocations:
+async def list_allocations(reader: db.Reader, call: Call[NodePath]) -> NodeAllocations:
     node = await nodes.get(reader, call)
     allocations = await store.on_node(reader, node.node_id)
     return NodeAllocations(items=[rules.shown(allocation) for allocation in allocations])

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import AllocationKeysChanged
+from gpuaas_contract.paths import AllocationPath, Path, SshKeyPath
 from gpuaas_contract.ssh_keys import SSH_KEYS_PER_PERSON_MAX, AddSshKey, AllocationKeys, SetAllocationPeople, SshKey
-from gpuaas_contract.wire import NoBody, Page
+from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, db, ids, names
+from gpuaas_platform.kit import clock, db, ids, names, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
@@ -51,13 +53,13 @@ async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     return key
 
 
-async def list_keys(reader: db.Reader, call: Call) -> Page[SshKey]:
-    return await call.page(reader, store.SSH_KEYS, "user_id = $1", call.caller.actor_id)
+async def list_keys(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[SshKey]:
+    return await paging.encoded(reader, store.SSH_KEYS, call.query, "user_id = $1", call.caller.actor_id)
 
 
-async def delete(tx: db.Tx, call: Call, _: NoBody) -> SshKey:
+async def delete(tx: db.Tx, call: Call[SshKeyPath], _: NoBody) -> SshKey:
     """Delete a key of the caller, named by id, fingerprint, or a comment that only one of their keys has."""
-    name = call.params["ssh_key_id"]
+    name = call.path.ssh_key_id
     own = await store.SSH_KEYS.find(tx, "user_id = $1", call.caller.actor_id)
     matching = [key for key in own if name in (key.ssh_key_id, key.fingerprint, key.comment)]
     key = names.only(matching, name, lambda match: match.ssh_key_id)
@@ -68,7 +70,7 @@ async def delete(tx: db.Tx, call: Call, _: NoBody) -> SshKey:
     return key
 
 
-async def choose(tx: db.Tx, call: Call, body: SetAllocationPeople) -> AllocationKeys:
+async def choose(tx: db.Tx, call: Call[AllocationPath], body: SetAllocationPeople) -> AllocationKeys:
     """Set the people whose keys are on the allocation's machine."""
     allocation = await allocations.get(tx, call)
     if allocation.status not in _LIVE:
@@ -81,7 +83,7 @@ async def choose(tx: db.Tx, call: Call, body: SetAllocationPeople) -> Allocation
     return await get(tx, call)
 
 
-async def get(reader: db.Reader, call: Call) -> AllocationKeys:
+async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
     allocation_id = (await allocations.get(reader, call)).allocation_id
     present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
     chosen = (await store.chosen(reader, [allocation_id], clock.micros(call.now))).get(allocation_id, [])

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from gpuaas_contract import errors, node
 from gpuaas_contract.capacity import CreateEnrolmentToken, EnrolmentToken, Node
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import service as identity
@@ -17,6 +18,11 @@ from gpuaas_platform.nodes.enrolment import store
 
 _LOGIN_SKEW_S = 300
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
+
+
+async def trust(call: Call, _: NoBody) -> node.Trust:
+    """Return what a node must trust: the authority of the listener, and the key that signs tasks."""
+    return node.Trust(ca_pem=call.site.ca_pem, task_public_key_pem=call.site.keys.tasks_public_pem())
 
 
 async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> EnrolmentToken:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, node
-from gpuaas_contract.agents import InspectNode, NodeTask
-from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_contract.wire import Page
+from gpuaas_contract.agents import InspectNode, NodeTask, TaskWaitQuery
+from gpuaas_contract.node import TaskError, TaskQuery, TaskResult
+from gpuaas_contract.paths import NodePath, NodeTaskPath, Path, TaskPath
+from gpuaas_contract.wire import NoBody, Page
 
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.kit import clock, db, ids
@@ -62,7 +63,7 @@ async def queue(
 
 
 async def queue_for_operator(
-    tx: db.Tx, call: Call, kind: str, params: dict[str, object], *, ttl_s: int | None = None
+    tx: db.Tx, call: Call[NodePath], kind: str, params: dict[str, object], *, ttl_s: int | None = None
 ) -> NodeTask:
     """Queue a task about the node itself, which the route names."""
     target = await nodes.get(tx, call)
@@ -72,19 +73,19 @@ async def queue_for_operator(
     return await _shown(tx, target.node_id, task_id)
 
 
-async def inspect(tx: db.Tx, call: Call, body: InspectNode) -> NodeTask:
+async def inspect(tx: db.Tx, call: Call[NodePath], body: InspectNode) -> NodeTask:
     return await queue_for_operator(tx, call, body.type, {})
 
 
-async def list_tasks(reader: db.Reader, call: Call) -> Page[NodeTask]:
+async def list_tasks(reader: db.Reader, call: Call[NodePath]) -> Page[NodeTask]:
     target = await nodes.get(reader, call)
     items, token = await store.page(reader, target.node_id, size=call.query.page_size, token=call.query.page_token)
     return Page(items=items, next_page_token=token)
 
 
-async def wait_for_end(call: Call) -> NodeTask:
+async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> NodeTask:
     """Return the task that the route names, as soon as it has ended or the time of the long poll is over."""
-    reader, task_id = call.site.database.reader, call.params["task_id"]
+    reader, task_id = call.site.database.reader, call.path.task_id
     node_id = (await nodes.get(reader, call)).node_id
 
     async def look() -> NodeTask:
@@ -93,7 +94,7 @@ async def wait_for_end(call: Call) -> NodeTask:
     return await call.site.hub.poll(_end_topic(task_id), call.query.wait_s, look, lambda task: task.state != "queued")
 
 
-async def wait_for_next(call: Call) -> node.NextTask:
+async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask:
     """Return the calling node's next task. A busy agent gets urgent ones only, and an answer when its task is over."""
     node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
 
@@ -105,16 +106,16 @@ async def wait_for_next(call: Call) -> node.NextTask:
             return None, not await _is_queued(reader, node_id, busy_with)
         return row, row is not None
 
-    row, _ = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
+    row, _is_due = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
     if row is None:
         return node.NextTask(task=None)
     signed = node.SignedTask(payload=row["payload"], signature=row["signature"])
     return node.NextTask(task=signed, is_urgent=bool(row["is_urgent"]))
 
 
-async def take_result(tx: db.Tx, call: Call, body: TaskResult) -> node.TaskReceipt:
+async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node.TaskReceipt:
     """Record the calling node's result, once: a result for a task that has ended changes nothing."""
-    task_id, node_id = call.params["task_id"], call.caller.actor_id
+    task_id, node_id = call.path.task_id, call.caller.actor_id
     task = await store.get(tx, task_id)
     if task is None or task.node_id != node_id:
         raise errors.NotFound

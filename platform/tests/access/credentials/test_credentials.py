@@ -99,7 +99,7 @@ async def test_a_controller_opens_the_very_key_that_was_uploaded(customer: Custo
     delivery = await customer.deliver(recipient)
     opened = await customer.open(delivery.delivery_id)
     assert recipient.open(opened) == customer.key
-    with pytest.raises(Permanent, match="not sealed to this key"):
+    with pytest.raises(Permanent, match="encrypted for another key"):
         Recipient().open(opened)
     present = await customer.present()
     assert (present.last_used_at, present.last_used_for) == (customer.world.clock(), customer.held.operation_id)
@@ -157,7 +157,9 @@ async def test_a_rotated_key_takes_the_place_of_the_old_one_which_is_destroyed(c
         credential_id=customer.credential.credential_id,
     )
     assert (rotated.version, rotated.fingerprint) == (2, asyncssh.import_private_key(new).get_fingerprint())
-    assert (await customer.send_open(waiting.delivery_id)).json()["message"] == "The credential was rotated meanwhile."
+    assert (await customer.send_open(waiting.delivery_id)).json()["message"] == (
+        "The credential was rotated since this delivery was made."
+    )
     recipient = Recipient()
     opened = await customer.open((await customer.deliver(recipient)).delivery_id)
     assert recipient.open(opened) == new

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 from artifact_world import CONTENT, MEDIA_TYPE, Signer, code_of, digest_of, promoted, published, shared, trusted
-from gpuaas_contract import artifacts, capacity, catalog, errors, identity, node, placements
+from gpuaas_contract import artifacts, capacity, catalog, errors, identity, lifecycles, node, placements
 from gpuaas_contract.node import TaskError, TaskResult
-from gpuaas_platform.artifacts import reconcile, rules, store
+from gpuaas_platform import server
+from gpuaas_platform.access.placements import rules, store
 from placement_world import Placing, allocated, placing
 from platform_world import World
 
@@ -182,7 +183,7 @@ async def test_a_placement_is_forgotten_a_day_after_its_time(placed: Placing) ->
     reader, over_s = placed.world.site.database.reader, (placement.expires_at - placed.world.clock()).total_seconds()
     for passed_s, is_kept in ((over_s + 86_400, True), (1, False)):
         placed.world.clock.forward(passed_s)
-        await reconcile.sweep(placed.world.site)
+        await server.forget_old_rows(placed.world.site)
         assert (await store.PLACEMENTS.get(reader, placement.placement_id) is not None) == is_kept
 
 
@@ -192,9 +193,16 @@ def test_the_time_to_fetch_grows_with_the_size() -> None:
 
 
 async def test_a_node_that_says_no_more_than_that_it_is_done_has_placed_nothing(placed: Placing) -> None:
-    silent = rules.arrived(await placed.place(), TaskResult(status="succeeded"), placed.world.clock())
+    silent = rules.with_result(await placed.place(), TaskResult(status="succeeded"), placed.world.clock())
     assert silent.error is not None
     assert (silent.state, silent.error.code) == ("failed", "no_reason")
+
+
+async def test_a_placement_that_has_ended_never_moves_again(placed: Placing) -> None:
+    now = placed.world.clock()
+    failed = rules.failed(await placed.place(), TaskError(code="disk_full", message="The disk is full."), now)
+    with pytest.raises(lifecycles.IllegalMove, match="from failed to placed"):
+        rules.with_result(failed, TaskResult(status="succeeded", result={"path": "/there"}), now)
 
 
 async def _finish(placed: Placing, result: dict[str, Any]) -> None:

@@ -17,7 +17,8 @@ from gpuaas_contract import agents, artifacts, capacity
 from gpuaas_contract.node import TaskResult
 from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_platform import server
-from gpuaas_platform.artifacts import content, placements
+from gpuaas_platform.access.placements import service as placements
+from gpuaas_platform.artifacts import content
 from gpuaas_platform.call import system_origin
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit.settings import Settings
@@ -197,7 +198,7 @@ async def test_what_is_revoked_once_its_bytes_have_passed_does_not_count_as_plac
     task = TaskResult(status="succeeded", result={"path": "/var/lib/somewhere"})
     site = hosts.placing.world.site
     origin = system_origin(site.clock(), placement.correlation_id)
-    await site.database.write(lambda tx: placements.ended(tx, origin, placement.placement_id, task))
+    await site.database.write(lambda tx: placements.record_result(tx, origin, placement.placement_id, task))
     assert await hosts.outcome(placement) == ("failed", "artifact_revoked")
 
 

@@ -1,4 +1,4 @@
-"""Pure: does a machine grant still stand? The answer is the sentence its owner reads when it does not."""
+"""Pure: whether the conditions of a machine grant still hold. If not, the result is the reason that its owner reads."""
 
 import datetime
 from dataclasses import dataclass
@@ -8,51 +8,49 @@ from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.operations import OperationHead
 
 NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
-"""Kinds that bring something new in. Without the entitlement they end; what runs stays manageable."""
+"""Kinds that bring something new in. Without the entitlement they end; running instances can still be managed."""
+_ACTORS = {"user": "the person", "service_account": "the service account"}
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a grant rests on, as it is now."""
+class Conditions:
+    """What a grant depends on, as it is now."""
 
     allocation: Allocation | None
     operation: OperationHead | None
     actor_state: str
-    """Of the person or service account; empty when there is none any more."""
+    """Of the person or service account; empty when it no longer exists."""
     is_permitted: bool
     """The actor may still log in to machines of the project."""
     is_entitled: bool
     """The project may still deploy the operation's app."""
     leases_count: bool
-    """This process has been awake long enough to have heard every heartbeat."""
+    """This process has run long enough to have received every heartbeat."""
 
 
-def why_over(grant: MachineGrant, standing: Standing, now: datetime.datetime) -> str:
-    """Empty while the grant stands."""
-    allocation = standing.allocation
+def why_over(grant: MachineGrant, conditions: Conditions, now: datetime.datetime) -> str:
+    """Return why the grant is over; empty while all its conditions hold."""
+    allocation = conditions.allocation
     if allocation is None or allocation.status != "active":
         return f"the allocation is {allocation.status if allocation else 'gone'}"
-    if standing.actor_state != "active":
-        return f"{_ACTORS[grant.actor_type]} is {standing.actor_state or 'gone'}"
-    if not standing.is_permitted:
+    if conditions.actor_state != "active":
+        return f"{_ACTORS[grant.actor_type]} is {conditions.actor_state or 'gone'}"
+    if not conditions.is_permitted:
         return f"{_ACTORS[grant.actor_type]} may no longer log in to machines of the project"
     if grant.sessions_until is not None and grant.sessions_until <= now:
         return "its time is over"
-    return _why_not_held(grant, allocation, standing, now) if grant.operation_id else ""
+    return _why_not_held(grant, allocation, conditions, now) if grant.operation_id else ""
 
 
-_ACTORS = {"user": "the person", "service_account": "the service account"}
-
-
-def _why_not_held(grant: MachineGrant, allocation: Allocation, standing: Standing, now: datetime.datetime) -> str:
-    operation = standing.operation
+def _why_not_held(grant: MachineGrant, allocation: Allocation, conditions: Conditions, now: datetime.datetime) -> str:
+    operation = conditions.operation
     if operation is None or operation.status not in ("running", "cancelling"):
         return f"the operation is {operation.status if operation else 'gone'}"
     if operation.epoch != grant.epoch or operation.lease is None:
         return "a newer claim holds the operation"
-    if standing.leases_count and operation.lease.expires_at <= now:
+    if conditions.leases_count and operation.lease.expires_at <= now:
         return "the lease of the operation ran out"
-    if operation.kind in NEEDS_ENTITLEMENT and not standing.is_entitled:
+    if operation.kind in NEEDS_ENTITLEMENT and not conditions.is_entitled:
         return f"the project may no longer deploy {operation.app_slug}"
     if operation.instance_id not in allocation.used_by_instance_ids:
         return "the allocation no longer belongs to the operation's instance"

@@ -1,0 +1,40 @@
+"""Pure: how long a placement may take, which node may fetch it, and how it ends."""
+
+import datetime
+
+import msgspec
+from gpuaas_contract import lifecycles
+from gpuaas_contract.node import TaskError, TaskResult
+from gpuaas_contract.placements import ArtifactPlacement
+
+_FETCH_BYTES_PER_S_MIN = 4 << 20
+"""A node that fetches more slowly than this misses the deadline."""
+
+
+def fetch_s_max(size_bytes: int, answer_s_max: int) -> int:
+    """Return how long a node may take to fetch so much; it has `answer_s_max` of that to answer at all."""
+    return answer_s_max + size_bytes // _FETCH_BYTES_PER_S_MIN
+
+
+def is_open_to(placement: ArtifactPlacement, node_id: str, now: datetime.datetime) -> bool:
+    """Return whether this node may fetch it now."""
+    return placement.node_id == node_id and placement.state == "queued" and now < placement.expires_at
+
+
+def with_result(placement: ArtifactPlacement, result: TaskResult, now: datetime.datetime) -> ArtifactPlacement:
+    """Return the placement after the result of the node's task."""
+    path = result.result.get("path")
+    if result.status == "succeeded" and isinstance(path, str):
+        _check_move(placement, "placed")
+        return msgspec.structs.replace(placement, state="placed", path=path, ended_at=now)
+    silence = TaskError(code="no_reason", message="The node reported neither a path nor an error.")
+    return failed(placement, result.error or silence, now)
+
+
+def failed(placement: ArtifactPlacement, error: TaskError, now: datetime.datetime) -> ArtifactPlacement:
+    _check_move(placement, "failed")
+    return msgspec.structs.replace(placement, state="failed", error=error, ended_at=now)
+
+
+def _check_move(placement: ArtifactPlacement, state: lifecycles.PlacementState) -> None:
+    lifecycles.check_move(f"placement {placement.placement_id}", lifecycles.PLACEMENT, placement.state, state)
