@@ -154,6 +154,16 @@ async def test_the_breaker_opens_refuses_tells_and_closes_when_its_window_has_pa
     assert (await cluster.controller.carry_out()).status == "succeeded"
 
 
+async def test_failures_after_the_breaker_has_opened_do_not_announce_it_again(world: World) -> None:
+    cluster = await Cluster.running(world, **with_hands(breaker={"failures": 2, "window_s": 100}))
+    await cluster.add(*await cluster.machines(4))
+    held = await cluster.controller.take()
+    for member_id in held.member_ids:
+        await held.report(member_id, "provisioning", "failed")
+    assert (await _hand_role(cluster)).breaker.failures == 4
+    assert [(event["open"], event["failures"]) for event in await cluster.told("apps.role.breaker")] == [(True, 2)]
+
+
 async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begun(world: World) -> None:
     cluster = await Cluster.running(world, **with_hands(breaker={"failures": 2, "window_s": 100}))
     await cluster.add(*await cluster.machines(3))

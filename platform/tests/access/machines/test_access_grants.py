@@ -141,6 +141,17 @@ async def test_a_node_that_did_not_hear_is_told_again_until_it_has(entered: Ente
     assert (await entered.grant()).enforced_at == world.clock()
 
 
+async def test_a_node_refuses_a_serial_for_an_hour_after_its_certificate_expired(entered: Entered) -> None:
+    await entered.revoke()
+    await entered.world.finish_task(entered.node)
+    entered.world.clock.forward(600 + 3599)
+    later = await entered.world.machine_access(await entered.world.sign_in("admin"), entered.allocation_id)
+    entered.world.token = await entered.world.sign_in("admin")
+    await entered.world.call(access.GRANT_REVOKE, access.RevokeGrant(reason="new"), grant_id=later.grant_id)
+    entered.node.token = await entered.world.node_login(entered.node)
+    assert sorted(await entered.told() or []) == sorted([entered.granted.serial, later.serial])
+
+
 async def test_serials_are_forgotten_once_no_clock_could_take_them_for_valid(entered: Entered) -> None:
     await entered.revoke()
     await entered.world.finish_task(entered.node)
