@@ -5,24 +5,23 @@
 
 import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, cast, overload
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, overload
 
 import msgspec
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint, PathParams, QueryParams
 from gpuaas_contract.identity import Binding, Project
 from gpuaas_contract.paths import Path
-from gpuaas_contract.wire import Page, PageQuery, Query
+from gpuaas_contract.wire import Page, Query
 from typing_extensions import TypeVar
 
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import clock, db, hub, ids, keys, paging, tables, tail
+from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.kit.tables import Document
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -124,15 +123,6 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     def now(self) -> datetime.datetime:
         return self.origin.now
 
-    @property
-    def params(self) -> dict[str, str]:
-        return msgspec.structs.asdict(self.path)
-
-    async def page(self, reader: db.Reader, table: tables.Table[Document], where: str, *values: Any) -> Page[Document]:
-        return cast(
-            "Page[Document]", await paging.encoded(reader, table, cast("PageQuery", self.query), where, *values)
-        )
-
     def in_project(self) -> Project:
         if self.project is None:
             raise LookupError("the route has no project")
@@ -203,16 +193,8 @@ class Routes:
         use_case: Callable[[db.Reader, Call[PathParams, QueryParams]], Awaitable[Answer]],
     ) -> None: ...
 
-    @overload
-    def read(
-        self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, db.Reader], Awaitable[Answer]]], Callable[[Call, db.Reader], Awaitable[Answer]]]: ...
-
-    def read(self, endpoint: AnyEndpoint, use_case: Step | None = None) -> object:
-        if use_case is None:
-            return self._decorator(endpoint, "read")
+    def read(self, endpoint: AnyEndpoint, use_case: Step) -> None:
         self.handlers.append(Handler(endpoint, "read", use_case))
-        return None
 
     @overload
     def write(
@@ -242,22 +224,15 @@ class Routes:
         prepare: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Prepared]],
     ) -> None: ...
 
-    @overload
-    def write(
-        self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[
-        [Callable[[Call, db.Tx, Body], Awaitable[Answer]]], Callable[[Call, db.Tx, Body], Awaitable[Answer]]
-    ]: ...
-
     def write(
         self,
         endpoint: AnyEndpoint,
-        use_case: Step | None = None,
+        use_case: Step,
         *,
         authorise: Step | None = None,
         prepare: Step | None = None,
         settle: Step | None = None,
-    ) -> object:
+    ) -> None:
         """Bind a write. Each step is optional:
 
         - `authorise` checks more than the endpoint's permission, for each request and each replay; the transaction
@@ -265,10 +240,7 @@ class Routes:
         - `prepare` does slow work before the transaction, which gets what it returns; a replay skips it.
         - `settle` does slow work after the commit, or after a dry run's roll-back, and returns the final answer.
         """
-        if use_case is None:
-            return self._decorator(endpoint, "write")
         self.handlers.append(Handler(endpoint, "write", use_case, authorise, prepare, settle))
-        return None
 
     def upload(
         self,
@@ -280,23 +252,12 @@ class Routes:
         """Bind a write whose body is raw: `prepare` reads it as it arrives, before the transaction."""
         self.handlers.append(Handler(endpoint, "write", use_case, prepare=prepare))
 
-    @overload
     def flow(
         self,
         endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
         use_case: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Answer]],
-    ) -> None: ...
-
-    @overload
-    def flow(
-        self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, Body], Awaitable[Answer]]], Callable[[Call, Body], Awaitable[Answer]]]: ...
-
-    def flow(self, endpoint: AnyEndpoint, use_case: Step | None = None) -> object:
-        if use_case is None:
-            return self._decorator(endpoint, "flow")
+    ) -> None:
         self.handlers.append(Handler(endpoint, "flow", use_case))
-        return None
 
     def stream(
         self,
@@ -304,40 +265,3 @@ class Routes:
         use_case: Callable[[Call[PathParams, QueryParams]], Awaitable[Source]],
     ) -> None:
         self.handlers.append(Handler(endpoint, "stream", use_case))
-
-    # The form before use cases were bound directly; it goes when the last domain is converted.
-
-    def authorised_write(
-        self, endpoint: Endpoint[Body, Answer], authorise: Callable[[Call, Body], Awaitable[Prepared]]
-    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Step]:
-        return self._decorator(endpoint, "write", authorise=authorise)
-
-    def prepared_write(
-        self, endpoint: Endpoint[Body, Answer], prepare: Callable[[Call, Body], Awaitable[Prepared]]
-    ) -> Callable[[Callable[[Call, db.Tx, Prepared], Awaitable[Answer]]], Step]:
-        return self._decorator(endpoint, "write", prepare=prepare)
-
-    def settled(
-        self, endpoint: Endpoint[Body, Answer]
-    ) -> Callable[[Callable[[Call, Answer], Awaitable[Answer]]], Callable[[Call, Answer], Awaitable[Answer]]]:
-        def register(
-            settle: Callable[[Call, Answer], Awaitable[Answer]],
-        ) -> Callable[[Call, Answer], Awaitable[Answer]]:
-            position = next(at for at, handler in enumerate(self.handlers) if handler.endpoint is endpoint)
-            self.handlers[position] = replace(self.handlers[position], settle=settle)
-            return settle
-
-        return register
-
-    def _decorator(
-        self, endpoint: AnyEndpoint, kind: Kind, authorise: Step | None = None, prepare: Step | None = None
-    ) -> Callable[[Step], Step]:
-        def register(handler: Step) -> Step:
-            async def run(store: db.Tx, call: Call, *body: object) -> object:
-                return await handler(call, store, *body)
-
-            use_case = handler if kind == "flow" else run
-            self.handlers.append(Handler(endpoint, kind, use_case, authorise, prepare))
-            return handler
-
-        return register

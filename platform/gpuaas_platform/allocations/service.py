@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.capacity import Allocation, Allocations, CreateAllocation, Node
-from gpuaas_contract.paths import AllocationPath
-from gpuaas_contract.wire import Page
+from gpuaas_contract.capacity import Allocation, AllocationQuery, Allocations, CreateAllocation, Node
+from gpuaas_contract.paths import AllocationPath, ProjectPath
 
 from gpuaas_platform.allocations import changes, rules, selection, store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
 from gpuaas_platform.catalog import permissions
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes import ssh_trust
 from gpuaas_platform.nodes.tasks import service as tasks
@@ -42,9 +42,9 @@ async def create(tx: db.Tx, call: Call, wanted: CreateAllocation) -> Allocations
     return Allocations(items=made)
 
 
-async def list_allocations(reader: db.Reader, call: Call) -> Page[Allocation]:
+async def list_allocations(reader: db.Reader, call: Call[ProjectPath, AllocationQuery]) -> EncodedPage[Allocation]:
     where, values = store.list_filter(call.in_project().project_id, call.query)
-    return await call.page(reader, store.ALLOCATIONS, where, *values)
+    return await paging.encoded(reader, store.ALLOCATIONS, call.query, where, *values)
 
 
 async def get(reader: db.Reader, call: Call[AllocationPath]) -> Allocation:

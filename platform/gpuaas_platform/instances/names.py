@@ -18,31 +18,31 @@ def split(named: str) -> tuple[str, str]:
 
 
 def pick(members: Iterable[Member], named: str, roles: Collection[str] = ()) -> Member | None:
-    """The live member on a node. Where a node carries several, `roles` are the ones that can be meant."""
+    """Return the live member on a node. If the node has several, `roles` are the possible ones."""
     node_name, role = split(named)
-    on_node = [one for one in members if one.node_name == node_name and one.status not in lifecycles.GONE_MEMBER]
-    found = [one for one in on_node if role in ("", one.component_key)]
-    if len(found) > 1 and roles:
-        found = [one for one in found if one.component_key in roles]
-    return names.only(found, named, lambda member: f"{member.node_name}/{member.component_key}")
+    live = [member for member in members if member.status not in lifecycles.GONE_MEMBER]
+    matches = [member for member in live if member.node_name == node_name and role in ("", member.component_key)]
+    if len(matches) > 1 and roles:
+        matches = [member for member in matches if member.component_key in roles]
+    return names.only(matches, named, lambda member: f"{member.node_name}/{member.component_key}")
 
 
 def member_ids(members: Sequence[Member], named: Sequence[str], roles: Collection[str] = ()) -> list[str]:
-    """An unknown name stays as it is, for the check that refuses unknown members."""
+    """Return the ids of the named members. An unknown name is kept; a later check refuses it."""
     known = {member.member_id for member in members}
     picked = {name: None if name in known else pick(members, name, roles) for name in named}
     return [member.member_id if (member := picked[name]) else name for name in named]
 
 
 def roles_meant(manifest: Manifest, body: MemberOperationRequest) -> set[str]:
-    """The role that the request names, else those that know the operation."""
+    """Return the role that the request names, else all roles that have the operation."""
     if body.component_key:
         return {body.component_key}
     return {role.component_key for role in manifest.roles if body.kind in role.operations}
 
 
 def allocations_in(form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any]) -> set[str]:
-    """Words in the inputs that stand for allocations. `fields` are those that the chosen topology names."""
+    """Return the words in the inputs that name allocations. `fields` are those that the chosen topology names."""
     values = [inputs[field] for field in _allocation_fields(form, fields) if field in inputs]
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
     return {word for word in words if isinstance(word, str)}
@@ -51,11 +51,11 @@ def allocations_in(form: Mapping[str, Any], fields: Iterable[str], inputs: Mappi
 def with_allocations(
     form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any], ids: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The inputs with each allocation by its id."""
+    """Return the inputs with each allocation replaced by its id."""
 
     def put(value: Any) -> Any:
         if isinstance(value, list):
-            return [put(one) for one in value]
+            return [put(item) for item in value]
         return ids.get(value, value) if isinstance(value, str) else value
 
     chosen = _allocation_fields(form, fields)

@@ -98,8 +98,8 @@ async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug:
 
 
 async def live_instance_named(reader: db.Reader, project_id: str, name: str) -> Instance | None:
-    found = await INSTANCES.find(reader, "project_id = $1 AND name = $2 AND status <> 'deleted'", project_id, name)
-    return found[0] if found else None
+    matches = await INSTANCES.find(reader, "project_id = $1 AND name = $2 AND status <> 'deleted'", project_id, name)
+    return matches[0] if matches else None
 
 
 async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[Instance]:

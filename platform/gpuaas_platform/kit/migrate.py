@@ -54,7 +54,7 @@ _LISTS = {
         "item": "(item.value ->> '{name}')",
     },
 }
-"""Items of a list in a row's document: `{{each NAME}}` stands in FROM, `{{item}}` is an item as text, `{{item NAME}}` a
+"""Items of a list in a row's document: `{{each NAME}}` is for FROM, `{{item}}` is an item as text, `{{item NAME}}` a
 field of it, `{{position}}` its number from 1."""
 _MARK = re.compile(
     r"\{\{\s*(?:(?P<word>\w+)|(?P<list>each|item) (?P<name>\w+)|without (?P<without>[\w ]+)"

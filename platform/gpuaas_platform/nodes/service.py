@@ -4,22 +4,22 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import ChangeNode, Node, SetNode
+from gpuaas_contract.capacity import ChangeNode, Node, NodeQuery, SetNode
 from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
-from gpuaas_contract.paths import NodePath
-from gpuaas_contract.wire import Page
+from gpuaas_contract.paths import NodePath, Path
 
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules, store
 from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
 from gpuaas_platform.record import service as record
 
 
-async def list_nodes(reader: db.Reader, call: Call) -> Page[Node]:
+async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedPage[Node]:
     where, values = store.list_filter(call.query)
-    return await call.page(reader, store.NODES, where, *values)
+    return await paging.encoded(reader, store.NODES, call.query, where, *values)
 
 
 async def get(reader: db.Reader, call: Call[NodePath]) -> Node:

@@ -19,7 +19,7 @@ from gpuaas_platform.operations import events, state, store
 
 @dataclass(frozen=True)
 class OperationDraft:
-    """What a request says of the operation it asks for; see `Operation` for the fields."""
+    """The parts of an operation that its request decides; see `Operation` for the fields."""
 
     kind: OperationKind
     members: Sequence[Member] = ()

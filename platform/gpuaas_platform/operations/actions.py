@@ -53,7 +53,9 @@ async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Opera
     if instance.status not in ("running", "degraded"):
         raise errors.Conflict(f"The instance is {instance.status}; {asked.action.name} needs it running.")
     if instance.app_version != asked.instance.app_version:
-        raise errors.Conflict(f"The instance was upgraded to {instance.app_version} meanwhile.", fix="Ask again.")
+        raise errors.Conflict(
+            f"The instance was upgraded to {instance.app_version}; the action was not run.", fix="Ask again."
+        )
     active = await read.active(tx, instance.instance_id)
     request_rules.check_free(active, "action", (), exclusive=asked.action.exclusive)
     draft = OperationDraft(

@@ -1,4 +1,4 @@
-"""The ways out of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
+"""The exits of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

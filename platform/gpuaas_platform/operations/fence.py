@@ -13,7 +13,7 @@ from gpuaas_platform.operations.rules import HeldOperation
 
 
 async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
-    """Return the operation that the caller holds; refuse everybody else."""
+    """Return the operation that the caller holds; refuse all other callers."""
     operation = await read.head(reader, call, operation_id)
     request_rules.check_holder(operation, epoch, call.caller.actor_id)
     return operation

@@ -1,4 +1,4 @@
-"""The watchdog: what passes its deadline fails with class `expired`, so nothing runs for ever."""
+"""The watchdog: an operation that passes its deadline fails with class `expired`."""
 
 import datetime
 import functools

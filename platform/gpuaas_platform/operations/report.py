@@ -1,6 +1,6 @@
-"""What an app's controller reports of an operation it holds: steps, members, and how people reach the app.
+"""Reports of an app's controller on an operation it holds: steps, members, and how people reach the app.
 
-A report writes what it says and nothing else; its cost does not grow with the number of members or steps."""
+A report writes its own rows only; its cost does not grow with the number of members or steps."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import AccessBundle, Instance, Member

@@ -305,7 +305,7 @@ async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[
         artifact = await artifacts.deployable(tx, project, name, wanted.digest)
         if wanted.media_type and artifact.media_type != wanted.media_type:
             raise errors.ArtifactMediaTypeMismatch(
-                f"{name} is {artifact.media_type}; the manifest says {wanted.media_type}.", details={"artifact": name}
+                f"{name} is {artifact.media_type}; the manifest names {wanted.media_type}.", details={"artifact": name}
             )
     return {name: wanted.digest for name, wanted in manifest.artifacts.items()}
 

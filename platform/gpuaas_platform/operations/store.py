@@ -236,7 +236,7 @@ async def moved_to(reader: db.Reader, instance_id: str, allocation_ids: Collecti
 async def claimable(
     reader: db.Reader, project_id: str, app_slug: str, operator_id: str, now: int
 ) -> OperationHead | None:
-    """Return the oldest new operation, or the one whose lease ran out first, whichever is older.
+    """Return the oldest new operation, or the one whose lease ran out first if that is older.
 
     Operations under a lease cost nothing. Each candidate comes first in an index, so that PostgreSQL keeps one plan."""
     waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"

@@ -36,7 +36,7 @@ def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatc
 
 
 def test_the_authority_is_that_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, others = clock.utc_now(), list[tls.Authority]()
+    now, others = clock.utc_now(), list[tls.CertificateAuthority]()
     _in_the_middle(monkeypatch, tls, "_pem", lambda: others.append(tls.load_authority(tmp_path, now)))
     own = tls.load_authority(tmp_path, now)
     assert own.sha256 == others[0].sha256

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import uuid
+from typing import Any
 
 import pytest
 from gpuaas_contract import actions, bindings, errors, identity, runtime, users
@@ -12,7 +13,7 @@ from platform_world import PASSWORD, World
 from scripted_controller import Cluster, Controller
 from server_process import until
 
-ACTION = {
+ACTION: dict[str, Any] = {
     "permissions": {"toy.wall.paint": {"meaning": "paint walls", "roles": ["project_member"]}},
     "actions": [
         {"name": "paint", "title": "Paint", "permission": "toy.wall.paint", "input_schema": {"type": "object"}}
@@ -51,7 +52,7 @@ async def test_the_result_of_an_action_is_not_shown_to_a_caller_who_lost_the_rol
     member = await world.person("member", "project_member", world.project_id)
     (binding,) = (await world.call(bindings.PROJECT_BINDING_LIST)).items
     body = actions.InvokeAction()
-    where = {"instance_id": cluster.instance_id, "action": "paint"}
+    where: dict[str, Any] = {"instance_id": cluster.instance_id, "action": "paint"}
     asking = asyncio.create_task(
         world.send(actions.ACTION_INVOKE, body, token=member.token, query={"wait_s": 30}, **where)
     )

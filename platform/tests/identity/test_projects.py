@@ -71,8 +71,8 @@ async def test_an_empty_project_is_deleted_with_its_roles_entitlements_and_overl
         row = await world.site.database.reader.one(sql, spare.project_id)
         assert row is not None
         assert (table, row[0]) == (table, 0)
-    (row,) = await _rows(world, "identity.project.delete")
-    assert (row.project_id, row.details) == (spare.project_id, {"name": "spare"})
+    (audited,) = await _rows(world, "identity.project.delete")
+    assert (audited.project_id, audited.details) == (spare.project_id, {"name": "spare"})
     (event,) = await _events(world, "identity.project.deleted")
     assert event.payload["project_id"] == spare.project_id
 

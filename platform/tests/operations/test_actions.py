@@ -217,7 +217,13 @@ async def test_an_action_is_not_run_by_another_version_than_the_one_that_declare
         await cluster.controller.carry_out()
         return found
 
-    monkeypatch.setitem(routes.authorisations, actions.ACTION_INVOKE.name, upgraded_meanwhile)
+    handlers = [
+        dataclasses.replace(handler, authorise=upgraded_meanwhile)
+        if handler.endpoint is actions.ACTION_INVOKE
+        else handler
+        for handler in routes.handlers
+    ]
+    monkeypatch.setattr(routes, "handlers", handlers)
     application = http.application(world.site, server.DOMAINS)
     transport = httpx.ASGITransport(app=application)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

@@ -8,7 +8,7 @@ from gpuaas_contract import identity, instances, operations
 from gpuaas_platform.kit import hub
 from gpuaas_platform.operations import claim
 from platform_world import World
-from scripted_controller import Cluster, Controller, take_exit
+from scripted_controller import Cluster, Controller, Held, take_exit
 from server_process import until
 
 Change = Callable[[Cluster], Awaitable[object]]
@@ -81,33 +81,48 @@ async def test_a_controller_that_waits_for_work_is_woken_by_it(
     assert timeouts == []
 
 
-async def _claim(cluster: Cluster) -> object:
-    return await cluster.controller.take()
+async def test_a_person_who_watches_an_operation_is_woken_by_its_claim(world: World, timeouts: list[float]) -> None:
+    cluster = await Cluster.running(world)
+    await _request(cluster)
+    await _watch(cluster, cluster.controller.take)
+    assert timeouts == []
 
 
-async def _step(cluster: Cluster) -> object:
-    return await (await cluster.controller.take()).step("wait", "running")
+Report = Callable[[Held], Awaitable[object]]
 
 
-async def _member(cluster: Cluster) -> object:
-    held = await cluster.controller.take()
+async def _step(held: Held) -> object:
+    return await held.step("wait", "running")
+
+
+async def _member(held: Held) -> object:
     return await held.report(held.member_ids[0], "draining")
 
 
-async def _cancel(cluster: Cluster) -> object:
-    (accepted,) = [one for one in await _listed(cluster) if one.status == "accepted"]
-    return await take_exit(cluster.world, accepted, "cancel")
+async def _cancel(held: Held) -> object:
+    return await take_exit(held.world, held.operation, "cancel")
 
 
-@pytest.mark.parametrize("change", [_claim, _step, _member, _cancel])
+async def _fail(held: Held) -> object:
+    return await held.fail()
+
+
+@pytest.mark.parametrize("report", [_step, _member, _cancel, _fail])
 async def test_a_person_who_watches_an_operation_is_woken_by_its_change(
-    world: World, timeouts: list[float], change: Change
+    world: World, timeouts: list[float], report: Report
 ) -> None:
     cluster = await Cluster.running(world)
-    asked = await cluster.operate("drain", (await cluster.hands())[0])
-    query = {"wait_s": 30, "revision": asked.revision}
-    watched = asyncio.create_task(world.call(operations.OPERATION_GET, query=query, operation_id=asked.operation_id))
-    await waiting(world)
-    await change(cluster)
-    assert (await watched).revision > asked.revision
+    await _request(cluster)
+    held = await cluster.controller.take()
+    await _watch(cluster, lambda: report(held))
     assert timeouts == []
+
+
+async def _watch(cluster: Cluster, change: Callable[[], Awaitable[object]]) -> None:
+    """Wait for the next revision of the latest operation, and make the change while the watcher waits."""
+    world, watched = cluster.world, (await _listed(cluster))[-1]
+    query = {"wait_s": 30, "revision": watched.revision}
+    latest = asyncio.create_task(world.call(operations.OPERATION_GET, query=query, operation_id=watched.operation_id))
+    await waiting(world)
+    await change()
+    assert (await latest).revision > watched.revision

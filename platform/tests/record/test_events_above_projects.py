@@ -27,6 +27,9 @@ SETS: dict[str, Endpoint[Any, Any]] = {
     "platform": policy.GLOBAL_SET,
 }
 
+DEADLINE_S = 20
+"""Less than the long poll waits, so that only a wake-up ends it in time."""
+
 
 async def test_a_change_of_policy_is_told_in_the_record_of_its_level_and_in_no_other(world: World) -> None:
     org_id = await org_of(world)
@@ -73,11 +76,12 @@ async def test_whoever_belongs_to_one_project_does_not_see_the_record_of_the_org
 async def test_a_long_poll_is_woken_by_the_change(world: World, level: str) -> None:
     org_id = await org_of(world)
     cursor = (await world.call(LEVELS[level], org_id=org_id)).cursor
-    query = {"after": cursor, "wait_s": 20}
-    waiting = asyncio.create_task(world.call(LEVELS[level], query=query, org_id=org_id))
-    await until(lambda: world.site.hub.waiting == 1)
-    await change(world, level, org_id)
-    (told,) = (await waiting).items
+    query = {"after": cursor, "wait_s": 30}
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(world.call(LEVELS[level], query=query, org_id=org_id))
+        await until(lambda: world.site.hub.waiting == 1)
+        await change(world, level, org_id)
+        (told,) = (await waiting).items
     assert told.type == "policy.overlay.changed"
 
 

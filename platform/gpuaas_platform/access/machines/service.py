@@ -41,7 +41,7 @@ async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) ->
     return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
 
 
-async def check_hold(tx: db.Tx, call: Call, allocation: Allocation, operation_id: str, epoch: int) -> None:
+async def check_hold(tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int) -> None:
     """Refuse a caller who does not hold this operation, with its newest epoch, on this machine."""
     operation = await fence.check(tx, call, operation_id, epoch)
     if operation.instance_id not in allocation.used_by_instance_ids:

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import AllocationKeysChanged
-from gpuaas_contract.paths import AllocationPath, SshKeyPath
+from gpuaas_contract.paths import AllocationPath, Path, SshKeyPath
 from gpuaas_contract.ssh_keys import SSH_KEYS_PER_PERSON_MAX, AddSshKey, AllocationKeys, SetAllocationPeople, SshKey
-from gpuaas_contract.wire import NoBody, Page
+from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, db, ids, names
+from gpuaas_platform.kit import clock, db, ids, names, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
@@ -52,8 +53,8 @@ async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     return key
 
 
-async def list_keys(reader: db.Reader, call: Call) -> Page[SshKey]:
-    return await call.page(reader, store.SSH_KEYS, "user_id = $1", call.caller.actor_id)
+async def list_keys(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[SshKey]:
+    return await paging.encoded(reader, store.SSH_KEYS, call.query, "user_id = $1", call.caller.actor_id)
 
 
 async def delete(tx: db.Tx, call: Call[SshKeyPath], _: NoBody) -> SshKey:

@@ -6,11 +6,12 @@ import zipfile
 
 from gpuaas_contract import errors, node
 from gpuaas_contract.agents import AgentRelease, NodeTask, RegisterAgentRelease, UpgradeAgent
-from gpuaas_contract.paths import NodePath
-from gpuaas_contract.wire import Page
+from gpuaas_contract.paths import AgentFilePath, NodePath, Path
+from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes.releases import store
 from gpuaas_platform.nodes.tasks import service as tasks
 
@@ -38,8 +39,8 @@ async def register(tx: db.Tx, call: Call, body: RegisterAgentRelease) -> AgentRe
     return release
 
 
-async def list_releases(reader: db.Reader, call: Call) -> Page[AgentRelease]:
-    return await call.page(reader, store.AGENT_RELEASES, "1 = 1")
+async def list_releases(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[AgentRelease]:
+    return await paging.encoded(reader, store.AGENT_RELEASES, call.query, "1 = 1")
 
 
 async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTask:
@@ -53,8 +54,8 @@ async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTa
     return await tasks.queue_for_operator(tx, call, "agent.upgrade", params, ttl_s=settings.agent_upgrade_ttl_s)
 
 
-async def agent_file(reader: db.Reader, call: Call) -> node.AgentFile:
-    content = await store.file(reader, call.params["sha256"])
+async def agent_file(reader: db.Reader, call: Call[AgentFilePath]) -> node.AgentFile:
+    content = await store.file(reader, call.path.sha256)
     if content is None:
         raise errors.NotFound
-    return node.AgentFile(sha256=call.params["sha256"], content=content)
+    return node.AgentFile(sha256=call.path.sha256, content=content)

@@ -1,0 +1,44 @@
+"""The terms of a certificate, decided from the allocation and what the caller asks for."""
+
+import datetime
+
+import pytest
+from gpuaas_contract.capacity import Allocation
+from gpuaas_platform.access.machines import rules
+
+NOW = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+ALLOCATION = Allocation(
+    allocation_id="alloc_1",
+    org_id="org_1",
+    project_id="proj_1",
+    status="active",
+    status_reason="",
+    node_id="node_1",
+    node_name="gpu-1",
+    address="192.0.2.1",
+    sku="standard",
+    region="local",
+    gpus=0,
+    username_on_node="gpu-abc",
+    requested_by="user_1",
+    correlation_id="cor_1",
+    used_by_instance_ids=[],
+    created_at=NOW,
+    updated_at=NOW,
+)
+
+
+@pytest.mark.parametrize(("asked_s", "allowed_s", "granted_s"), [(600, 60, 60), (30, 60, 30)])
+def test_a_certificate_is_valid_no_longer_than_the_platform_allows(
+    asked_s: int, allowed_s: int, granted_s: int
+) -> None:
+    terms = rules.terms(
+        ALLOCATION,
+        actor_id="user_1",
+        operation_id="",
+        source="192.0.2.9",
+        ttl_s=asked_s,
+        ttl_max_s=allowed_s,
+        now=NOW,
+    )
+    assert terms.valid_to - NOW == datetime.timedelta(seconds=granted_s)

@@ -1,0 +1,20 @@
+"""The controller of the Slurm app as it is released, on machines in memory whose Slurm answers from memory."""
+
+import sys
+
+from fake_slurm import SETTINGS, FakeSlurm
+from gpuaas_app_slurm import controller
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller import command
+from gpuaas_sdk.controller.runner import Runner
+from gpuaas_sdk.testing import FakeMachines
+
+
+def main() -> None:
+    app = controller.build(SETTINGS)
+    machines = FakeMachines(FakeSlurm(nodes={"127.0.0.2": ["IDLE"], "127.0.0.4": ["IDLE"]}).answer)
+
+    def runner(client: Client, project_id: str, name: str) -> Runner:
+        return app.runner(client, project_id, name, connect=machines.connect)
+
+    sys.exit(command.main(app.manifest, (), runner))

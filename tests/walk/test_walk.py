@@ -1,0 +1,29 @@
+"""ARCHITECTURE.md's walk through one `member add` is the recording of a run."""
+
+import os
+from pathlib import Path
+
+import pytest
+import walk_recording
+import walk_table
+
+PAGE = walk_recording.ROOT / "ARCHITECTURE.md"
+ROWS_MAX = 20
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> walk_recording.Recording:
+    return walk_recording.record(tmp_path)
+
+
+def test_the_walk_of_the_page_is_the_recorded_one(recording: walk_recording.Recording) -> None:
+    """GPUAAS_WRITE_GOLDEN=1 writes the table again after a change on purpose."""
+    recorded = walk_table.page_with(PAGE.read_text(), recording)
+    if os.environ.get("GPUAAS_WRITE_GOLDEN"):
+        PAGE.write_text(recorded)
+    assert PAGE.read_text() == recorded
+
+
+def test_every_row_of_the_walk_explains_what_happens_there() -> None:
+    assert walk_table.rows_without_meaning(PAGE.read_text()) == []
+    assert 0 < walk_table.rows(PAGE.read_text()) <= ROWS_MAX
