@@ -209,7 +209,8 @@ def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
     freed = lively("operator", "set", "lively", "--any", "--reason", "whoever comes", "-o", "json").json
     assert freed["operator_service_account_id"] == ""
     assert "Name a service account, or add --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
-    lively("operator", "set", "lively", "nobody", "--reason", "x", expect=4)
+    unknown = lively("operator", "set", "lively", "nobody", "--reason", "x", expect=1)
+    assert "There is no active service account nobody" in unknown.err
 
 
 def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:

@@ -12,7 +12,7 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
 
-from gpuaas_cli.output import age, aligned, clean, clock_time, duration, facts, listing, table
+from gpuaas_cli.output import age, aligned, cell, clean, clock_time, duration, facts, listing, table
 from gpuaas_cli.show import states, steps
 
 CONTROLLERS_SHOWN = 3
@@ -225,15 +225,14 @@ def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.dateti
 
 
 def _steps(found: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
-    shape = table(
-        "name",
-        "AT TOOK NODE STATE STEP=name MESSAGE",
-        AT=lambda step: duration((step.started_at - operation.created_at).total_seconds()),
-        TOOK=lambda step: duration(steps.step_s(step, now)),
-        NODE=lambda step: names.get(step.member_id, step.member_id),
-        STATE=lambda step: step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)",
-    )
-    return listing(found, shape)
+    """Step names keep their spaces: they are sentences, as the controller wrote them."""
+    rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
+    for step in found:
+        at, took = (step.started_at - operation.created_at).total_seconds(), steps.step_s(step, now)
+        state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
+        who = cell(names.get(step.member_id, step.member_id), spaces=False)
+        rows.append([duration(at), duration(took), who, state, clean(step.name), cell(step.message, spaces=True)])
+    return aligned(rows) if found else []
 
 
 def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
