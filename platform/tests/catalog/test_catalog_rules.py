@@ -54,14 +54,14 @@ ROLES = MANIFEST["roles"]
 ACTION = FULL["actions"][0]
 UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
     "no role": ({"roles": [], "topologies": {"none": {}}}, "roles", "at least one"),
-    "a role twice": ({"roles": [*ROLES, ROLES[0]]}, "roles[2].component_key", "`head` is there already"),
+    "a role twice": ({"roles": [*ROLES, ROLES[0]]}, "roles[2].component_key", "`head` is listed twice"),
     "min below 0": ({"roles": [{**ROLES[0], "min": -1}, ROLES[1]]}, "roles[0].min", "0 or more"),
     "max below min": ({"roles": [ROLES[0], {**ROLES[1], "min": 4}]}, "roles[1].max", "not below min"),
     "a role of nobody": ({"roles": [{**ROLES[0], "min": 0, "max": 0}, ROLES[1]]}, "roles[0].max", "at least 1"),
     "an operation twice": (
         {"roles": [ROLES[0], {**ROLES[1], "operations": ["add", "add"]}]},
         "roles[1].operations[1]",
-        "`add` is there already",
+        "`add` is listed twice",
     ),
     "no topology": ({"topologies": {}}, "topologies", "at least one"),
     "a topology of an unknown role": (
@@ -121,7 +121,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
         "actions[0].permission",
         "did you mean `queue.job.submit`?",
     ),
-    "an action twice": ({"actions": [ACTION, ACTION]}, "actions[1].name", "`submit` is there already"),
+    "an action twice": ({"actions": [ACTION, ACTION]}, "actions[1].name", "`submit` is listed twice"),
     "an action without a title": ({"actions": [{**ACTION, "title": " "}]}, "actions[0].title", "not empty"),
     "an action whose schema is none": (
         {"actions": [{**ACTION, "input_schema": {"type": 7}}]},
@@ -138,7 +138,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
     "a purpose twice": (
         {"secret_purposes": ["role_join", "role_join"]},
         "secret_purposes[1]",
-        "`role_join` is there already",
+        "`role_join` is listed twice",
     ),
     "too much of it": ({"summary": "a" * manifests.SIZE_MAX_BYTES}, "$", "256 KiB"),
 }

@@ -127,7 +127,7 @@ async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(s
     for name, answer in (await _asks(world)).items():
         problem = answer.json()
         assert (answer.status_code, problem["code"], problem["retryable"]) == (503, "sealed", True), name
-        assert "nobody has given the passphrase" in problem["message"]
+        assert "the passphrase was not given" in problem["message"]
         assert "gpuaas-platform unseal" in problem["fix"]
         assert answer.headers["retry-after"] == "1"
     assert (await world.call(CUSTODY_GET)).sealed
@@ -194,7 +194,7 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
         await authority_reconcile.sweep(world.site)
     await world.sweep()
     assert await world.next_task(node) is None
-    with pytest.raises(errors.Sealed, match="nobody has given the passphrase"):
+    with pytest.raises(errors.Sealed, match="the passphrase was not given"):
         await world.machine_access(world.token, claimed.allocation_id)
     await unseal(world)
     await _sweep(world)
