@@ -51,17 +51,20 @@ class Recorder:
 
 
 def _actor(frame: FrameType | None) -> str | None:
-    """On whose behalf a call is made: in the server the kind of caller, elsewhere empty. None: imports and sweeps."""
-    actor = ""
+    """On whose behalf a call is made: in the server the kind of caller, elsewhere empty. None: imports and sweeps.
+
+    A sweep is a loop, or a write that no request asked for."""
+    actor, is_write = "", False
     while frame is not None and frame.f_code.co_filename != __file__:
         code = frame.f_code
         if code.co_name == "<module>" or code.co_filename.endswith("gpuaas_platform/kit/loop.py"):
             return None
+        is_write = is_write or code.co_filename.endswith("gpuaas_platform/kit/groups.py")
         if not actor and "call" in (*code.co_varnames, *code.co_freevars):
             caller = getattr(frame.f_locals.get("call"), "caller", None)
             actor = getattr(caller, "actor_type", "")
         frame = frame.f_back
-    return actor
+    return None if is_write and not actor else actor
 
 
 def main() -> None:

@@ -44,22 +44,23 @@ def record(folder: Path) -> Recording:
     password = subprocess.run(admin, capture_output=True, text=True, check=True).stdout.strip()
     listen = ["--listen", url.removeprefix("http://")]
     with _recorded(folder / "server", "gpuaas_platform.main", "server", *data, *listen) as server:
-        _until(lambda: _is_ready(url), "the server answers")
+        _until(lambda: _read(f"{url}/readyz") != "", "the server answers")
         cloud = asyncio.run(walk_cloud.Cloud.make(url, password))
         key = folder / "key.json"
         key.write_text(json.dumps({"key_id": cloud.key.key_id, "client_secret": cloud.key.client_secret}))
         server.send_signal(signal.SIGUSR1)
         other = _run(folder / "other", cloud, OTHER_COMMAND)
+        server.send_signal(signal.SIGUSR1)
         where = ["--server", url, "--project", cloud.project_id, "--credentials", str(key), "--name", "walk"]
         with _recorded(folder / "controller", "slurm_controller", "run", *where) as controller:
-            _until(lambda: "controller.started" in (folder / "controller.log").read_text(), "the controller started")
+            _until(lambda: "gpuaas_long_polls_waiting 1.0" in _read(f"{url}/metrics"), "the controller waits for work")
             controller.send_signal(signal.SIGUSR1)
             server.send_signal(signal.SIGUSR1)
             command = _run(folder / "command", cloud, COMMAND)
     servers, controllers = _phases(folder / "server"), _phases(folder / "controller")
     return Recording(
         command=command,
-        server=servers[2],
+        server=servers[3],
         controller=controllers[1],
         every_command=frozenset(file for _, _, file in [*other, *servers[1]]),
     )
@@ -111,9 +112,10 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def _is_ready(url: str) -> bool:
+def _read(url: str) -> str:
+    """The text at this address; empty while there is no answer."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return str(answer.read().decode())
     except urllib.error.URLError:
-        return False
+        return ""
