@@ -105,7 +105,7 @@ async def test_a_body_that_never_comes_is_not_waited_for_without_end(
     for begun in (b"", b'{"name": '):
         asked = b"POST /api/v1/auth/login HTTP/1.1\r\nContent-Length: 50\r\n\r\n" + begun
         [(status, _, body)] = await connection.answers(asked)
-        assert (status, b"The body was not whole" in body) == (b"HTTP/1.1 400 Bad Request", True)
+        assert (status, b"The body was not complete" in body) == (b"HTTP/1.1 400 Bad Request", True)
         connection.writer.write(b" " * (50 - len(begun)))
 
 
