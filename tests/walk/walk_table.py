@@ -10,6 +10,7 @@ ACCEPTED = "platform/gpuaas_platform/operations/accept.py"
 _HEAD = "| # | folder | files, in the order of their first call | what happens there |\n|---|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)+")
 _ROW = re.compile(r"^\| \d+ \| `([^`]+)` \| [^|]+ \| ([^|]*) \|$", re.MULTILINE)
+_FILES = re.compile(r"^\| \d+ \| `([^`]+)` \| ([^|]+) \|", re.MULTILINE)
 _MODULES = frozenset({"contract", "apps/slurm"})
 """Parts that are one row each; of the others, each folder of the package is one."""
 
@@ -18,6 +19,11 @@ def page_with(page: str, recording: Recording) -> str:
     """The page with the table of this recording; what people wrote about a folder stays."""
     meanings = dict(_ROW.findall(_table_of(page)))
     return page.replace(_table_of(page), _HEAD + "".join(_rows(recording, meanings)), 1)
+
+
+def crossed(page: str) -> dict[str, set[str]]:
+    """Files by folder. Their order is left out: the controller's requests run side by side, so it can differ by one."""
+    return {folder: set(re.findall(r"`([^`]+)`", files)) for folder, files in _FILES.findall(_table_of(page))}
 
 
 def rows_without_meaning(page: str) -> list[str]:
