@@ -32,7 +32,8 @@ class Sweep:
         reader, now = site.database.reader, origin.now
         is_provision_due = await service.is_provision_due(reader, site, now)
         is_release_due = await release.is_retry_due(reader, now)
-        key_sets_due = await keys.due(reader, now, compare_all=self._must_compare(now))
+        compares_all = now - self._compared_at >= key_rules.RECHECK_AFTER
+        key_sets_due = await keys.due(reader, now, compare_all=compares_all)
 
         async def use_case(tx: db.Tx) -> None:
             if is_provision_due:
@@ -43,9 +44,5 @@ class Sweep:
 
         if is_provision_due or is_release_due or key_sets_due:
             await site.database.write(use_case)
-
-    def _must_compare(self, now: datetime.datetime) -> bool:
-        if now - self._compared_at < key_rules.RECHECK_AFTER:
-            return False
-        self._compared_at = now
-        return True
+        if compares_all:
+            self._compared_at = now  # only now: a comparison whose write failed is repeated by the next sweep

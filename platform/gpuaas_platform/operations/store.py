@@ -151,7 +151,7 @@ async def steps(reader: db.Reader, operation_id: str) -> list[Step]:
 async def latest_steps(reader: db.Reader, operation_id: str) -> list[Step]:
     """Return the steps that changed last, as many as a read shows, in the order in which they began."""
     sql = """SELECT position, document FROM operation_steps WHERE operation_id = $1
-             ORDER BY changed_revision DESC LIMIT $2"""
+             ORDER BY changed_revision DESC, position DESC LIMIT $2"""
     rows = await reader.all(sql, operation_id, STEPS_SHOWN_MAX)
     return [_STEP.decode(row[1]) for row in sorted(rows, key=lambda row: int(row[0]))]
 
