@@ -1,4 +1,4 @@
-"""The flags every command knows. `main` takes them off the command line before the command sees the rest."""
+"""The flags that every command takes. `main` takes them off the command line before the command sees the rest."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -43,11 +43,11 @@ class Table:
 def table(name: Value, columns: str, **words: Callable[[Any], str]) -> Table:
     """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
     `words` has the functions of columns that no attribute has."""
-    found = []
+    result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
-        found.append(Column(title, words.get(title) or attribute or title.lower(), part.endswith("*")))
-    return Table(name, tuple(found))
+        result.append(Column(title, words.get(title) or attribute or title.lower(), part.endswith("*")))
+    return Table(name, tuple(result))
 
 
 def talk(text: str) -> None:
@@ -107,11 +107,11 @@ def encoded(form: str, value: Any) -> str:
 def lines(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
     """Lines of a table: no cell but the last has a space, so columns can be cut by position. With a width, ids that
     do not fit are shortened visibly, the first column never."""
-    found = [[column.title for column in columns if wide or not column.wide]]
-    found += [cells(row, columns, wide=wide) for row in rows]
-    if width and _width(found) > width:
-        found = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in found]
-    return aligned(found)
+    result = [[column.title for column in columns if wide or not column.wide]]
+    result += [cells(row, columns, wide=wide) for row in rows]
+    if width and _width(result) > width:
+        result = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in result]
+    return aligned(result)
 
 
 def listing(rows: Sequence[Any], shape: Table) -> list[str]:
@@ -179,14 +179,14 @@ def clock_time(moment: datetime.datetime) -> str:
 def _text(row: Any, value: Value, title: str = "") -> str:
     if not isinstance(value, str):
         return value(row)
-    found = functools.reduce(getattr, value.split("."), row)
-    if found is None:
+    result = functools.reduce(getattr, value.split("."), row)
+    if result is None:
         return ""
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    if isinstance(found, datetime.datetime):
-        return age(found) if title in _AGES else clock_time(found)
-    return ",".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
+    if isinstance(result, bool):
+        return "yes" if result else "no"
+    if isinstance(result, datetime.datetime):
+        return age(result) if title in _AGES else clock_time(result)
+    return ",".join(map(str, result)) if isinstance(result, list | tuple) else str(result)
 
 
 def _width(cells: Sequence[Sequence[str]]) -> int:

@@ -30,7 +30,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "upgrade": ("instances:upgrade", "move an instance to another version of its app"),
         "rollback": ("instances:rollback", "go back to the version before the last upgrade"),
         "decommission": ("instances:decommission", "tear an instance down on every machine"),
-        "op": ("op", "follow operations, wait for them, retry, cancel, and other ways out"),
+        "op": ("op", "follow operations, wait for them, retry, cancel, and other exits"),
         "action": ("action", "what an app lets you do with an instance"),
         "hold": ("instances:hold", "keep a member from work or from removal for a while"),
         "role": ("instances:role", "let a role take new members again after too many failed"),

@@ -60,7 +60,7 @@ def _row(words: str, command: Any) -> str:
 
 def _reaches(words: str, endpoint_name: str) -> bool:
     reached = reach.commands().get(endpoint_name, ())
-    return words in reached or (words == "get" and any(one.startswith("get ") for one in reached))
+    return words in reached or (words == "get" and any(item.startswith("get ") for item in reached))
 
 
 def run() -> int:

@@ -96,10 +96,10 @@ def arguments(ready: Ready, command: Sequence[str], *, tty: bool = False) -> lis
         "ServerAliveInterval": "15",
         "LogLevel": "ERROR",
     }
-    found = ["ssh", "-F", "none", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
-    found += ["-t"] if tty else []
-    found += ["-p", str(ready.access.port), "-l", ready.access.user, "--", ready.access.host]
-    return [*found, remote_line(command)] if command else found
+    result = ["ssh", "-F", "none", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    result += ["-t"] if tty else []
+    result += ["-p", str(ready.access.port), "-l", ready.access.user, "--", ready.access.host]
+    return [*result, remote_line(command)] if command else result
 
 
 def remote_line(command: Sequence[str]) -> str:

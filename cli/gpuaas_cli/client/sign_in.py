@@ -50,12 +50,12 @@ def by_browser(flags: Flags) -> Prove:
 
 def returned(address: str, state: str) -> OidcExchange:
     """Pure: what the provider sent back; it must answer this very sign-in."""
-    found = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
-    if "error" in found:
-        why = found.get("error_description", found["error"])
-        raise failures.Failure(f"The provider refused: {output.clean(why)}", fix=BROWSER, code=found["error"])
-    if "code" not in found or "state" not in found:
+    result = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+    if "error" in result:
+        why = result.get("error_description", result["error"])
+        raise failures.Failure(f"The provider refused: {output.clean(why)}", fix=BROWSER, code=result["error"])
+    if "code" not in result or "state" not in result:
         raise failures.usage("This address carries no code and no state; take the whole of it", BROWSER)
-    if found["state"] != state:
+    if result["state"] != state:
         raise failures.Failure("This address belongs to another sign-in", fix=BROWSER, code="sign_in_refused")
-    return OidcExchange(code=found["code"], state=state)
+    return OidcExchange(code=result["code"], state=state)

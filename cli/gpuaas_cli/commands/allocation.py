@@ -54,13 +54,13 @@ async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
 async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:
     if not call["wait"] or call.dry_run:
         return changed
-    return [await allocations.settled(call.session, one.allocation_id) for one in changed]
+    return [await allocations.settled(call.session, item.allocation_id) for item in changed]
 
 
 def _verdict(wanted: str) -> Any:
     def judge(call: Call, changed: list[Allocation]) -> int:
         waited = call["wait"] and not call.dry_run
-        reached = all(one.status == wanted for one in changed)
+        reached = all(item.status == wanted for item in changed)
         return failures.OK if reached or not waited else failures.FAILED
 
     return judge
@@ -111,7 +111,7 @@ app = run.group(
         fields={
             "user_ids": Field(
                 "--only USER,…",
-                'Exactly these, names or ids; "" removes everybody.',
+                'Exactly these, names or ids; "" removes all of them.',
                 type=str,
                 default=None,
                 read=lambda _, text: None if text is None else words([text]),

@@ -65,10 +65,10 @@ def publish(
         signature=documents.read(signature, Envelope, "an envelope") if signature else None,
     )
 
-    async def work(opened: session.Session) -> Artifact:
+    async def work(connection: session.Session) -> Artifact:
         endpoint = artifacts.SHARED_PUBLISH if platform else artifacts.PUBLISH
-        made = await opened.call(endpoint, body, dry_run=dry_run)
-        return await _send(opened, made, file, platform=platform) if file and not dry_run else made
+        made = await connection.call(endpoint, body, dry_run=dry_run)
+        return await _send(connection, made, file, platform=platform) if file and not dry_run else made
 
     made = session.run(flags, work)
     kinds.show_one(flags, "artifacts", made)
@@ -92,9 +92,9 @@ def upload(
     """
     _measured(file)
 
-    async def work(opened: session.Session) -> Artifact:
+    async def work(connection: session.Session) -> Artifact:
         endpoint = artifacts.SHARED_GET if platform else artifacts.GET
-        return await _send(opened, await opened.call(endpoint, artifact_id=name), file, platform=platform)
+        return await _send(connection, await connection.call(endpoint, artifact_id=name), file, platform=platform)
 
     flags = run.flags_of(context)
     kinds.show_one(flags, "artifacts", session.run(flags, work))
@@ -189,7 +189,7 @@ run.declare(
         table=table(
             "bytes_used",
             "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT",
-            LIMIT=lambda one: f"{one.limit.max} ({one.limit.layer} policy)" if one.limit else "none",
+            LIMIT=lambda item: f"{item.limit.max} ({item.limit.layer} policy)" if item.limit else "none",
         ),
     ),
 )
@@ -216,11 +216,11 @@ trust = run.group(
 app.add_typer(trust, name="trust")
 
 
-async def _send(opened: session.Session, artifact: Artifact, file: str, *, platform: bool) -> Artifact:
+async def _send(connection: session.Session, artifact: Artifact, file: str, *, platform: bool) -> Artifact:
     endpoint = artifacts.SHARED_CONTENT_PUT if platform else artifacts.CONTENT_PUT
-    path = {"artifact_id": artifact.artifact_id, **({} if platform else {"project_id": await opened.project()})}
+    path = {"artifact_id": artifact.artifact_id, **({} if platform else {"project_id": await connection.project()})}
     output.talk(f"Sending {file} ({artifact.size_bytes} bytes).")
-    return await opened.client.upload(endpoint, _chunks(file), **path)
+    return await connection.client.upload(endpoint, _chunks(file), **path)
 
 
 async def _chunks(file: str) -> AsyncIterator[bytes]:

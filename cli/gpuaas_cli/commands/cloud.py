@@ -32,10 +32,10 @@ def up(
     """
     if sys.platform != "linux":
         raise failures.Failure("gpuaas up needs Linux", fix="gpuaas login --server URL", code="not_linux")
-    wish = plan.Wish(
+    wanted = plan.Wish(
         nodes=nodes, app=app_slug, lab=lab, port=port, deploy=deploy, control_plane_only=control_plane_only
     )
-    return cloud.up(home.folder(os.environ).absolute(), wish)
+    return cloud.up(home.folder(os.environ).absolute(), wanted)
 
 
 down_app = run.single()

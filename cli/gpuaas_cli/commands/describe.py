@@ -34,7 +34,7 @@ def instance(context: typer.Context, name: Name) -> int:
 
 @run.by_hand(app, reaches=(OPERATION_GET, OPERATION_STEPS, MEMBER_LIST))
 def operation(context: typer.Context, name: Name) -> int:
-    """An operation: its steps, members, error and fix, and the ways out you may take.
+    """An operation: its steps, members, error and fix, and the exits you may take.
 
     Example: gpuaas describe operation op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
@@ -50,67 +50,67 @@ def member(
     Example: gpuaas describe member gpu-2
     """
 
-    async def gather(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-        found = await _member(opened, named, instance)
-        operations = await _operations(opened, found.instance_id, found.last_operation_id)
-        data = {"member": found, "operations": [one for one in operations if _concerns(one, found.member_id)]}
-        return story.of_member(found, operations, _now()), data
+    async def gather(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+        result = await _member(connection, named, instance)
+        operations = await _operations(connection, result.instance_id, result.last_operation_id)
+        data = {"member": result, "operations": [item for item in operations if _concerns(item, result.member_id)]}
+        return story.of_member(result, operations, _now()), data
 
     return _show(context, gather, name)
 
 
-async def _instance(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-    found = await opened.call(INSTANCE_GET, instance_id=named)
+async def _instance(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+    result = await connection.call(INSTANCE_GET, instance_id=named)
     around = story.Surroundings(
-        members=await kinds.members(opened, found.instance_id),
-        operations=await _operations(opened, found.instance_id),
-        roles=(await opened.call(ROLE_LIST, instance_id=found.instance_id)).items,
-        holds=await opened.every(HOLD_LIST, instance_id=found.instance_id),
-        controllers=await opened.every(CONTROLLER_LIST),
+        members=await kinds.members(connection, result.instance_id),
+        operations=await _operations(connection, result.instance_id),
+        roles=(await connection.call(ROLE_LIST, instance_id=result.instance_id)).items,
+        holds=await connection.every(HOLD_LIST, instance_id=result.instance_id),
+        controllers=await connection.every(CONTROLLER_LIST),
     )
-    return story.of_instance(found, around, _now()), {"instance": found, **vars(around)}
+    return story.of_instance(result, around, _now()), {"instance": result, **vars(around)}
 
 
-async def _operation(opened: session.Session, named: str) -> tuple[story.Lines, Any]:
-    found = await _with_steps(opened, await opened.call(OPERATION_GET, operation_id=named))
-    members, names = await kinds.members(opened, found.instance_id), await follow.names_in(opened, found)
-    return story.of_operation(found, members, names, _now()), {"operation": found, "members": members}
+async def _operation(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+    result = await _with_steps(connection, await connection.call(OPERATION_GET, operation_id=named))
+    members, names = await kinds.members(connection, result.instance_id), await follow.names_in(connection, result)
+    return story.of_operation(result, members, names, _now()), {"operation": result, "members": members}
 
 
-async def _member(opened: session.Session, named: str, instance: str) -> Member:
+async def _member(connection: session.Session, named: str, instance: str) -> Member:
     """In the instance that was named, else in those that use the node, else in every live one."""
-    for instance_id in [instance] if instance else await _instances(opened, named):
+    for instance_id in [instance] if instance else await _instances(connection, named):
         try:
-            return await opened.call(MEMBER_GET, instance_id=instance_id, member_id=named)
+            return await connection.call(MEMBER_GET, instance_id=instance_id, member_id=named)
         except NotFound:
             continue
     raise failures.not_found(f"There is no member {named}", "gpuaas get members")
 
 
-async def _instances(opened: session.Session, named: str) -> list[str]:
+async def _instances(connection: session.Session, named: str) -> list[str]:
     try:
-        allocation = await opened.call(ALLOCATION_GET, allocation_id=named.partition("/")[0])
+        allocation = await connection.call(ALLOCATION_GET, allocation_id=named.partition("/")[0])
     except NotFound:
-        return [one.instance_id for one in await opened.every(INSTANCE_LIST, query={"live": "true"})]
+        return [item.instance_id for item in await connection.every(INSTANCE_LIST, query={"live": "true"})]
     return allocation.used_by_instance_ids
 
 
-async def _operations(opened: session.Session, instance_id: str, wanted: str = "") -> list[Operation]:
+async def _operations(connection: session.Session, instance_id: str, wanted: str = "") -> list[Operation]:
     """With the steps of the operation that is wanted, else of the one that failed last: a list leaves steps out."""
-    operations = await opened.every(OPERATION_LIST, query={"instance_id": instance_id})
-    failed = [one.operation_id for one in operations if one.status == "failed"]
+    operations = await connection.every(OPERATION_LIST, query={"instance_id": instance_id})
+    failed = [item.operation_id for item in operations if item.status == "failed"]
     shown = wanted or (failed[-1] if failed else "")
-    return [await _with_steps(opened, one) if one.operation_id == shown else one for one in operations]
+    return [await _with_steps(connection, item) if item.operation_id == shown else item for item in operations]
 
 
-async def _with_steps(opened: session.Session, operation: Operation) -> Operation:
-    steps = await opened.every(OPERATION_STEPS, operation_id=operation.operation_id)
+async def _with_steps(connection: session.Session, operation: Operation) -> Operation:
+    steps = await connection.every(OPERATION_STEPS, operation_id=operation.operation_id)
     return msgspec.structs.replace(operation, steps=steps)
 
 
 def _show(context: typer.Context, gather: Any, name: str) -> int:
     flags = run.flags_of(context)
-    lines, data = session.run(flags, lambda opened: gather(opened, name))
+    lines, data = session.run(flags, lambda connection: gather(connection, name))
     output.show_page(flags, data, lines)
     return failures.OK
 

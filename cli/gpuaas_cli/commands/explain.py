@@ -46,7 +46,7 @@ def explain(
         data = pages.as_data(form) if field is None else msgspec.to_builtins(field)
         print(output.encoded(flags.output, data))
     elif flags.output == "name":
-        print("\n".join(one.name for one in form.fields))
+        print("\n".join(item.name for item in form.fields))
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
@@ -105,9 +105,9 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
     """With the contract's text under each field as its description."""
-    found = msgspec.json.schema(form.struct)
-    described = meanings.described(found["$defs"], [form.struct])
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "$defs": described}
+    result = msgspec.json.schema(form.struct)
+    described = meanings.described(result["$defs"], [form.struct])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "$defs": described}
 
 
 def _endpoint(name: str) -> Endpoint[Any, Any]:

@@ -36,7 +36,7 @@ def get(
     flags = run.flags_of(context)
     wanted = kinds.find(kind)
     if wanted is None:
-        known = ", ".join(one.plural for one in kinds.KINDS)
+        known = ", ".join(item.plural for item in kinds.KINDS)
         raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
     if wanted.of_instance and not instance and wanted.plural != "members":
         if not name:
@@ -47,32 +47,32 @@ def get(
     # What was named is shown even if it is gone.
     filters = kinds.Filters(instance, correlation, everything or bool(name))
     if not name:
-        output.show_list(flags, session.run(flags, lambda opened: _list(opened, wanted, filters)), wanted.table)
+        output.show_list(flags, session.run(flags, lambda connection: _list(connection, wanted, filters)), wanted.table)
         return failures.OK
-    found = session.run(flags, lambda opened: _find(opened, wanted, filters, name))
-    show = output.show_list if isinstance(found, list) else output.show_one
-    show(flags, found, wanted.table)
+    result = session.run(flags, lambda connection: _find(connection, wanted, filters, name))
+    show = output.show_list if isinstance(result, list) else output.show_one
+    show(flags, result, wanted.table)
     return failures.OK
 
 
-async def _list(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
-    rows = await kind.fetch(opened, filters)
+async def _list(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
+    rows = await kind.fetch(connection, filters)
     with_id = [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
     return with_id
 
 
-async def _find(opened: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
+async def _find(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
     if kind.getting is not None:
         parameter = kind.getting.path.rpartition("{")[2].rstrip("}")
         path: dict[str, Any] = {parameter: name}
-        return await opened.call(kind.getting, **path)
-    rows = await kind.fetch(opened, filters)
+        return await connection.call(kind.getting, **path)
+    rows = await kind.fetch(connection, filters)
     matching = [row for row in rows if name in (getattr(row, attribute) for attribute in kind.known_by)]
     if matching:
         # Things that are gone keep their node; the newest is the one people mean.
         return matching[-1]
     if kind.plural == "members":
-        return await _list(opened, kind, kinds.Filters(instance=name))
+        return await _list(connection, kind, kinds.Filters(instance=name))
     known = {str(getattr(row, kind.known_by[0])) for row in rows}
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""

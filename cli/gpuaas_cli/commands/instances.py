@@ -43,7 +43,7 @@ def _plan(answer: Deployed) -> list[str]:
     nodes = {member.allocation_id: member.node_name for member in answer.members}
     return [
         f"would deploy {instance.name}: {instance.app_slug} {instance.app_version}, topology {instance.topology}",
-        *(f"  {role}: {', '.join(nodes.get(one, one) for one in ids)}" for role, ids in instance.placement.items()),
+        *(f"  {role}: {', '.join(nodes.get(item, item) for item in ids)}" for role, ids in instance.placement.items()),
     ]
 
 

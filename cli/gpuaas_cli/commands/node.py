@@ -43,30 +43,30 @@ async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
     return list(zip(nodes, await node_tasks.all_ended(call.session, tasks, nodes), strict=True))
 
 
-def _show_tasks(call: Call, found: list[tuple[Node, NodeTask]]) -> bool:
+def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
     """For programs, and of a dry run, the tasks themselves."""
     if call.flags.structured or call.dry_run:
-        names = {node.node_id: node.name for node, _ in found}
-        output.show_list(call.flags, [task for _, task in found], machine_kinds.tasks(names))
+        names = {node.node_id: node.name for node, _ in matches}
+        output.show_list(call.flags, [task for _, task in matches], machine_kinds.tasks(names))
         return True
     return False
 
 
-def _facts(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
-    if not _show_tasks(call, found):
-        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in found))
-    return _verdict(call, found)
+def _facts(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+    if not _show_tasks(call, matches):
+        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
+    return _verdict(call, matches)
 
 
-def _health(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
-    if not _show_tasks(call, found):
-        print("\n".join(machines.of_health(found)))
-    healthy = call.dry_run or all(task.result.get("ok") for _, task in found)
-    return _verdict(call, found) or (failures.OK if healthy else failures.FAILED)
+def _health(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+    if not _show_tasks(call, matches):
+        print("\n".join(machines.of_health(matches)))
+    healthy = call.dry_run or all(task.result.get("ok") for _, task in matches)
+    return _verdict(call, matches) or (failures.OK if healthy else failures.FAILED)
 
 
-def _verdict(call: Call, found: list[tuple[Node, NodeTask]]) -> int:
-    failed = [(node, task) for node, task in found if task.state != "succeeded"]
+def _verdict(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+    failed = [(node, task) for node, task in matches if task.state != "succeeded"]
     if failed and not call.dry_run:
         raise node_tasks.failure(failed[0][1], failed[0][0])
     return failures.OK
@@ -78,8 +78,8 @@ def _check_set(call: Call) -> None:
 
 
 def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
-    kinds.show_list(call.flags, "nodes", [one.node for one in drained])
-    left: dict[str, list[NodeAllocation]] = {one.node.name: one.allocations for one in drained}
+    kinds.show_list(call.flags, "nodes", [item.node for item in drained])
+    left: dict[str, list[NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)
 
@@ -93,9 +93,9 @@ async def _tasks(call: Call) -> list[NodeTask]:
 
 async def _describe_task(call: Call) -> NodeTask:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
-    found: NodeTask = await call.send()
-    output.show_page(call.flags, found, machines.of_task(found, node))
-    return found
+    matches: NodeTask = await call.send()
+    output.show_page(call.flags, matches, machines.of_task(matches, node))
+    return matches
 
 
 def _asked(kind: str) -> dict[str, Field]:
@@ -187,7 +187,7 @@ app = run.group(
 task = run.group(
     "node task",
     "A task is one signed instruction to a node; ended ones are kept for a while.",
-    Command(agents.NODE_TASK_LIST, "list gpu-1", "Tasks that a node was given lately.", work=_tasks, show=nothing),
+    Command(agents.NODE_TASK_LIST, "list gpu-1", "Recent tasks of a node.", work=_tasks, show=nothing),
     Command(
         agents.NODE_TASK_GET,
         "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",

@@ -1,4 +1,4 @@
-"""`gpuaas op`: watch operations, and take a way out of those that stopped."""
+"""`gpuaas op`: watch operations, and take an exit from those that stopped."""
 
 import asyncio
 from typing import Annotated
@@ -13,9 +13,7 @@ from gpuaas_cli.client import session
 from gpuaas_cli.runner import Command, Field, run
 from gpuaas_cli.work import follow
 
-app = run.group(
-    "op", "Every long change is an operation; watching it never changes it, and each way out needs a reason."
-)
+app = run.group("op", "Every long change is an operation; watching it never changes it, and each exit needs a reason.")
 
 OperationId = Annotated[str, typer.Argument(metavar="OPERATION")]
 _OP = "op_01k9z0c5p3v2m8q7r6t5w4x3y2"
@@ -27,7 +25,7 @@ def follow_operation(context: typer.Context, operation: OperationId) -> int:
 
     Example: gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    return session.run(run.flags_of(context), lambda opened: follow.to_the_end(opened, operation))
+    return session.run(run.flags_of(context), lambda connection: follow.to_the_end(connection, operation))
 
 
 @run.by_hand(app, reaches=(OPERATION_GET,))
@@ -40,11 +38,11 @@ def wait(
 
     Example: gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     """
-    return session.run(run.flags_of(context), lambda opened: _wait(opened, operation, timeout_s))
+    return session.run(run.flags_of(context), lambda connection: _wait(connection, operation, timeout_s))
 
 
 def _exit(name: ExitName, wanted: OperationStatus, help_text: str, why: str) -> Command:
-    """A way out on which a controller works, so there is something to follow; `wanted` is its good end."""
+    """An exit that starts the controller again, so there is something to follow; `wanted` is its good end."""
     return Command(EXITS[name], f'{name} {_OP} --reason "{why}"', help_text, wanted=wanted)
 
 
@@ -86,8 +84,8 @@ run.declare(
 )
 
 
-async def _wait(opened: session.Session, operation_id: str, timeout_s: float) -> int:
-    waiting = asyncio.ensure_future(follow.to_the_end(opened, operation_id, quiet=True))
+async def _wait(connection: session.Session, operation_id: str, timeout_s: float) -> int:
+    waiting = asyncio.ensure_future(follow.to_the_end(connection, operation_id, quiet=True))
     done, _ = await asyncio.wait({waiting}, timeout=timeout_s or None)
     if done:
         return waiting.result()

@@ -83,8 +83,8 @@ async def _list(call: Call) -> tuple[list[AuditRow], bool]:
     return await call.session.first(call["limit"], call.endpoint, query=query, **await call.path())
 
 
-def _audit_show(call: Call, found: tuple[list[AuditRow], bool]) -> None:
-    rows, more = found
+def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
+    rows, more = result
     kinds.show_list(call.flags, "audit", rows)
     if more:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
@@ -205,16 +205,16 @@ usage = run.group(
 _ENTRIES = table("what", "TIME=at SOURCE WHAT DETAIL")
 
 
-def _triage_show(call: Call, found: Correlation) -> None:
-    for part, permission in found.withheld.items():
+def _triage_show(call: Call, result: Correlation) -> None:
+    for part, permission in result.withheld.items():
         output.talk(f"{part}: not shown to you; it needs {permission}")
-    for part in found.truncated:
+    for part in result.truncated:
         output.talk(f"{part}: only the first {PART_MAX} are shown")
     if call.flags.structured_whole:
-        output.show_data(call.flags, found)
+        output.show_data(call.flags, result)
         return
-    output.show_list(call.flags, timeline.entries(found), _ENTRIES)
-    next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in found.operations]
+    output.show_list(call.flags, timeline.entries(result), _ENTRIES)
+    next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
     print("\n".join(story.section("Next", next_commands)))
 
 

@@ -87,17 +87,17 @@ def _changed(layer: ChangedPolicyLayer) -> list[str]:
     return [_origin(layer), *section("Without effect", _ineffective(layer.ineffective))]
 
 
-def _explanation(found: PolicyExplanation) -> list[str]:
+def _explanation(result: PolicyExplanation) -> list[str]:
     verdicts = [
-        [one.subject, one.value, "allowed" if one.allowed else "refused", one.layer or "-", one.rule]
-        for one in found.verdicts
+        [item.subject, item.value, "allowed" if item.allowed else "refused", item.layer or "-", item.rule]
+        for item in result.verdicts
     ]
-    limits = [[one.limit, str(one.max), one.layer, one.rule] for one in found.limits]
+    limits = [[item.limit, str(item.max), item.layer, item.rule] for item in result.limits]
     return [
         *section("Verdicts", aligned(verdicts)),
         *section("Limits", aligned(limits)),
-        *section("All layers together", _text(found.effective).splitlines()),
-        *section("Without effect", _ineffective(found.ineffective)),
+        *section("All layers together", _text(result.effective).splitlines()),
+        *section("Without effect", _ineffective(result.ineffective)),
     ]
 
 
@@ -110,7 +110,9 @@ def _text(overlay: Overlay) -> str:
 
 def _ineffective(entries: list[Ineffective]) -> list[str]:
     """What is written down but wider than the layers above allow."""
-    return [f"{one.layer} {one.field} {one.entry}: {one.extent}, by {one.narrowed_by}: {one.rule}" for one in entries]
+    return [
+        f"{item.layer} {item.field} {item.entry}: {item.extent}, by {item.narrowed_by}: {item.rule}" for item in entries
+    ]
 
 
 policy = run.group(
@@ -181,7 +183,7 @@ async def _work(call: Call) -> RoleBinding:
         return made
     me = await call.session.call(ME)
     bindings = await call.session.every(PROJECT_BINDING_LIST, project_id=call["project_id"])
-    mine = [one.binding_id for one in bindings if one.role == BREAK_GLASS and one.user_id == me.actor_id]
+    mine = [item.binding_id for item in bindings if item.role == BREAK_GLASS and item.user_id == me.actor_id]
     if not mine:
         raise failures.not_found(f"You have no temporary access to {call['project_id']}", "gpuaas whoami")
     return await call.session.call(BREAK_GLASS_END, binding_id=mine[0], dry_run=call.dry_run)

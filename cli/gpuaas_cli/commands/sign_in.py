@@ -41,10 +41,10 @@ def login(
     folder = home.folder(os.environ)
     target = _target(flags, home.load(folder))
     prove = _proof(flags, name, key_file, browser=browser)
-    found = asyncio.run(session.sign_in(target, prove))
-    home.set_context(folder, target.context, found)
-    output.talk(f"Signed in to {found.server}{f' as {name}' if name else ''} (context {target.context}).")
-    if not found.project_id:
+    result = asyncio.run(session.sign_in(target, prove))
+    home.set_context(folder, target.context, result)
+    output.talk(f"Signed in to {result.server}{f' as {name}' if name else ''} (context {target.context}).")
+    if not result.project_id:
         output.talk("  next: gpuaas project use NAME, or gpuaas project create NAME --org ORG")
     return failures.OK
 

@@ -31,9 +31,9 @@ def ssh(
     """
     machine.require_ssh()
 
-    async def work(opened: session.Session) -> int:
+    async def work(connection: session.Session) -> int:
         with machine.prepared() as folder:
-            login = await machine.enter(opened, target, folder)
+            login = await machine.enter(connection, target, folder)
             return machine.run(login, command or [], tty=tty)
 
     return session.run(run.flags_of(context), work)

@@ -58,9 +58,9 @@ def every() -> dict[str, Form]:
     sent: dict[str, shapes.StructType] = {}
     answered: dict[str, shapes.StructType] = {}
     for endpoint in registry.ENDPOINTS:
-        for kind, found in ((endpoint.request, sent), (endpoint.query, sent), (endpoint.response, answered)):
+        for kind, result in ((endpoint.request, sent), (endpoint.query, sent), (endpoint.response, answered)):
             if kind not in (NoBody, NoQuery, bytes):
-                _gather(shapes.type_info(kind), found)
+                _gather(shapes.type_info(kind), result)
     both = answered | sent
     return {name: _form(name, both[name], is_sent=name in sent) for name in sorted(both)}
 
@@ -70,9 +70,9 @@ def find(path: str) -> tuple[Form, Field | None]:
     word, *rest = path.split(".")
     form, field = _named(word), None
     for place, name in enumerate(rest):
-        field = next((one for one in form.fields if one.name == name), None)
+        field = next((item for item in form.fields if item.name == name), None)
         if field is None:
-            raise _unknown(f"{form.name} has no field {name!r}", name, [one.name for one in form.fields], form.name)
+            raise _unknown(f"{form.name} has no field {name!r}", name, [item.name for item in form.fields], form.name)
         if place + 1 < len(rest):
             if not field.form:
                 raise failures.not_found(
@@ -87,16 +87,18 @@ def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
     id_field = form.fields[0].name if form.fields else ""
     is_its_own = f"{form.name.replace('-', '_')}_id".endswith(id_field) and id_field.endswith("_id")
     return [
-        one
-        for one in registry.ENDPOINTS
-        if form.struct in (one.request, *_answers(one.response))
-        or (is_its_own and re.findall(r"{(\w+)}", one.path)[-1:] == [id_field])
+        item
+        for item in registry.ENDPOINTS
+        if form.struct in (item.request, *_answers(item.response))
+        or (is_its_own and re.findall(r"{(\w+)}", item.path)[-1:] == [id_field])
     ]
 
 
 def parents_of(form: Form) -> list[str]:
     """Where the form is a part: `node.facts`."""
-    return [f"{one.name}.{field.name}" for one in every().values() for field in one.fields if field.form == form.name]
+    return [
+        f"{item.name}.{field.name}" for item in every().values() for field in item.fields if field.form == form.name
+    ]
 
 
 def name_of(struct: type) -> str:
@@ -131,15 +133,15 @@ def _answers(response: Any) -> Iterator[Any]:
             yield items.item_type.cls
 
 
-def _gather(kind: shapes.Type, found: dict[str, shapes.StructType]) -> None:
+def _gather(kind: shapes.Type, result: dict[str, shapes.StructType]) -> None:
     for struct in meanings.structs(kind):
         is_page = getattr(struct.cls, "__origin__", None) is Page
         name = "" if is_page else name_of(struct.cls)
-        if name not in found:
+        if name not in result:
             if name:
-                found[name] = struct
+                result[name] = struct
             for field in struct.fields:
-                _gather(field.type, found)
+                _gather(field.type, result)
 
 
 def _form(name: str, struct: shapes.StructType, *, is_sent: bool) -> Form:

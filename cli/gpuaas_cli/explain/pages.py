@@ -26,7 +26,7 @@ def of_form(form: forms.Form, width: int = WIDTH) -> Lines:
         *_facts({"Form": form.name, "Meaning": form.meaning, "Part of": parents}, width),
         *section("Fields", _fields(form, width)),
         *section("Commands", _columns(commands(form), width)),
-        *section("More", [f"gpuaas explain {form.name}.{one.name}" for one in form.fields if one.form]),
+        *section("More", [f"gpuaas explain {form.name}.{item.name}" for item in form.fields if item.form]),
     ]
 
 
@@ -50,11 +50,11 @@ def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
 
 def commands(form: forms.Form) -> dict[str, str]:
     """Each once, with what the first endpoint it reaches does; a repeated text is left out."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint):
-            found.setdefault(line, "" if endpoint.summary in found.values() else endpoint.summary)
-    return found
+            result.setdefault(line, "" if endpoint.summary in result.values() else endpoint.summary)
+    return result
 
 
 def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
@@ -110,12 +110,12 @@ def _repeated(endpoint: Endpoint[Any, Any]) -> str:
 
 
 def _errors(endpoint: Endpoint[Any, Any]) -> dict[str, str]:
-    found = sorted(endpoint.possible_errors(), key=lambda one: (one.status, one.code))
-    return {f"{one.status}  {one.code}": one.title for one in found}
+    result = sorted(endpoint.possible_errors(), key=lambda item: (item.status, item.code))
+    return {f"{item.status}  {item.code}": item.title for item in result}
 
 
 def _fields(form: forms.Form, width: int) -> Lines:
-    rows = [[one.name, one.type, _given(one) if form.is_sent else ""] for one in form.fields]
+    rows = [[item.name, item.type, _given(item) if form.is_sent else ""] for item in form.fields]
     lines: Lines = []
     for head, field in zip(aligned(rows), form.fields, strict=True):
         values = f"One of {', '.join(field.values)}." if field.values else ""
@@ -158,10 +158,10 @@ def _sentence(text: str) -> str:
 
 def as_data(form: forms.Form) -> dict[str, Any]:
     """For programs: the same as `of_form`, in fields."""
-    reached = [(line, one) for one in forms.endpoints_of(form) for line in reach.lines(one)]
+    reached = [(line, item) for item in forms.endpoints_of(form) for line in reach.lines(item)]
     return {
         "form": form.name,
         "meaning": form.meaning,
         "fields": msgspec.to_builtins(form.fields),
-        "commands": [{"command": line, "endpoint": one.name, "does": one.summary} for line, one in reached],
+        "commands": [{"command": line, "endpoint": item.name, "does": item.summary} for line, item in reached],
     }

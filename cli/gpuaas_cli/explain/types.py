@@ -30,7 +30,7 @@ def text(kind: shapes.Type, name_of: Callable[[type], str]) -> str:
     if isinstance(kind, shapes.DictType):
         return f"map of {text(kind.value_type, name_of)}"
     if isinstance(kind, shapes.UnionType):
-        return " or ".join(text(one, name_of) for one in kind.types)
+        return " or ".join(text(item, name_of) for item in kind.types)
     return _WORDS.get(type(kind), type(kind).__name__.removesuffix("Type").lower())
 
 

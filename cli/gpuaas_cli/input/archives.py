@@ -21,10 +21,10 @@ def content(path: str) -> bytes:
 
 def version(path: str, archive: bytes) -> str:
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            found = _VERSION.search(opened.read(_VERSION_FILE))
+        with zipfile.ZipFile(io.BytesIO(archive)) as connection:
+            result = _VERSION.search(connection.read(_VERSION_FILE))
     except (zipfile.BadZipFile, KeyError) as error:
         raise failures.usage(f"{path} is no archive of the agent", BUILD) from error
-    if found is None:
+    if result is None:
         raise failures.usage(f"{path} has no version in it", f"gpuaas agent register {path} --version VERSION")
-    return found[1].decode()
+    return result[1].decode()

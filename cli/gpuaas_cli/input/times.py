@@ -10,10 +10,10 @@ _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 
 
 def span_s(text: str, option: str) -> int:
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    result = _SPAN.fullmatch(text)
+    if result is None:
         raise failures.usage(f"{option} takes a number and s, m, h or d, not {text!r}", f"{option} 24h")
-    return int(found[1]) * _UNITS_S[found[2]]
+    return int(result[1]) * _UNITS_S[result[2]]
 
 
 def moment(text: str, option: str, now: datetime.datetime | None = None) -> datetime.datetime:
@@ -21,9 +21,9 @@ def moment(text: str, option: str, now: datetime.datetime | None = None) -> date
     if _SPAN.fullmatch(text):
         return (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(seconds=span_s(text, option))
     try:
-        found = datetime.datetime.fromisoformat(text)
+        result = datetime.datetime.fromisoformat(text)
     except ValueError as error:
         raise failures.usage(
             f"{option} takes a moment or how long ago, not {text!r}", f"{option} 2h, or {option} 2030-01-31T08:00:00Z"
         ) from error
-    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+    return result if result.tzinfo else result.replace(tzinfo=datetime.UTC)

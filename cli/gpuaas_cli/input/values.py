@@ -95,4 +95,4 @@ def _json_or_text(text: str) -> Any:
 def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:
     close = difflib.get_close_matches(name, fields, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return failures.usage(f"{owner} has no input {name!r}{hint}", f"It knows: {', '.join(fields) or 'none'}")
+    return failures.usage(f"{owner} has no input {name!r}{hint}", f"Its inputs: {', '.join(fields) or 'none'}")

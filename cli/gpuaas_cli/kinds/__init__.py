@@ -40,6 +40,6 @@ def cells(flags: Flags, plural: str, row: Any) -> list[str]:
     return output.cells(row, get(plural).table.columns, wide=flags.output == "wide")
 
 
-async def members(opened: session.Session, instance: str = "") -> list[Any]:
+async def members(connection: session.Session, instance: str = "") -> list[Any]:
     """Members of an instance or of all, removed ones included."""
-    return [*await get("members").fetch(opened, Filters(instance=instance, everything=True))]
+    return [*await get("members").fetch(connection, Filters(instance=instance, everything=True))]

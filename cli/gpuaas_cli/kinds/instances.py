@@ -17,14 +17,14 @@ async def _members(session: Session, endpoint: AnyEndpoint, filters: Filters) ->
     query = dict(filters.query)
     if filters.instance:
         return in_order(await session.every(endpoint, query=query, instance_id=filters.instance))
-    found = await session.every(instances.INSTANCE_LIST, query=query)
-    rows = [await session.every(endpoint, query=query, instance_id=one.instance_id) for one in found]
+    result = await session.every(instances.INSTANCE_LIST, query=query)
+    rows = [await session.every(endpoint, query=query, instance_id=item.instance_id) for item in result]
     return in_order(member for part in rows for member in part)
 
 
 def in_order(members: Iterable[instances.Member]) -> list[instances.Member]:
     """As people count: by role, then gpu-2 before gpu-10."""
-    return sorted(members, key=lambda one: (one.instance_id, one.component_key, len(one.node_name), one.node_name))
+    return sorted(members, key=lambda item: (item.instance_id, item.component_key, len(item.node_name), item.node_name))
 
 
 KINDS = (

@@ -30,7 +30,7 @@ def item_of(response: Any) -> Any:
     """`Node` of a page of nodes, and of a node."""
     info = shapes.type_info(response)
     if isinstance(info, shapes.StructType):
-        items = next((one.type for one in info.fields if one.name == "items"), None)
+        items = next((item.type for item in info.fields if item.name == "items"), None)
         if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
             return items.item_type.cls
     return response
@@ -98,8 +98,8 @@ class Kind:
         if filters.instance and self.of_instance:
             path["instance_id"] = filters.instance
         elif filters.instance and self.by_instance:
-            found = await session.call(INSTANCE_GET, instance_id=filters.instance)
-            query[self.by_instance] = found.instance_id
+            result = await session.call(INSTANCE_GET, instance_id=filters.instance)
+            query[self.by_instance] = result.instance_id
         if self.by_correlation and filters.correlation:
             query["correlation_id"] = filters.correlation
         asked = Filters(filters.instance, filters.correlation, filters.everything, query, path)

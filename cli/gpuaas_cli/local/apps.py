@@ -60,7 +60,7 @@ def write_files(where: plan.Places, slug: str) -> Manifest:
 
 async def offer(session: Session, manifest: Manifest, report: Report) -> None:
     """Register, publish and entitle, unless the project may deploy exactly this already."""
-    if any(one.manifest == manifest for one in await session.every(PROJECT_APP_LIST)):
+    if any(item.manifest == manifest for item in await session.every(PROJECT_APP_LIST)):
         return
     try:
         await session.call(VERSION_REGISTER, manifest)
@@ -72,22 +72,22 @@ async def offer(session: Session, manifest: Manifest, report: Report) -> None:
 
 class LocalApp:
     def __init__(
-        self, session: Session, where: plan.Places, wish: plan.Wish, report: Report, manifest: Manifest
+        self, session: Session, where: plan.Places, wanted: plan.Wish, report: Report, manifest: Manifest
     ) -> None:
         self._session = session
         self._where = where
-        self._wish = wish
+        self._wanted = wanted
         self._report = report
         self._manifest = manifest
-        self._controller = Process(where.app(wish.app), "controller")
+        self._controller = Process(where.app(wanted.app), "controller")
 
     async def bring_up(self, allocation_ids: Sequence[str]) -> int:
-        slug = self._wish.app
+        slug = self._wanted.app
         with self._report.step(f"registering {slug}", f"{slug} {self._manifest.version} in the catalog"):
             await offer(self._session, self._manifest, self._report)
         with self._report.step(f"starting the {slug} controller", f"{slug} controller runs"):
             await self._start_controller()
-        if not self._wish.deploy:
+        if not self._wanted.deploy:
             self._report.note(f"Your machines are up ({self._report.total()}). Next: gpuaas deploy {slug} --help")
             return failures.OK
         exit_code = await self._instance(allocation_ids)
@@ -97,8 +97,8 @@ class LocalApp:
 
     async def _start_controller(self) -> None:
         await self._credentials()
-        program = require_program(f"gpuaas-{self._wish.app}")
-        command = plan.controller_command(program, self._where, self._wish, await self._session.project())
+        program = require_program(f"gpuaas-{self._wanted.app}")
+        command = plan.controller_command(program, self._where, self._wanted, await self._session.project())
         record = self._controller.running()
         if record is None or record.command != command:
             self._controller.stop()
@@ -106,10 +106,10 @@ class LocalApp:
 
     async def _credentials(self) -> None:
         """A key that works stays; a missing or refused one is replaced."""
-        file = self._where.credentials(self._wish.app)
+        file = self._where.credentials(self._wanted.app)
         if await self._key_works(file):
             return
-        name = f"{self._wish.app}-controller"
+        name = f"{self._wanted.app}-controller"
         try:
             await self._session.call(SERVICE_ACCOUNT_GET, service_account_id=name)
         except NotFound:
@@ -129,20 +129,20 @@ class LocalApp:
         return True
 
     async def _instance(self, allocation_ids: Sequence[str]) -> int:
-        name = self._wish.app
+        name = self._wanted.app
         while True:
-            step, found = plan.instance_step(await self._session.every(INSTANCE_LIST), name)
+            step, matches = plan.instance_step(await self._session.every(INSTANCE_LIST), name)
             if step == "use":
                 return failures.OK
-            if step == "give_up" and found is not None:
+            if step == "give_up" and matches is not None:
                 raise failures.Failure(
-                    f"The instance {name} is failed: {found.status_reason or 'gpuaas describe shows why'}",
+                    f"The instance {name} is failed: {matches.status_reason or 'gpuaas describe shows why'}",
                     fix=f"gpuaas describe instance {name}; then gpuaas decommission {name} and gpuaas up",
                     code="instance_failed",
-                    correlation_id=found.correlation_id,
+                    correlation_id=matches.correlation_id,
                 )
-            if step == "follow" and found is not None:
-                operation_id = found.last_operation_id
+            if step == "follow" and matches is not None:
+                operation_id = matches.last_operation_id
             elif step == "start":
                 started = await self._session.call(START, ChangeInstance(reason="gpuaas up"), instance_id=name)
                 operation_id = started.operation_id
@@ -153,7 +153,7 @@ class LocalApp:
                 return exit_code
 
     async def _deploy(self, allocation_ids: Sequence[str]) -> str:
-        slug = self._wish.app
+        slug = self._wanted.app
         topology, inputs = plan.deployment(self._manifest, allocation_ids)
         body = DeployInstance(
             name=slug, app_slug=slug, topology=topology, version=self._manifest.version, inputs=inputs
@@ -175,7 +175,7 @@ class LocalApp:
 
     async def _prove(self) -> None:
         """Run the first command of the access bundle, on its machine and as its user."""
-        name = self._wish.app
+        name = self._wanted.app
         machine.require_ssh()
         command = machine.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
         proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
@@ -183,12 +183,12 @@ class LocalApp:
             ready = await machine.ask(self._session, command.allocation_id, folder)
             shown = await _until_it_works(ready, machine.as_user(command), name)
         allocations = await self._session.every(ALLOCATION_LIST)
-        node = {one.allocation_id: one.node_name for one in allocations}[command.allocation_id]
+        node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
         print("\n".join(framed(f"{node}{user}: {command.line}", shown)), flush=True)
         self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
         members = await kinds.members(self._session, name)
-        next_commands = plan.next_commands(self._wish, self._manifest, members, allocations)
+        next_commands = plan.next_commands(self._wanted, self._manifest, members, allocations)
         for line in [*programs.path_hint(), *next_commands]:
             self._report.note(f"  {line}")
 

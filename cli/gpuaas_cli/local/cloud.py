@@ -35,9 +35,9 @@ NODES_READY_S = 120.0
 POLL_S = 0.5
 
 
-def up(home_folder: Path, wish: plan.Wish) -> int:
-    with locked(home_folder, wish.lab):
-        return asyncio.run(_up(home_folder, plan.places(home_folder, wish.lab), wish, Report()))
+def up(home_folder: Path, request: plan.Wish) -> int:
+    with locked(home_folder, request.lab):
+        return asyncio.run(_up(home_folder, plan.places(home_folder, request.lab), request, Report()))
 
 
 def down(home_folder: Path, lab_name: str, *, purge: bool) -> int:
@@ -63,48 +63,48 @@ def locked(home_folder: Path, lab_name: str) -> Iterator[None]:
         yield
 
 
-async def _up(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Report) -> int:
+async def _up(home_folder: Path, where: plan.Places, request: plan.Wish, report: Report) -> int:
     where.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if wish.control_plane_only:
-        return await _control_plane(home_folder, where, wish, report)
-    lab = machines.Lab(report, wish.lab)
+    if request.control_plane_only:
+        return await _control_plane(home_folder, where, request, report)
+    lab = machines.Lab(report, request.lab)
     lab.require_rights()
-    manifest = apps.write_files(where, wish.app)
+    manifest = apps.write_files(where, request.app)
     with report.step("building the machine image (minutes the first time)", "image ready"):
-        lab.build_image(where.packages(wish.app))
+        lab.build_image(where.packages(request.app))
     _marker(where).touch()
     gateway = lab.gateway()
-    with report.step("starting the server", f"server ready on {wish.server}"):
-        started_at = await server.ensure(home_folder, where, wish, gateway)
-    async with _session(home_folder, wish) as first:
+    with report.step("starting the server", f"server ready on {request.server}"):
+        started_at = await server.ensure(home_folder, where, request, gateway)
+    async with _session(home_folder, request) as first:
         project_id = await _project(home_folder, first)
-    async with _session(home_folder, wish, project_id) as session:
-        await _machines(session, where, wish, lab, report, gateway, started_at)
-        with report.step("claiming the machines", f"{wish.nodes} allocations active"):
-            allocations = await _allocations(session, wish)
-        app = apps.LocalApp(session, where, wish, report, manifest)
-        return await app.bring_up([one.allocation_id for one in allocations])
+    async with _session(home_folder, request, project_id) as session:
+        await _machines(session, where, request, lab, report, gateway, started_at)
+        with report.step("claiming the machines", f"{request.nodes} allocations active"):
+            allocations = await _allocations(session, request)
+        app = apps.LocalApp(session, where, request, report, manifest)
+        return await app.bring_up([item.allocation_id for item in allocations])
 
 
 def _session(
-    home_folder: Path, wish: plan.Wish, project_id: str = ""
+    home_folder: Path, request: plan.Wish, project_id: str = ""
 ) -> contextlib.AbstractAsyncContextManager[Session]:
     """Settings in the environment are about other clouds than the one that is being started."""
-    return open_session(Flags(context=wish.lab, project=project_id), {"GPUAAS_HOME": str(home_folder)})
+    return open_session(Flags(context=request.lab, project=project_id), {"GPUAAS_HOME": str(home_folder)})
 
 
-async def _control_plane(home_folder: Path, where: plan.Places, wish: plan.Wish, report: Report) -> int:
-    with report.step("starting the server", f"server ready on {wish.server}"):
-        await server.ensure(home_folder, where, wish, "")
-    async with _session(home_folder, wish) as session:
+async def _control_plane(home_folder: Path, where: plan.Places, request: plan.Wish, report: Report) -> int:
+    with report.step("starting the server", f"server ready on {request.server}"):
+        await server.ensure(home_folder, where, request, "")
+    async with _session(home_folder, request) as session:
         await _project(home_folder, session)
-    if programs.find(f"gpuaas-{wish.app}"):
-        manifest = apps.write_files(where, wish.app)
-        async with _session(home_folder, wish) as session:
-            with report.step(f"registering {wish.app}", f"{wish.app} {manifest.version} in the catalog"):
+    if programs.find(f"gpuaas-{request.app}"):
+        manifest = apps.write_files(where, request.app)
+        async with _session(home_folder, request) as session:
+            with report.step(f"registering {request.app}", f"{request.app} {manifest.version} in the catalog"):
                 await apps.offer(session, manifest, report)
     report.note(f"The control plane is up ({report.total()}). You are signed in as {server.ADMIN}.")
-    for line in [*programs.path_hint(), "gpuaas get apps", "gpuaas node token NAME", plan.command("down", wish.lab)]:
+    for line in [*programs.path_hint(), "gpuaas get apps", "gpuaas node token NAME", plan.command("down", request.lab)]:
         report.note(f"  {line}")
     return failures.OK
 
@@ -113,7 +113,7 @@ async def _project(home_folder: Path, session: Session) -> str:
     orgs = [org for org in await session.every(ORG_LIST) if org.name == ORG]
     org = orgs[0] if orgs else await session.call(ORG_CREATE, CreateOrg(name=ORG))
     named = (await session.call(PROJECT_LIST, query={"name": PROJECT})).items
-    project = next((one for one in named if one.org_id == org.org_id), None)
+    project = next((item for item in named if item.org_id == org.org_id), None)
     if project is None:
         project = await session.call(PROJECT_CREATE, CreateProject(name=PROJECT), org_id=org.org_id)
     home.use_project(home_folder, session.target, project.project_id)
@@ -123,13 +123,13 @@ async def _project(home_folder: Path, session: Session) -> str:
 async def _machines(
     session: Session,
     where: plan.Places,
-    wish: plan.Wish,
+    request: plan.Wish,
     lab: machines.Lab,
     report: Report,
     gateway: str,
     started_at: datetime.datetime,
 ) -> None:
-    wanted = plan.node_names(wish.nodes)
+    wanted = plan.node_names(request.nodes)
     captured([sys.executable, "-m", "gpuaas_agent.build", str(where.agent)])
     new = plan.to_enrol(wanted, await session.every(NODE_LIST), lab.machines())
     tokens = [await session.call(ENROLMENT_CREATE, CreateEnrolmentToken(name=name)) for name in new]
@@ -140,16 +140,16 @@ async def _machines(
         {token.name: token.token for token in tokens},
     )
     try:
-        with report.step(f"starting {wish.nodes} machines", f"{wish.nodes} machines up"):
-            lab.up(wish.nodes, where.packages(wish.app), where.agent, where.enrolment)
+        with report.step(f"starting {request.nodes} machines", f"{request.nodes} machines up"):
+            lab.up(request.nodes, where.packages(request.app), where.agent, where.enrolment)
     finally:
         where.enrolment.unlink(missing_ok=True)
-    with report.step("waiting for the nodes", f"{wish.nodes} nodes ready"):
-        await _until_nodes_ready(session, wanted, started_at, wish)
+    with report.step("waiting for the nodes", f"{request.nodes} nodes ready"):
+        await _until_nodes_ready(session, wanted, started_at, request)
 
 
 async def _until_nodes_ready(
-    session: Session, wanted: list[str], seen_since: datetime.datetime, wish: plan.Wish
+    session: Session, wanted: list[str], seen_since: datetime.datetime, request: plan.Wish
 ) -> None:
     ends_at = time.monotonic() + NODES_READY_S
     while missing := plan.not_ready(wanted, await session.every(NODE_LIST), seen_since):
@@ -157,27 +157,27 @@ async def _until_nodes_ready(
             raise failures.Failure(
                 f"No heartbeat of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
                 "server keeps asking for that one until it is purged",
-                fix=f"gpuaas lab exec {missing[0]} --lab {wish.lab} -- journalctl -u gpuaas-agent -n 20",
+                fix=f"gpuaas lab exec {missing[0]} --lab {request.lab} -- journalctl -u gpuaas-agent -n 20",
                 code="timeout",
                 exit_code=failures.SERVER,
             )
         await asyncio.sleep(POLL_S)
 
 
-async def _allocations(session: Session, wish: plan.Wish) -> list[Allocation]:
-    wanted = plan.node_names(wish.nodes)
+async def _allocations(session: Session, request: plan.Wish) -> list[Allocation]:
+    wanted = plan.node_names(request.nodes)
     for name in plan.to_allocate(wanted, await session.every(ALLOCATION_LIST)):
         await session.call(ALLOCATION_CREATE, CreateAllocation(node_name=name))
     held = plan.allocations_of(wanted, await session.every(ALLOCATION_LIST))
-    found = [await allocations.settled(session, one.allocation_id) for one in held]
-    for one in found:
-        if one.status != "active":
+    result = [await allocations.settled(session, item.allocation_id) for item in held]
+    for item in result:
+        if item.status != "active":
             raise failures.Failure(
-                f"The allocation of {one.node_name} is {one.status}: {one.status_reason}",
-                fix=f"gpuaas allocation release {one.allocation_id}, then gpuaas up",
+                f"The allocation of {item.node_name} is {item.status}: {item.status_reason}",
+                fix=f"gpuaas allocation release {item.allocation_id}, then gpuaas up",
                 code="allocation_failed",
             )
-    return found
+    return result
 
 
 def _down(home_folder: Path, where: plan.Places, lab_name: str, report: Report, *, purge: bool) -> None:

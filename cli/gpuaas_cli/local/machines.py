@@ -11,12 +11,12 @@ from gpuaas_cli.local.report import Report, captured
 
 
 def require_program(name: str) -> str:
-    found = programs.find(name)
-    if found is None:
+    result = programs.find(name)
+    if result is None:
         raise failures.Failure(
             f"The program {name} is not installed", fix=f"Install the package that brings {name}", code="missing"
         )
-    return found
+    return result
 
 
 class Lab:

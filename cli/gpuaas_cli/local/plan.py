@@ -68,15 +68,15 @@ def places(home: Path, lab: str) -> Places:
     return Places(home / lab)
 
 
-def server_command(program: str, where: Places, wish: Wish, gateway: str) -> list[str]:
+def server_command(program: str, where: Places, request: Wish, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
-    found = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{wish.port}"]
-    return [*found, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else found
+    result = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{request.port}"]
+    return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
 
 
-def controller_command(program: str, where: Places, wish: Wish, project_id: str) -> list[str]:
-    credentials = str(where.credentials(wish.app))
-    return [program, "run", "--server", wish.server, "--project", project_id, "--credentials", credentials]
+def controller_command(program: str, where: Places, request: Wish, project_id: str) -> list[str]:
+    credentials = str(where.credentials(request.app))
+    return [program, "run", "--server", request.server, "--project", project_id, "--credentials", credentials]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -101,13 +101,13 @@ def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime
 
 
 def to_allocate(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[str]:
-    held = {one.node_name for one in allocations if one.status in _LIVE_ALLOCATION}
+    held = {item.node_name for item in allocations if item.status in _LIVE_ALLOCATION}
     return [name for name in wanted if name not in held]
 
 
 def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[Allocation]:
     """The live allocation of each node, in the order of the nodes."""
-    by_node = {one.node_name: one for one in allocations if one.status in _LIVE_ALLOCATION}
+    by_node = {item.node_name: item for item in allocations if item.status in _LIVE_ALLOCATION}
     return [by_node[name] for name in wanted if name in by_node]
 
 
@@ -125,29 +125,29 @@ _STEPS: dict[str, InstanceStep] = {"running": "use", "degraded": "use", "stopped
 
 def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceStep, Instance | None]:
     """What to do about the instance: there is at most one live one of a name."""
-    live = [one for one in instances if one.name == name and one.status != "deleted"]
+    live = [item for item in instances if item.name == name and item.status != "deleted"]
     if not live:
         return "deploy", None
-    found = live[0]
-    return _STEPS.get(found.status, "follow"), found
+    result = live[0]
+    return _STEPS.get(result.status, "follow"), result
 
 
 def next_commands(
-    wish: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
+    request: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
     """Commands to try next; each works as it is."""
-    name = wish.app
+    name = request.app
     roles = {
         verb: [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
     }
-    drainable = [one for one in members if one.component_key in roles["drain"] and one.status == "ready"]
-    free = [one for one in allocations if one.status == "active" and not one.used_by_instance_ids]
-    found = [f"gpuaas ssh {name}", f"gpuaas access {name}", f"gpuaas get members --instance {name}"]
+    drainable = [item for item in members if item.component_key in roles["drain"] and item.status == "ready"]
+    free = [item for item in allocations if item.status == "active" and not item.used_by_instance_ids]
+    result = [f"gpuaas ssh {name}", f"gpuaas access {name}", f"gpuaas get members --instance {name}"]
     if drainable:
-        found.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
+        result.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
     if free and roles["add"]:
-        found.append(f"gpuaas member add {name} --role {roles['add'][0]} --allocation {free[0].node_name}")
-    return [*found, command("down", wish.lab)]
+        result.append(f"gpuaas member add {name} --role {roles['add'][0]} --allocation {free[0].node_name}")
+    return [*result, command("down", request.lab)]
 
 
 def command(words: str, lab_name: str) -> str:

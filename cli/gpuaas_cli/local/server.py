@@ -28,24 +28,24 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is never reached through a proxy."""
 
 
-async def ensure(home_folder: Path, where: plan.Places, wish: plan.Wish, gateway: str) -> datetime.datetime:
+async def ensure(home_folder: Path, where: plan.Places, wanted: plan.Wish, gateway: str) -> datetime.datetime:
     """The server runs with this command line and the context of the lab holds a good token. Answers its start time."""
     program = require_program("gpuaas-platform")
     process = Process(where.folder, "server")
-    command = plan.server_command(program, where, wish, gateway)
+    command = plan.server_command(program, where, wanted, gateway)
     record, password = process.running(), ""
-    if record is None or record.command != command or not await _becomes_ready(process, wish):
+    if record is None or record.command != command or not await _becomes_ready(process, wanted):
         process.stop()
-        _require_free_port(wish.port)
-        known = home.load(home_folder).contexts.get(wish.lab)
+        _require_free_port(wanted.port)
+        known = home.load(home_folder).contexts.get(wanted.lab)
         empty = not where.data.is_dir() or not any(where.data.iterdir())
         if plan.must_make_admin(has_token=bool(known and known.token), data_is_empty=empty):
             password = _new_password(program, where)
         record = process.start(command)
-        if not await _becomes_ready(process, wish):
+        if not await _becomes_ready(process, wanted):
             raise died(process)
-    if password or not await _token_works(home_folder, wish):
-        await _sign_in(home_folder, wish, password or _new_password(program, where))
+    if password or not await _token_works(home_folder, wanted):
+        await _sign_in(home_folder, wanted, password or _new_password(program, where))
     return record.started_at
 
 
@@ -54,29 +54,29 @@ def _new_password(program: str, where: plan.Places) -> str:
     return captured([program, "admin", "--data", str(where.data), "--name", ADMIN]).strip()
 
 
-async def _sign_in(home_folder: Path, wish: plan.Wish, password: str) -> None:
-    target = home.Target(wish.lab, wish.server, "", "", "")
-    home.set_context(home_folder, wish.lab, await session.sign_in(target, sign_in.by_password(ADMIN, password)))
+async def _sign_in(home_folder: Path, wanted: plan.Wish, password: str) -> None:
+    target = home.Target(wanted.lab, wanted.server, "", "", "")
+    home.set_context(home_folder, wanted.lab, await session.sign_in(target, sign_in.by_password(ADMIN, password)))
 
 
-async def _token_works(home_folder: Path, wish: plan.Wish) -> bool:
-    known = home.load(home_folder).contexts.get(wish.lab)
+async def _token_works(home_folder: Path, wanted: plan.Wish) -> bool:
+    known = home.load(home_folder).contexts.get(wanted.lab)
     if known is None or not known.token:
         return False
-    async with session.make_client(home.Target(wish.lab, wish.server, known.token, "", "")) as client:
+    async with session.make_client(home.Target(wanted.lab, wanted.server, known.token, "", "")) as client:
         try:
             await client.call(ME, timeout_s=session.READ_S)
         except (TokenInvalid, TokenExpired, TokenMissing):
             return False
     # The port may be another one than last time; the data, and so the token, are the same.
-    home.set_context(home_folder, wish.lab, msgspec.structs.replace(known, server=wish.server))
+    home.set_context(home_folder, wanted.lab, msgspec.structs.replace(known, server=wanted.server))
     return True
 
 
-async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
+async def _becomes_ready(process: Process, wanted: plan.Wish) -> bool:
     """False if it ends first: a process that still runs may be about to end."""
     ends_at = time.monotonic() + READY_S
-    while not await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
+    while not await asyncio.to_thread(_answers, f"{wanted.server}/readyz"):
         if process.running() is None:
             return False
         if time.monotonic() >= ends_at:

@@ -100,8 +100,8 @@ class Call:
         if self.sent.get("force") and not str(self.sent.get("reason", "")).strip():
             raise failures.usage("--force needs a reason", f'{self.line} --force --reason "WHY"')
 
-    async def work(self, opened: Session) -> Any:
-        self.session = opened
+    async def work(self, connection: Session) -> Any:
+        self.session = connection
         if self.command.confirm and not (self["yes"] or self.dry_run):
             await self.command.confirm(self)
         if self.command.work:
@@ -181,7 +181,7 @@ def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) ->
 def _list_command(call: Call) -> str:
     """The command that lists what the last argument names."""
     names = parameters.path_names(call.command)
-    kind = next((one for one in kinds.KINDS if names and one.struct.__struct_fields__[0] == names[-1]), None)
+    kind = next((item for item in kinds.KINDS if names and item.struct.__struct_fields__[0] == names[-1]), None)
     if kind is None:
         return ""
     return f"gpuaas get {kind.plural} {call['instance_id'] if kind.of_instance else ''}".strip()
@@ -199,7 +199,7 @@ def _next(command: Command, answer: Any) -> str:
 
 
 def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
-    """How things of this form are listed; of an empty list the endpoint knows the form."""
+    """How things of this form are listed; the form of an empty list comes from the endpoint."""
     first = answer[0] if isinstance(answer, list | tuple) and answer else answer
     kind = kinds.of(type(first)) or kinds.of(kinds.item_of(endpoint.response))
     if kind is None:

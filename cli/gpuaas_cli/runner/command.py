@@ -62,7 +62,7 @@ class Levels:
 
     @property
     def every(self) -> tuple[AnyEndpoint, ...]:
-        return tuple(one for one in (self.project, self.org, self.platform) if one is not None)
+        return tuple(item for item in (self.project, self.org, self.platform) if item is not None)
 
 
 def nothing(_: Any, __: Any) -> None:

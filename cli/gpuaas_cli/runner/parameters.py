@@ -171,7 +171,7 @@ def _flag(name: str, flags: str, help_text: str) -> inspect.Parameter:
 
 
 def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
-    """The type that typer knows for a type of the contract, and what it needs beside it."""
+    """The type that typer accepts for a type of the contract, and what it needs beside it."""
     options: dict[str, Any] = {}
     if isinstance(kind, shapes.Metadata):
         return _annotation(kind.type, optional=optional)
@@ -180,18 +180,18 @@ def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
         return _annotation(parts[0], optional=True)
     if isinstance(kind, shapes.IntType):
         options = {name: limit for name, limit in (("min", kind.ge), ("max", kind.le)) if limit is not None}
-        found: Any = int
+        result: Any = int
     elif isinstance(kind, shapes.LiteralType):
         words = [str(value).replace("_", "-") for value in kind.values]
         options = {"parser": _choice(words), "metavar": "|".join(words)}
-        found = str
+        result = str
     elif isinstance(kind, shapes.ListType):
-        found = list[str]
+        result = list[str]
     elif isinstance(kind, shapes.BoolType):
-        found = bool
+        result = bool
     else:
-        found = str if isinstance(kind, shapes.Type) else kind
-    return (found | None if optional else found), options
+        result = str if isinstance(kind, shapes.Type) else kind
+    return (result | None if optional else result), options
 
 
 def _choice(words: list[str]) -> Any:

@@ -113,7 +113,7 @@ def _register(app: App, words: str, command: Command, *, in_full: bool) -> None:
     if in_full:
         signature = parameters.signature(command)
         handler.__signature__ = signature  # type: ignore[attr-defined]
-        handler.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+        handler.__annotations__ = {name: item.annotation for name, item in signature.parameters.items()}
     handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
     examples = [f"Example: gpuaas {f'{words} {example}'.strip()}" for example in command.examples]
     help_text = "\n\n".join([command.help, *examples])
@@ -122,5 +122,5 @@ def _register(app: App, words: str, command: Command, *, in_full: bool) -> None:
 
 def endpoints_of(handler: Any) -> tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]]:
     """The endpoints that a command is made for, and those that it calls beside them."""
-    found: tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]] = inspect.unwrap(handler).endpoints
-    return found
+    result: tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]] = inspect.unwrap(handler).endpoints
+    return result

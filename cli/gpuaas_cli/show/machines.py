@@ -54,10 +54,10 @@ def of_facts(node: Node, task: NodeTask) -> Lines:
     return [f"Node  {node.name} ({node.node_id})", *section("What it reports", _values(task.result))]
 
 
-def of_health(found: Iterable[tuple[Node, NodeTask]]) -> Lines:
+def of_health(matches: Iterable[tuple[Node, NodeTask]]) -> Lines:
     """A line for each check of each node."""
     rows = [["NODE", "CHECK", "OK", "WHY"]]
-    for node, task in found:
+    for node, task in matches:
         for check in task.result.get("checks", []):
             rows.append(_check(node, str(check["name"]), ok=bool(check["ok"]), why=str(check["message"])))
         if task.state != "succeeded":

@@ -40,7 +40,9 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
     }
     return {
         **names,
-        **{one: f"{old or names.get(one, one)}->{new}" for one, (old, new) in pairs.items() if new not in ("", old)},
+        **{
+            item: f"{old or names.get(item, item)}->{new}" for item, (old, new) in pairs.items() if new not in ("", old)
+        },
     }
 
 
@@ -89,8 +91,8 @@ def waiting(operation: Operation) -> str:
 
 def ways_out(operation: Operation) -> list[str]:
     """Commands that end an operation which has stopped, ready to be pasted; then those the caller may not use."""
-    mine = [[exit_command(operation, one.name), f"# {one.meaning}"] for one in operation.exits if one.permitted]
-    others = [f"{_word(one.name)} needs {one.permission}" for one in operation.exits if not one.permitted]
+    mine = [[exit_command(operation, item.name), f"# {item.meaning}"] for item in operation.exits if item.permitted]
+    others = [f"{_word(item.name)} needs {item.permission}" for item in operation.exits if not item.permitted]
     return [*aligned(mine), *others]
 
 

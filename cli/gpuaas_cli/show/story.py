@@ -32,7 +32,7 @@ def of_operation(
         *section("Steps", _steps(operation.steps, operation, names, now)),
         *section("Adapter detail", _details(involved, names)),
         *section("Result", of_result(operation.result or {})),
-        *section("Ways out", steps.ways_out(operation)),
+        *section("Exits", steps.ways_out(operation)),
         *section("Next", list(dict.fromkeys(_next_of_operation(operation, involved)))),
     ]
 
@@ -50,10 +50,10 @@ class Surroundings:
 
 def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
     # A preview is a question; its end has no meaning for the instance.
-    members, operations = around.members, [one for one in around.operations if one.kind != "preview"]
+    members, operations = around.members, [item for item in around.operations if item.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
     latest = operations[-1] if operations else None
-    failed = next((one for one in reversed(operations) if one.status == "failed"), None)
+    failed = next((item for item in reversed(operations) if item.status == "failed"), None)
     story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
     names = steps.names_of(members)
     return [
@@ -65,15 +65,17 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
         *section("Holds", _holds(around.holds, names, now)),
         *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *(_failure_of(story, names, now) if story else []),
-        *section("Adapter detail", _details([one for one in live if one.adapter_detail or one.status_reason], names)),
+        *section(
+            "Adapter detail", _details([item for item in live if item.adapter_detail or item.status_reason], names)
+        ),
         *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
     ]
 
 
 def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
-    latest = next((one for one in operations if one.operation_id == member.last_operation_id), None)
+    latest = next((item for item in operations if item.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
-    about = [one for one in operations if any(target.member_id == member.member_id for target in one.targets)]
+    about = [item for item in operations if any(target.member_id == member.member_id for target in item.targets)]
     names = {member.member_id: member.node_name}
     return [
         *_member_facts(member, now),
@@ -93,7 +95,7 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
         user = f" as {command.user}" if command.user else ""
         commands += [f"{clean(command.title)}{place}{user}:", f"    {clean(command.line)}"]
     return [
-        *section("Endpoints", [f"{one.name}  {clean(one.url)}" for one in bundle.endpoints]),
+        *section("Endpoints", [f"{item.name}  {clean(item.url)}" for item in bundle.endpoints]),
         *section("Paths", [f"{name}  {clean(path)}" for name, path in bundle.paths.items()]),
         *section("Commands", commands),
         *section("Notes", [clean(note) for note in bundle.notes]),
@@ -137,12 +139,12 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
         "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
         "Attempts Controller Deadline",
         What=steps.title,
-        Status=lambda one: f"{one.status} {'after' if ended else 'for'} {took}",
-        Instance=lambda one: f"{one.instance_name} ({one.instance_id})",
-        Requested=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
-        Forced=lambda one: "yes" if one.force else "",
+        Status=lambda item: f"{item.status} {'after' if ended else 'for'} {took}",
+        Instance=lambda item: f"{item.instance_name} ({item.instance_id})",
+        Requested=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
+        Forced=lambda item: "yes" if item.force else "",
         Controller=lambda _: holder or ("" if ended else "none has taken it yet"),
-        Deadline=lambda one: "" if ended else clock_time(one.deadline_at),
+        Deadline=lambda item: "" if ended else clock_time(item.deadline_at),
     )
     return facts(operation, shape)
 
@@ -153,11 +155,11 @@ def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
         "name",
         "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
         "Resource=resource_name",
-        Instance=lambda one: f"{one.name} ({one.instance_id})",
-        App=lambda one: f"{one.app_slug} {one.app_version}{before}",
-        Inputs=lambda one: json.dumps(one.inputs, ensure_ascii=False) if one.inputs else "",
-        Created=lambda one: f"{clock_time(one.created_at)} by {one.requested_by}",
-        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+        Instance=lambda item: f"{item.name} ({item.instance_id})",
+        App=lambda item: f"{item.app_slug} {item.app_version}{before}",
+        Inputs=lambda item: json.dumps(item.inputs, ensure_ascii=False) if item.inputs else "",
+        Created=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
+        Changed=lambda item: f"{duration((now - item.updated_at).total_seconds())} ago",
     )
     return facts(instance, shape)
 
@@ -167,8 +169,8 @@ def _member_facts(member: Member, now: datetime.datetime) -> Lines:
         "member_id",
         "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
         "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
-        Node=lambda one: f"{one.node_name} {one.address}",
-        Changed=lambda one: f"{duration((now - one.updated_at).total_seconds())} ago",
+        Node=lambda item: f"{item.node_name} {item.address}",
+        Changed=lambda item: f"{duration((now - item.updated_at).total_seconds())} ago",
     )
     return facts(member, shape)
 
@@ -208,11 +210,13 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
 def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
     """Those that could work on the instance, the one seen last first."""
     operator = instance.operator_service_account_id
-    mine = [one for one in controllers if one.app_slug == instance.app_slug and operator in ("", one.actor_id)]
-    newest = sorted(mine, key=lambda one: one.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
+    mine = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
+    newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned([[one.holder, one.version or "-", f"last seen {age(one.last_seen_at, now)} ago"] for one in newest])
+    return aligned(
+        [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
+    )
 
 
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
@@ -224,15 +228,15 @@ def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.dateti
     return listing([hold for hold in holds if states.of_hold(hold, now) == "active"], shape)
 
 
-def _steps(found: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
     """Step names keep their spaces: they are sentences, as the controller wrote them."""
     rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
-    for step in found:
+    for step in matches:
         at, took = (step.started_at - operation.created_at).total_seconds(), steps.step_s(step, now)
         state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
         who = cell(names.get(step.member_id, step.member_id), spaces=False)
         rows.append([duration(at), duration(took), who, state, clean(step.name), cell(step.message, spaces=True)])
-    return aligned(rows) if found else []
+    return aligned(rows) if matches else []
 
 
 def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:

@@ -119,7 +119,7 @@ async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
         (target.previous_allocation_id, target.allocation_id) for target in operation.targets if target.allocation_id
     ]
     ids = {allocation_id for pair in ends for allocation_id in pair if allocation_id}
-    return {one: (await session.call(ALLOCATION_GET, allocation_id=one)).node_name for one in sorted(ids)}
+    return {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
 
 
 def _view(flags: Flags, *, quiet: bool) -> View:

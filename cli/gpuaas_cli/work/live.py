@@ -68,10 +68,10 @@ class _Picture:
         for step in operation.steps:
             by_member.setdefault(step.member_id, []).append(step)
         lines = len(operation.steps) + len(by_member)
-        for member_id, found in by_member.items():
+        for member_id, result in by_member.items():
             branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
             # Too many lines for the window: each member shows its latest step only.
-            for step in found if lines <= room else found[-1:]:
+            for step in result if lines <= room else result[-1:]:
                 branch.add(self._step(step, now))
         return tree
 

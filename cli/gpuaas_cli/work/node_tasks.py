@@ -27,11 +27,11 @@ async def ended(session: Session, task: NodeTask) -> NodeTask:
 
 async def all_ended(session: Session, tasks: Sequence[NodeTask], nodes: Sequence[Node]) -> list[NodeTask]:
     """In the order of the nodes; each was asked before the first is waited for."""
-    found = []
+    result = []
     for task, node in zip(tasks, nodes, strict=True):
         with spinner.shown(f"waiting for {node.name}: {task.type}"):
-            found.append(await ended(session, task))
-    return found
+            result.append(await ended(session, task))
+    return result
 
 
 def failure(task: NodeTask, node: Node) -> failures.Failure:

@@ -15,7 +15,7 @@ class Rollout:
     current: list[Node]
     """Run exactly these bytes already."""
     silent: list[Node]
-    """Sent no heartbeat lately, so they cannot take it now."""
+    """Sent no heartbeat recently, so they cannot take it now."""
 
 
 def releases(known: Sequence[AgentRelease], named: str) -> list[AgentRelease]:

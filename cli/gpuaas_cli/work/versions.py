@@ -11,10 +11,10 @@ from gpuaas_cli.client.session import Session
 async def find(session: Session, app_slug: str, version: str) -> AppVersion:
     """The version that the project may deploy; the newest registered one when no version is named."""
     offered = await session.every(PROJECT_APP_LIST)
-    matching = [one for one in offered if one.app_slug == app_slug and version in ("", one.version)]
+    matching = [item for item in offered if item.app_slug == app_slug and version in ("", item.version)]
     if matching:
-        return max(matching, key=lambda one: one.created_at)
-    known = ", ".join(f"{one.app_slug}@{one.version}" for one in offered) or "none"
+        return max(matching, key=lambda item: item.created_at)
+    known = ", ".join(f"{item.app_slug}@{item.version}" for item in offered) or "none"
     raise failures.not_found(
         f"This project may not deploy {app_slug} {version}".rstrip() + f"; it may deploy: {known}",
         f"gpuaas app entitle {app_slug}",
