@@ -468,6 +468,7 @@ def _pick(found: list[Any], number: int) -> Any:
     return found[number % len(found)]
 
 
+@pytest.mark.timeout(1800)  # minutes of work on a loaded machine; no hang
 @pytest.mark.usefixtures("quiet")
 def test_50_000_steps_on_sqlite_agree_with_the_model_and_every_state_is_reached_and_left() -> None:
     with lab() as found:
