@@ -8,7 +8,7 @@ from gpuaas_contract.lifecycles import AllocationStatus
 
 from gpuaas_platform.allocations import store
 from gpuaas_platform.call import Origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, structs
 from gpuaas_platform.record import service as record
 
 
@@ -24,18 +24,5 @@ async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation)
 
 async def announce(tx: db.Tx, origin: Origin, allocation: Allocation, was: AllocationStatus | None) -> None:
     """Emit the event of an allocation that is new or has a new status."""
-    await record.emit(
-        tx,
-        origin,
-        "capacity.allocation.changed",
-        AllocationChanged(
-            allocation_id=allocation.allocation_id,
-            status=allocation.status,
-            status_reason=allocation.status_reason,
-            node_name=allocation.node_name,
-            was=was,
-        ),
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-        correlation_id=allocation.correlation_id,
-    )
+    payload, cause = structs.pick(AllocationChanged, allocation, was=was), allocation.correlation_id
+    await record.emit(tx, origin, "capacity.allocation.changed", payload, allocation, correlation_id=cause)

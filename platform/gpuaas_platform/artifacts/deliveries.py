@@ -32,22 +32,16 @@ async def create(tx: db.Tx, call: Call[ProjectArtifactPath], body: CreateDeliver
         tx, delivery_id, project.project_id, artifact.artifact_id, ids.digest(token), delivery.expires_at
     )
     call.details.update(digest=artifact.digest, purpose=body.purpose, operation_id=body.operation_id)
-    await record.emit(
-        tx,
-        call.origin,
-        "artifacts.delivery.created",
-        ArtifactDelivery(
-            delivery_id=delivery_id,
-            artifact_id=artifact.artifact_id,
-            digest=artifact.digest,
-            purpose=body.purpose,
-            operation_id=body.operation_id,
-            actor_id=call.caller.actor_id,
-            expires_at=delivery.expires_at,
-        ),
-        org_id=project.org_id,
-        project_id=project.project_id,
+    payload = ArtifactDelivery(
+        delivery_id=delivery_id,
+        artifact_id=artifact.artifact_id,
+        digest=artifact.digest,
+        purpose=body.purpose,
+        operation_id=body.operation_id,
+        actor_id=call.caller.actor_id,
+        expires_at=delivery.expires_at,
     )
+    await record.emit(tx, call.origin, "artifacts.delivery.created", payload, project)
     return delivery
 
 

@@ -25,7 +25,7 @@ from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
@@ -313,14 +313,5 @@ async def _announce(tx: db.Tx, call: Call, artifact: Artifact) -> None:
     call.details.update(digest=artifact.digest, lifecycle=artifact.lifecycle, trust=artifact.trust)
     if artifact.reason:
         call.details["reason"] = artifact.reason
-    changed = ArtifactChanged(
-        artifact_id=artifact.artifact_id,
-        name=artifact.name,
-        digest=artifact.digest,
-        lifecycle=artifact.lifecycle,
-        trust=artifact.trust,
-        channels=artifact.channels,
-        code=artifact.trust_code,
-        reason=artifact.reason,
-    )
+    changed = structs.pick(ArtifactChanged, artifact, code=artifact.trust_code)
     await trust.announce(tx, call, "artifacts.artifact.changed", changed)

@@ -10,7 +10,7 @@ from gpuaas_contract.wire import Label, NoBody, PageQuery, Wire
 
 from gpuaas_platform.artifacts import rules, signatures, store
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
 
@@ -24,9 +24,7 @@ def scope_of(call: Call) -> str:
 
 async def announce(tx: db.Tx, call: Call, kind: str, payload: Wire) -> None:
     """Emit an event in the scope of the path; what the platform shares belongs to no organisation."""
-    project = call.project
-    org_id, project_id = (project.org_id, project.project_id) if project is not None else ("", "")
-    await record.emit(tx, call.origin, kind, payload, org_id=org_id, project_id=project_id)
+    await record.emit(tx, call.origin, kind, payload, call.owner)
 
 
 async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
@@ -101,7 +99,5 @@ def _check_person(call: Call) -> None:
 
 async def _announce(tx: db.Tx, call: Call, key: TrustKey) -> None:
     call.details["fingerprint"] = key.fingerprint
-    payload = TrustKeyChanged(
-        trust_key_id=key.trust_key_id, fingerprint=key.fingerprint, revoked=key.revoked_at is not None
-    )
+    payload = structs.pick(TrustKeyChanged, key, revoked=key.revoked_at is not None)
     await announce(tx, call, "artifacts.trust_key.changed", payload)

@@ -11,7 +11,7 @@ from gpuaas_contract.instances import Instance, Member
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.instances import store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, structs
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
@@ -99,17 +99,8 @@ async def _emit_status(tx: db.Tx, origin: Origin, app_slug: str, member: Member,
         tx,
         origin,
         "apps.member.changed",
-        MemberChanged(
-            member_id=member.member_id,
-            component_key=member.component_key,
-            node_name=member.node_name,
-            status=member.status,
-            was=was,
-            status_reason=member.status_reason,
-            operation_id=member.last_operation_id,
-        ),
-        org_id=member.org_id,
-        project_id=member.project_id,
+        structs.pick(MemberChanged, member, was=was, operation_id=member.last_operation_id),
+        member,
         app_slug=app_slug,
         app_instance_id=member.instance_id,
         correlation_id=member.correlation_id,

@@ -11,7 +11,7 @@ from gpuaas_contract.protocol import status as status_rules
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.instances import events, store
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, structs
 
 replace = msgspec.structs.replace
 
@@ -71,15 +71,5 @@ async def _emit_changes(
     for condition in saved.conditions:
         was = status_before.get(condition.type, "")
         if was != condition.status:
-            payload_of = _condition_changed(condition, was)
+            payload_of = structs.pick(ConditionChanged, condition, was=was)
             await events.emit(tx, origin, "apps.condition.changed", saved, payload_of, correlation_id=correlation_id)
-
-
-def _condition_changed(condition: Condition, was: str) -> ConditionChanged:
-    return ConditionChanged(
-        type=condition.type,
-        status=condition.status,
-        was=was,
-        reason=condition.reason,
-        message=condition.message,
-    )

@@ -9,8 +9,8 @@ from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.paths import NodePath, Path
 
-from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.call import PLATFORM, Call, Origin
+from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules, store
 from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
@@ -120,16 +120,8 @@ async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
 
 async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
     """Emit the event of a changed node."""
-    payload = NodeChanged(
-        node_id=changed.node_id,
-        name=changed.name,
-        status=changed.status,
-        admin_state=changed.admin_state,
-        sku=changed.sku,
-        region=changed.region,
-        reason=reason,
-    )
-    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")
+    payload = structs.pick(NodeChanged, changed, reason=reason)
+    await record.emit(tx, origin, "capacity.node.changed", payload, PLATFORM)
 
 
 async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:

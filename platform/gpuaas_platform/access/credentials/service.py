@@ -15,7 +15,7 @@ from gpuaas_platform.access.credentials import rules, seal, store
 from gpuaas_platform.access.deliveries import Delivery
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
-from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.kit import clock, db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
@@ -217,11 +217,9 @@ async def _announce(
     delivery_id: str = "",
     reason: str = "",
 ) -> None:
-    changed = CredentialChanged(
-        credential_id=credential.credential_id,
-        name=credential.name,
-        version=credential.version,
-        fingerprint=credential.fingerprint,
+    changed = structs.pick(
+        CredentialChanged,
+        credential,
         actor_id=call.caller.actor_id,
         operation_id=held.operation_id if held else "",
         delivery_id=delivery_id,
@@ -232,8 +230,7 @@ async def _announce(
         call.origin,
         f"access.credential.{what}",
         changed,
-        org_id=credential.org_id,
-        project_id=credential.project_id,
+        credential,
         app_slug=held.app_slug if held else "",
         app_instance_id=held.instance_id if held else "",
         correlation_id=held.correlation_id if held else "",
@@ -246,13 +243,4 @@ async def _audit(
     """A flow writes its audit row itself, in the transaction of the change."""
     target = f"{delivery_id}/{credential.credential_id}".lstrip("/")
     details = {"name": credential.name, "version": credential.version, "fingerprint": credential.fingerprint}
-    await record.audit(
-        tx,
-        call.origin,
-        call.origin.route,
-        target,
-        result=result,
-        org_id=credential.org_id,
-        project_id=credential.project_id,
-        details=details,
-    )
+    await record.audit(tx, call.origin, call.origin.route, target, credential, result=result, details=details)

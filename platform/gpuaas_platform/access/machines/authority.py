@@ -53,13 +53,8 @@ async def _make(site: Site) -> Authority:
         made = Authority(keys.openssh_public(key), secret_id)
         await ssh_trust.set_authority(tx, made)
         tx.wake(allocations.LOOP)
-        await record.audit(
-            tx,
-            system_origin(site.clock()),
-            "access.authority.keep",
-            secret_id,
-            details={"public_key": made.public_key},
-        )
+        origin, details = system_origin(site.clock()), {"public_key": made.public_key}
+        await record.audit(tx, origin, "access.authority.keep", secret_id, details=details)
         return made
 
     return await values.keep(site, keys.private_pem(key), ssh_trust.authority, make, kind="sshca")

@@ -15,7 +15,7 @@ from gpuaas_contract.event_types import MachineGranted
 from gpuaas_platform.access.machines import rules, store
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, structs
 from gpuaas_platform.record import service as record
 
 _SSH_PORT = 22
@@ -77,21 +77,8 @@ def _new_grant(
 
 
 async def _announce(tx: db.Tx, call: Call, granted: MachineGrant) -> None:
-    payload = MachineGranted(
-        grant_id=granted.grant_id,
-        allocation_id=granted.allocation_id,
-        operation_id=granted.operation_id,
-        actor_id=granted.actor_id,
-        serial=granted.serial,
-    )
-    await record.emit(
-        tx,
-        call.origin,
-        "access.machine.granted",
-        payload,
-        org_id=granted.org_id,
-        project_id=granted.project_id,
-    )
+    payload = structs.pick(MachineGranted, granted)
+    await record.emit(tx, call.origin, "access.machine.granted", payload, granted)
 
 
 def _source(peer: str, machine_address: str) -> str:

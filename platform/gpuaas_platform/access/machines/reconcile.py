@@ -38,15 +38,9 @@ async def _end_all(site: Site, tx: db.Tx) -> None:
 
 async def _end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> None:
     ended = await revoke.end(tx, origin, grant, reason)
-    await record.audit(
-        tx,
-        origin,
-        "access.machine.end",
-        f"{ended.allocation_id}/{ended.grant_id}",
-        org_id=ended.org_id,
-        project_id=ended.project_id,
-        details={"reason": reason, "actor_id": ended.actor_id, "serial": ended.serial},
-    )
+    target = f"{ended.allocation_id}/{ended.grant_id}"
+    details = {"reason": reason, "actor_id": ended.actor_id, "serial": ended.serial}
+    await record.audit(tx, origin, "access.machine.end", target, ended, details=details)
 
 
 async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]:

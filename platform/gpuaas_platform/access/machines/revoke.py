@@ -14,7 +14,7 @@ from gpuaas_contract.paths import MachineGrantPath
 
 from gpuaas_platform.access.machines import store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, structs
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes import ssh_trust
 from gpuaas_platform.nodes.tasks import service as tasks
@@ -41,22 +41,8 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
         grant, state="ended", ended_at=origin.now, ended_by=origin.caller.actor_id, end_reason=reason
     )
     await store.GRANTS.save(tx, ended)
-    await record.emit(
-        tx,
-        origin,
-        "access.machine.ended",
-        MachineAccessEnded(
-            grant_id=ended.grant_id,
-            allocation_id=ended.allocation_id,
-            operation_id=ended.operation_id,
-            actor_id=ended.actor_id,
-            serial=ended.serial,
-            ended_by=ended.ended_by,
-            reason=reason,
-        ),
-        org_id=ended.org_id,
-        project_id=ended.project_id,
-    )
+    payload = structs.pick(MachineAccessEnded, ended, reason=reason)
+    await record.emit(tx, origin, "access.machine.ended", payload, ended)
     return ended
 
 

@@ -22,7 +22,7 @@ from gpuaas_platform.access.placements import rules, store
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, structs
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
@@ -134,25 +134,9 @@ async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None
 
 
 async def _announce(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
-    payload = ArtifactPlacementChanged(
-        placement_id=placement.placement_id,
-        artifact_id=placement.artifact_id,
-        digest=placement.digest,
-        allocation_id=placement.allocation_id,
-        node_name=placement.node_name,
-        operation_id=placement.operation_id,
-        state=placement.state,
-        code=placement.error.code if placement.error else "",
-    )
-    await record.emit(
-        tx,
-        origin,
-        "artifacts.placement.changed",
-        payload,
-        org_id=placement.org_id,
-        project_id=placement.project_id,
-        correlation_id=placement.correlation_id,
-    )
+    code, cause = placement.error.code if placement.error else "", placement.correlation_id
+    payload = structs.pick(ArtifactPlacementChanged, placement, code=code)
+    await record.emit(tx, origin, "artifacts.placement.changed", payload, placement, correlation_id=cause)
 
 
 def _topic(placement_id: str) -> str:

@@ -23,7 +23,7 @@ from gpuaas_platform.access.deliveries import Delivery
 from gpuaas_platform.access.secrets import rules, store
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
@@ -174,22 +174,14 @@ async def _announce(
     delivery_id: str = "",
     reason: str = "",
 ) -> None:
-    changed = SecretChanged(
-        secret_id=secret.secret_id,
-        purpose=secret.purpose,
-        name=secret.name,
-        version=secret.version,
-        actor_id=origin.caller.actor_id,
-        delivery_id=delivery_id,
-        reason=reason,
-    )
+    actor_id = origin.caller.actor_id
+    changed = structs.pick(SecretChanged, secret, actor_id=actor_id, delivery_id=delivery_id, reason=reason)
     await record.emit(
         tx,
         origin,
         kind,
         changed,
-        org_id=secret.org_id,
-        project_id=secret.project_id,
+        secret,
         app_slug=secret.app_slug,
         app_instance_id=secret.instance_id,
         correlation_id=held.correlation_id if held else "",
@@ -200,18 +192,5 @@ async def _audit(
     tx: db.Tx, call: Call, secret: RuntimeSecret, target: str, delivery_id: str, *, result: str = "success"
 ) -> None:
     """A flow writes its audit row itself, in the transaction of the change."""
-    await record.audit(
-        tx,
-        call.origin,
-        call.origin.route,
-        target,
-        result=result,
-        org_id=secret.org_id,
-        project_id=secret.project_id,
-        details={
-            "purpose": secret.purpose,
-            "name": secret.name,
-            "version": secret.version,
-            "delivery_id": delivery_id,
-        },
-    )
+    details = {"purpose": secret.purpose, "name": secret.name, "version": secret.version, "delivery_id": delivery_id}
+    await record.audit(tx, call.origin, call.origin.route, target, secret, result=result, details=details)

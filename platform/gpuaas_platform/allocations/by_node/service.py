@@ -39,11 +39,4 @@ async def list_allocations(reader: db.Reader, call: Call[NodePath]) -> NodeAlloc
 
 async def _ask_to_move(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
     payload = AllocationDraining(allocation_id=allocation.allocation_id, node_name=allocation.node_name, reason=reason)
-    await record.emit(
-        tx,
-        origin,
-        "capacity.allocation.draining",
-        payload,
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-    )
+    await record.emit(tx, origin, "capacity.allocation.draining", payload, allocation)

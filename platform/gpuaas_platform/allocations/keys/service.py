@@ -18,7 +18,7 @@ from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, db, ids, names, paging
+from gpuaas_platform.kit import clock, db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
@@ -131,11 +131,8 @@ async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, 
     after = rules.ended(present, task_id, error, origin.now)
     await store.save(tx, after, clock.micros(after.retry_at) if after.retry_at else 0)
     if after.installed != present.installed:
-        payload = AllocationKeysChanged(
-            allocation_id=allocation.allocation_id, node_name=allocation.node_name, installed=after.installed
-        )
-        where = {"org_id": allocation.org_id, "project_id": allocation.project_id}
-        await record.emit(tx, origin, "capacity.allocation.keys_installed", payload, **where)
+        payload = structs.pick(AllocationKeysChanged, allocation, installed=after.installed)
+        await record.emit(tx, origin, "capacity.allocation.keys_installed", payload, allocation)
 
 
 async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
