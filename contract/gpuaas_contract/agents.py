@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import NodePath, NodeTaskPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import ADMIN, NODE, NodeTaskPath
+from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
@@ -77,81 +76,44 @@ class TaskWaitQuery(Query):
     """How long to wait for the task to end."""
 
 
-AGENT_RELEASE_REGISTER = Endpoint(
+AGENT_RELEASE_REGISTER = ADMIN.at("/agent-releases").post(
     "capacity.agent_release.register",
-    "POST",
-    "/api/v1/admin/agent-releases",
     "Register a build of the node agent",
-    permission="capacity.agent.release",
-    request=RegisterAgentRelease,
-    response=AgentRelease,
+    RegisterAgentRelease,
+    AgentRelease,
+    "capacity.agent.release",
     subject="sha256",
     status=201,
     description="The same bytes again change nothing.",
 )
-AGENT_RELEASE_LIST = Endpoint(
-    "capacity.agent_release.list",
-    "GET",
-    "/api/v1/admin/agent-releases",
-    "List releases of the node agent",
-    permission="capacity.node.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AgentRelease],
+AGENT_RELEASE_LIST = ADMIN.at("/agent-releases").list(
+    "capacity.agent_release.list", "List releases of the node agent", AgentRelease, "capacity.node.read"
 )
-NODE_UPGRADE_AGENT = Endpoint(
+NODE_UPGRADE_AGENT = NODE.at("/upgrade-agent").post(
     "capacity.node.upgrade_agent",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/upgrade-agent",
     "Install a release of the agent on a node",
-    params=NodePath,
-    permission="capacity.agent.release",
-    request=UpgradeAgent,
-    response=NodeTask,
-    subject="task_id",
+    UpgradeAgent,
+    NodeTask,
+    "capacity.agent.release",
     status=202,
     description="If the new agent does not report, the node keeps the present one.",
 )
-NODE_INSPECT = Endpoint(
+NODE_INSPECT = NODE.at("/inspect").post(
     "capacity.node.inspect",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/inspect",
     "Ask a node for its facts or its health",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=InspectNode,
-    response=NodeTask,
-    subject="task_id",
+    InspectNode,
+    NodeTask,
+    "capacity.node.change",
     status=202,
     description="The answer is a task; read it with `wait_s` to get its result.",
 )
-NODE_TASK_LIST = Endpoint(
-    "capacity.node_task.list",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}/tasks",
-    "List recent tasks of a node, newest first",
-    params=NodePath,
-    permission="capacity.node.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[NodeTask],
+NODE_TASK_LIST = NODE.at("/tasks").list(
+    "capacity.node_task.list", "List recent tasks of a node, newest first", NodeTask, "capacity.node.read"
 )
-NODE_TASK_GET = Endpoint(
+NODE_TASK_GET = NODE.at("/tasks/{task_id}", NodeTaskPath).get(
     "capacity.node_task.get",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
     "Get one task of a node, with its result",
-    params=NodeTaskPath,
-    permission="capacity.node.read",
-    request=NoBody,
+    NodeTask,
+    "capacity.node.read",
     query=TaskWaitQuery,
-    response=NodeTask,
-)
-ENDPOINTS = (
-    AGENT_RELEASE_REGISTER,
-    AGENT_RELEASE_LIST,
-    NODE_UPGRADE_AGENT,
-    NODE_INSPECT,
-    NODE_TASK_LIST,
-    NODE_TASK_GET,
 )

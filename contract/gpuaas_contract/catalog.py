@@ -4,10 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.paths import AppVersionPath, EntitlementPath, ProjectAppPath, ProjectPath
-from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, ProjectAppPath
+from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
     str,
@@ -236,144 +235,73 @@ class SetEntitlement(Request):
 
 _VERSION = "/api/v1/admin/apps/{app_slug}/versions/{version}"
 
-VERSION_REGISTER = Endpoint(
+VERSION_REGISTER = ADMIN.at("/app-versions").post(
     "catalog.version.register",
-    "POST",
-    "/api/v1/admin/app-versions",
     "Register an app version by its manifest",
-    permission="catalog.version.register",
-    request=Manifest,
-    response=AppVersion,
+    Manifest,
+    AppVersion,
     subject="app_slug",
     status=201,
     description="The same manifest again answers with the same version. A version never changes.",
 )
-VERSION_PUBLISH = Endpoint(
+VERSION_PUBLISH = APP_VERSION.at("/publish").post(
     "catalog.version.publish",
-    "POST",
-    f"{_VERSION}/publish",
     "Publish an app version in channels",
-    params=AppVersionPath,
-    permission="catalog.version.publish",
-    request=PublishVersion,
-    response=AppVersion,
+    PublishVersion,
+    AppVersion,
     subject="version",
     example={"channels": ["stable"]},
     description="Entitled projects can then deploy a registered or deprecated version.",
 )
-VERSION_DEPRECATE = Endpoint(
+VERSION_DEPRECATE = APP_VERSION.at("/deprecate").post(
     "catalog.version.deprecate",
-    "POST",
-    f"{_VERSION}/deprecate",
     "Deprecate an app version",
-    params=AppVersionPath,
-    permission="catalog.version.retire",
-    request=RetireVersion,
-    response=AppVersion,
+    RetireVersion,
+    AppVersion,
+    "catalog.version.retire",
     subject="version",
     example={"reason": "1.1.0 is faster"},
     description="A deprecated version is deployed only when a request names it. Running instances continue.",
 )
-VERSION_WITHDRAW = Endpoint(
+VERSION_WITHDRAW = APP_VERSION.at("/withdraw").post(
     "catalog.version.withdraw",
-    "POST",
-    f"{_VERSION}/withdraw",
     "Withdraw an app version permanently",
-    params=AppVersionPath,
-    permission="catalog.version.retire",
-    request=RetireVersion,
-    response=AppVersion,
+    RetireVersion,
+    AppVersion,
+    "catalog.version.retire",
     subject="version",
     example={"reason": "loses data on restart"},
     description="A withdrawn version is never deployed again. Running instances continue.",
 )
-VERSION_LIST = Endpoint(
-    "catalog.version.list",
-    "GET",
-    "/api/v1/admin/app-versions",
-    "List every registered app version",
-    permission="catalog.version.register",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AppVersion],
+VERSION_LIST = ADMIN.at("/app-versions").list(
+    "catalog.version.list", "List every registered app version", AppVersion, "catalog.version.register"
 )
-VERSION_GET = Endpoint(
-    "catalog.version.get",
-    "GET",
-    _VERSION,
-    "Get one registered app version",
-    params=AppVersionPath,
-    permission="catalog.version.register",
-    request=NoBody,
-    response=AppVersion,
+VERSION_GET = APP_VERSION.get(
+    "catalog.version.get", "Get one registered app version", AppVersion, "catalog.version.register"
 )
-PROJECT_APP_LIST = Endpoint(
+PROJECT_APP_LIST = PROJECT.at("/apps").list(
     "catalog.project_app.list",
-    "GET",
-    "/api/v1/projects/{project_id}/apps",
     "List the app versions this project may deploy",
-    params=ProjectPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AppVersion],
+    AppVersion,
+    "catalog.app.read",
     description="Published and deprecated versions that the project is entitled to.",
 )
-PROJECT_APP_GET = Endpoint(
-    "catalog.project_app.get",
-    "GET",
-    "/api/v1/projects/{project_id}/apps/{app_slug}/versions/{version}",
-    "Get one app version this project may deploy",
-    params=ProjectAppPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    response=AppVersion,
+PROJECT_APP_GET = PROJECT.at("/apps/{app_slug}/versions/{version}", ProjectAppPath).get(
+    "catalog.project_app.get", "Get one app version this project may deploy", AppVersion, "catalog.app.read"
 )
-ENTITLEMENT_SET = Endpoint(
+ENTITLEMENT_SET = ENTITLEMENT.put(
     "catalog.entitlement.set",
-    "PUT",
-    "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "Set whether and how much a project may deploy an app",
-    params=EntitlementPath,
-    permission="catalog.entitlement.change",
-    request=SetEntitlement,
-    response=Entitlement,
+    SetEntitlement,
+    Entitlement,
+    "catalog.entitlement.change",
     subject="app_slug",
-    repeat="natural",
     example={"enabled": True},
     description="`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
 )
-ENTITLEMENT_LIST = Endpoint(
-    "catalog.entitlement.list",
-    "GET",
-    "/api/v1/projects/{project_id}/entitlements",
-    "List the entitlements of a project",
-    params=ProjectPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Entitlement],
+ENTITLEMENT_LIST = PROJECT.at("/entitlements").list(
+    "catalog.entitlement.list", "List the entitlements of a project", Entitlement, "catalog.app.read"
 )
-ENTITLEMENT_GET = Endpoint(
-    "catalog.entitlement.get",
-    "GET",
-    "/api/v1/projects/{project_id}/entitlements/{app_slug}",
-    "Get the entitlement of a project for one app",
-    params=EntitlementPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    response=Entitlement,
-)
-ENDPOINTS = (
-    VERSION_REGISTER,
-    VERSION_PUBLISH,
-    VERSION_DEPRECATE,
-    VERSION_WITHDRAW,
-    VERSION_LIST,
-    VERSION_GET,
-    PROJECT_APP_LIST,
-    PROJECT_APP_GET,
-    ENTITLEMENT_SET,
-    ENTITLEMENT_LIST,
-    ENTITLEMENT_GET,
+ENTITLEMENT_GET = ENTITLEMENT.get(
+    "catalog.entitlement.get", "Get the entitlement of a project for one app", Entitlement, "catalog.app.read"
 )

@@ -1,7 +1,7 @@
-"""The form of one row of the endpoint table."""
+"""The form of one row of the endpoint table, and the `Route` that makes rows."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, cast
+from typing import Any, Generic, Literal, TypedDict, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -14,14 +14,21 @@ from gpuaas_contract.errors import (
     ApiError,
     NameAmbiguous,
 )
-from gpuaas_contract.paths import Path
-from gpuaas_contract.wire import NoQuery, Query
+from gpuaas_contract.wire import NoBody, NoQuery, Page, PageQuery, Path, Query
 
 RequestBody = TypeVar("RequestBody")
 Answer = TypeVar("Answer")
 PathParams = TypeVar("PathParams", bound=Path, covariant=True, default=Path)
 QueryParams = TypeVar("QueryParams", bound=Query, covariant=True, default=Query)
 
+Item = TypeVar("Item")
+Deeper = TypeVar("Deeper", bound=Path)
+Asked = TypeVar("Asked", bound=Query, default=NoQuery)
+AskedPage = TypeVar("AskedPage", bound=Query, default=PageQuery)
+_NO_QUERY: Any = NoQuery
+_PAGE_QUERY: Any = PageQuery
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 Audience = Literal["caller", "node", "public"]
 """Who authenticates: a person or service account (`caller`), a node, or no one (`public`)."""
 Repeat = Literal["key", "natural"]
@@ -32,7 +39,7 @@ Repeat = Literal["key", "natural"]
 class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     name: str
     """Stable dotted name: operation id, audit action and metric label."""
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Method
     path: str
     summary: str
     request: type[RequestBody]
@@ -97,3 +104,146 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
 
 AnyEndpoint = Endpoint[Any, Any]
 """A row of the table where its types do not matter."""
+
+
+class Options(TypedDict, total=False):
+    """What only some rows set. `Endpoint` explains each."""
+
+    description: str
+    audience: Audience
+    status: int
+    repeat: Repeat
+    audited: bool
+    secret_answer: bool
+    streams: bool
+    media_type: str
+    guarded: bool
+    has_etag: bool
+    errors: tuple[type[ApiError], ...]
+    example: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Route(Generic[PathParams]):
+    """A path and the struct of its parameters. Its methods make the rows of the endpoint table:
+
+        NODE_GET = NODE.get("capacity.node.get", "Get one node", Node, "capacity.node.read")
+        NODE_RETIRE = NODE.at("/retire").post("capacity.node.retire", "Retire a node permanently", ChangeNode, Node)
+
+    A row without `permission` needs the permission of the same name; with `permission=""` every caller may use it.
+    The `subject` of a change is the id of its answer, unless the row names another.
+    """
+
+    path: str
+    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
+
+    @overload
+    def at(self, rest: str) -> "Route[PathParams]": ...
+
+    @overload
+    def at(self, rest: str, params: type[Deeper]) -> "Route[Deeper]": ...
+
+    def at(self, rest: str, params: type[Path] | None = None) -> "Route[Any]":
+        """Return the route of a longer path; `params` if that path has more parameters."""
+        return Route(self.path + rest, params or self.params)
+
+    def get(
+        self,
+        name: str,
+        summary: str,
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        query: type[Asked] = _NO_QUERY,
+        **options: Unpack[Options],
+    ) -> Endpoint[NoBody, Answer, PathParams, Asked]:
+        return self._row("GET", name, summary, NoBody, response, permission, query, "", options)
+
+    def list(
+        self,
+        name: str,
+        summary: str,
+        item: type[Item],
+        permission: str | None = None,
+        *,
+        query: type[AskedPage] = _PAGE_QUERY,
+        **options: Unpack[Options],
+    ) -> Endpoint[NoBody, Page[Item], PathParams, AskedPage]:
+        """Make a GET that answers with pages of items."""
+        page = Page[item]  # type: ignore[valid-type]
+        return self._row("GET", name, summary, NoBody, page, permission, query, "", options)
+
+    def post(
+        self,
+        name: str,
+        summary: str,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        query: type[Asked] = _NO_QUERY,
+        subject: str | None = None,
+        **options: Unpack[Options],
+    ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        return self._row("POST", name, summary, request, response, permission, query, subject, options)
+
+    def put(
+        self,
+        name: str,
+        summary: str,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        subject: str | None = None,
+        **options: Unpack[Options],
+    ) -> Endpoint[RequestBody, Answer, PathParams, NoQuery]:
+        """Make a PUT; a repeat changes nothing, unless `repeat` is set."""
+        options = {"repeat": "natural", **options}
+        return self._row("PUT", name, summary, request, response, permission, NoQuery, subject, options)
+
+    def delete(
+        self,
+        name: str,
+        summary: str,
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        subject: str | None = None,
+        **options: Unpack[Options],
+    ) -> Endpoint[NoBody, Answer, PathParams, NoQuery]:
+        return self._row("DELETE", name, summary, NoBody, response, permission, NoQuery, subject, options)
+
+    def _row(
+        self,
+        method: Method,
+        name: str,
+        summary: str,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None,
+        query: type[Asked],
+        subject: str | None,
+        options: Options,
+    ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        return Endpoint(
+            name,
+            method,
+            self.path,
+            summary,
+            request,
+            response,
+            subject=_id_of(name, response) if subject is None else subject,
+            permission=name if permission is None and options.get("audience") is None else permission or "",
+            params=self.params,
+            query=query,
+            **options,
+        )
+
+
+def _id_of(name: str, response: Any) -> str:
+    """Return the id of the answer, its first field. Another first field can be a secret, so it is not taken."""
+    first = str(response.__struct_fields__[0])
+    if not first.endswith("_id"):
+        raise ValueError(f"{name} must name its subject: its answer does not begin with an id")
+    return first

@@ -4,9 +4,8 @@ from typing import Any, Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import AgentFilePath, TaskPath
-from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.paths import AGENT_API, AgentFilePath, TaskPath
+from gpuaas_contract.wire import Query, Request, WaitSeconds, Wire
 
 
 class Trust(Wire):
@@ -134,83 +133,50 @@ class AgentFile(Wire):
     """The agent, one file."""
 
 
-TRUST = Endpoint(
-    "node.trust",
-    "GET",
-    "/node/v1/trust",
-    "Get the authority to pin and the key that signs tasks",
-    audience="public",
-    request=NoBody,
-    response=Trust,
+TRUST = AGENT_API.at("/trust").get(
+    "node.trust", "Get the authority to pin and the key that signs tasks", Trust, audience="public"
 )
-ENROL = Endpoint(
+ENROL = AGENT_API.at("/enrol").post(
     "node.enrol",
-    "POST",
-    "/node/v1/enrol",
     "Join as a node, with a token that works once",
-    audience="public",
+    Enrol,
+    Enrolled,
     repeat="natural",
-    request=Enrol,
-    response=Enrolled,
-    subject="node_id",
+    audience="public",
     errors=(errors.CredentialsInvalid,),
 )
-NODE_TOKEN = Endpoint(
+NODE_TOKEN = AGENT_API.at("/token").post(
     "node.token",
-    "POST",
-    "/node/v1/token",
     "Sign in with the node's key",
+    NodeLogin,
+    NodeToken,
+    subject="",
+    repeat="natural",
     audience="public",
     audited=False,
-    repeat="natural",
-    request=NodeLogin,
-    response=NodeToken,
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
 )
-STATUS = Endpoint(
-    "node.status",
-    "PUT",
-    "/node/v1/status",
-    "Send a heartbeat",
-    audience="node",
-    audited=False,
-    repeat="natural",
-    request=NodeStatusReport,
-    response=HeartbeatAnswer,
+STATUS = AGENT_API.at("/status").put(
+    "node.status", "Send a heartbeat", NodeStatusReport, HeartbeatAnswer, subject="", audience="node", audited=False
 )
-TASK_NEXT = Endpoint(
+TASK_NEXT = AGENT_API.at("/tasks").get(
     "node.task.next",
-    "GET",
-    "/node/v1/tasks",
     "Wait for the next task",
-    audience="node",
-    request=NoBody,
+    NextTask,
     query=TaskQuery,
-    response=NextTask,
+    audience="node",
     description="While the node is busy, only urgent tasks are sent.",
 )
-TASK_RESULT = Endpoint(
+TASK_RESULT = AGENT_API.at("/tasks/{task_id}/result", TaskPath).post(
     "node.task.result",
-    "POST",
-    "/node/v1/tasks/{task_id}/result",
     "Report the result of a task",
-    params=TaskPath,
+    TaskResult,
+    TaskReceipt,
+    repeat="natural",
     audience="node",
     audited=False,
-    repeat="natural",
-    request=TaskResult,
-    response=TaskReceipt,
-    subject="task_id",
 )
-AGENT_FILE = Endpoint(
-    "node.agent.file",
-    "GET",
-    "/node/v1/agent-releases/{sha256}",
-    "Download a release of the agent",
-    params=AgentFilePath,
-    audience="node",
-    request=NoBody,
-    response=AgentFile,
+AGENT_FILE = AGENT_API.at("/agent-releases/{sha256}", AgentFilePath).get(
+    "node.agent.file", "Download a release of the agent", AgentFile, audience="node"
 )
-ENDPOINTS = (TRUST, ENROL, NODE_TOKEN, STATUS, TASK_NEXT, TASK_RESULT, AGENT_FILE)

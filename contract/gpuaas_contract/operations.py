@@ -7,8 +7,8 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.paths import OperationPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import OPERATION, PROJECT
+from gpuaas_contract.wire import PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -384,50 +384,33 @@ class GiveUpMembers(Request):
 
 _OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
 
-OPERATION_GET = Endpoint(
+OPERATION_GET = OPERATION.get(
     "apps.operation.get",
-    "GET",
-    _OPERATION,
     "Get one operation with its latest steps, optionally waiting for its next change",
-    params=OperationPath,
-    permission="apps.operation.read",
-    request=NoBody,
+    Operation,
+    "apps.operation.read",
     query=OperationQuery,
-    response=Operation,
     description="With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
 )
-OPERATION_LIST = Endpoint(
+OPERATION_LIST = PROJECT.at("/operations").list(
     "apps.operation.list",
-    "GET",
-    "/api/v1/projects/{project_id}/operations",
     "List the operations of a project or of one instance, without their steps",
-    params=ProjectPath,
-    permission="apps.operation.read",
-    request=NoBody,
+    Operation,
+    "apps.operation.read",
     query=OperationListQuery,
-    response=Page[Operation],
 )
-OPERATION_STEPS = Endpoint(
+OPERATION_STEPS = OPERATION.at("/steps").list(
     "apps.operation.steps",
-    "GET",
-    f"{_OPERATION}/steps",
     "Steps of an operation in the order in which they began",
-    params=OperationPath,
-    permission="apps.operation.read",
-    request=NoBody,
+    Step,
+    "apps.operation.read",
     query=StepListQuery,
-    response=Page[Step],
 )
-OPERATION_RETRY = Endpoint(
+OPERATION_RETRY = OPERATION.at("/retry").post(
     "apps.operation.retry",
-    "POST",
-    f"{_OPERATION}/retry",
     "Retry a failed operation",
-    params=OperationPath,
-    permission="apps.operation.retry",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    TakeExit,
+    Operation,
     status=202,
     errors=(
         errors.OperationInProgress,
@@ -439,59 +422,39 @@ OPERATION_RETRY = Endpoint(
     example={"reason": "the network is back"},
     description="Steps that succeeded are not repeated.",
 )
-OPERATION_CANCEL = Endpoint(
+OPERATION_CANCEL = OPERATION.at("/cancel").post(
     "apps.operation.cancel",
-    "POST",
-    f"{_OPERATION}/cancel",
     "Cancel an operation",
-    params=OperationPath,
-    permission="apps.operation.cancel",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    TakeExit,
+    Operation,
     status=202,
     errors=(errors.ExitUnavailable,),
     example={"reason": "wrong machine"},
     description="The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
 )
-OPERATION_COMPENSATE = Endpoint(
+OPERATION_COMPENSATE = OPERATION.at("/compensate").post(
     "apps.operation.compensate",
-    "POST",
-    f"{_OPERATION}/compensate",
     "Undo the half-done work of a failed operation",
-    params=OperationPath,
-    permission="apps.operation.compensate",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    TakeExit,
+    Operation,
     status=202,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "give the machines back"},
 )
-OPERATION_FORCE_COMPLETE = Endpoint(
+OPERATION_FORCE_COMPLETE = OPERATION.at("/force-complete").post(
     "apps.operation.force_complete",
-    "POST",
-    f"{_OPERATION}/force-complete",
     "Mark an operation as done that no controller can finish",
-    params=OperationPath,
-    permission="apps.operation.force_complete",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    TakeExit,
+    Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
     description="Nothing is done on any machine; the members' status is set without an observation.",
 )
-OPERATION_TOMBSTONE = Endpoint(
+OPERATION_TOMBSTONE = OPERATION.at("/tombstone").post(
     "apps.operation.tombstone",
-    "POST",
-    f"{_OPERATION}/tombstone",
     "Give up members of a failed operation",
-    params=OperationPath,
-    permission="apps.operation.tombstone",
-    request=GiveUpMembers,
-    response=Operation,
-    subject="operation_id",
+    GiveUpMembers,
+    Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
     description="Nothing is done on their machines.",
@@ -503,4 +466,3 @@ EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "force_complete": OPERATION_FORCE_COMPLETE,
     "tombstone": OPERATION_TOMBSTONE,
 }
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, *EXITS.values())

@@ -1,16 +1,11 @@
-"""Parameters in the paths of the endpoint table: one struct per shape, named by each row in `params`.
+"""Parameters in the paths of the endpoint table, one struct per shape, and the routes that several rows begin with.
 
 A struct that extends another adds the parameters that follow in the path, so what serves every project path can take a
 `ProjectPath` and gets a longer one as well.
 """
 
-import msgspec
-
-from gpuaas_contract.wire import WireMeta
-
-
-class Path(msgspec.Struct, metaclass=WireMeta):
-    """The path has no parameters."""
+from gpuaas_contract.endpoint import Route
+from gpuaas_contract.wire import Path as Path
 
 
 class OrgPath(Path):
@@ -163,3 +158,26 @@ class TaskPath(Path):
 
 class AgentFilePath(Path):
     sha256: str
+
+
+API = Route("/api/v1")
+ORG = API.at("/orgs/{org_id}", OrgPath)
+PROJECT = API.at("/projects/{project_id}", ProjectPath)
+SERVICE_ACCOUNT = PROJECT.at("/service-accounts/{service_account_id}", ServiceAccountPath)
+SERVICE_ACCOUNT_KEY = SERVICE_ACCOUNT.at("/keys/{key_id}", ServiceAccountKeyPath)
+ENTITLEMENT = PROJECT.at("/entitlements/{app_slug}", EntitlementPath)
+ARTIFACT = PROJECT.at("/artifacts/{artifact_id}", ProjectArtifactPath)
+TRUST_KEY = PROJECT.at("/trust-keys/{trust_key_id}", ProjectTrustKeyPath)
+ALLOCATION = PROJECT.at("/allocations/{allocation_id}", AllocationPath)
+CREDENTIAL = PROJECT.at("/credentials/{credential_id}", CredentialPath)
+INSTANCE = PROJECT.at("/app-instances/{instance_id}", InstancePath)
+MEMBER = INSTANCE.at("/members/{member_id}", MemberPath)
+OPERATION = PROJECT.at("/operations/{operation_id}", OperationPath)
+
+ADMIN = API.at("/admin")
+USER = ADMIN.at("/users/{user_id}", UserPath)
+APP_VERSION = ADMIN.at("/apps/{app_slug}/versions/{version}", AppVersionPath)
+NODE = ADMIN.at("/nodes/{node_id}", NodePath)
+
+AGENT_API = Route("/node/v1")
+"""For the agents of nodes."""

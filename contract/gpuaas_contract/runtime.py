@@ -6,13 +6,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
-from gpuaas_contract.paths import InstancePath, OperationMemberPath, OperationPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import INSTANCE, OPERATION, PROJECT, OperationMemberPath
+from gpuaas_contract.wire import Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. Messages may be longer; the platform stores their first 2,000 characters."""
@@ -203,145 +202,94 @@ class Controller(Wire):
 
 _OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
 
-CLAIM = Endpoint(
+CLAIM = PROJECT.at("/operations/claim").post(
     "runtime.claim",
-    "POST",
-    "/api/v1/projects/{project_id}/operations/claim",
     "Claim the next operation of an app",
-    params=ProjectPath,
-    permission="apps.operation.execute",
-    request=ClaimOperation,
-    response=Claim,
+    ClaimOperation,
+    Claim,
+    "apps.operation.execute",
     subject="project_id",
-    audited=False,
     repeat="natural",
+    audited=False,
     errors=(errors.AppUnknown,),
     description="Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
     "it is renewed. `app_unknown` means that the app is not registered yet or that the slug is wrong; ask"
     " again later.",
 )
-HEARTBEAT = Endpoint(
+HEARTBEAT = OPERATION.at("/lease").put(
     "runtime.heartbeat",
-    "PUT",
-    f"{_OPERATION}/lease",
     "Renew the lease on an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=Heartbeat,
-    response=Receipt,
-    subject="operation_id",
+    Heartbeat,
+    Receipt,
+    "apps.operation.execute",
     audited=False,
-    repeat="natural",
     errors=(errors.LeaseLost,),
     description="Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
 )
-STEP_REPORT = Endpoint(
+STEP_REPORT = OPERATION.at("/steps").put(
     "runtime.step",
-    "PUT",
-    f"{_OPERATION}/steps",
     "Report a step of an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=ReportStep,
-    response=Receipt,
-    subject="operation_id",
+    ReportStep,
+    Receipt,
+    "apps.operation.execute",
     audited=False,
-    repeat="natural",
     errors=(errors.LeaseLost,),
     description="The same name and member again update the same step, so a report can be repeated.",
 )
-MEMBER_REPORT = Endpoint(
+MEMBER_REPORT = OPERATION.at("/members/{member_id}", OperationMemberPath).put(
     "runtime.member",
-    "PUT",
-    f"{_OPERATION}/members/{{member_id}}",
     "Report the status of a member",
-    params=OperationMemberPath,
-    permission="apps.operation.execute",
-    request=ReportMember,
-    response=Receipt,
+    ReportMember,
+    Receipt,
+    "apps.operation.execute",
     subject="member_id",
     audited=False,
-    repeat="natural",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
     description="Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
     "member that may have run work needs fresh evidence that it is idle.",
 )
-ACCESS_PUBLISH = Endpoint(
+ACCESS_PUBLISH = OPERATION.at("/access-bundle").put(
     "runtime.access",
-    "PUT",
-    f"{_OPERATION}/access-bundle",
     "Publish how people use the app",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=PublishAccess,
-    response=AccessBundle,
+    PublishAccess,
+    AccessBundle,
+    "apps.operation.execute",
     subject="operation_id",
-    repeat="natural",
     errors=(errors.LeaseLost,),
 )
-COMPLETE = Endpoint(
+COMPLETE = OPERATION.at("/complete").put(
     "runtime.complete",
-    "PUT",
-    f"{_OPERATION}/complete",
     "Complete an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=CompleteOperation,
-    response=Operation,
-    subject="operation_id",
-    repeat="natural",
+    CompleteOperation,
+    Operation,
+    "apps.operation.execute",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
     description="The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
     "`operation_unfinished` while a target is open.",
 )
-FAIL = Endpoint(
+FAIL = OPERATION.at("/fail").put(
     "runtime.fail",
-    "PUT",
-    f"{_OPERATION}/fail",
     "Fail an operation, with the reason",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=FailOperation,
-    response=Operation,
-    subject="operation_id",
-    repeat="natural",
+    FailOperation,
+    Operation,
+    "apps.operation.execute",
     errors=(errors.LeaseLost,),
     description="`failure_class` decides which exits people get.",
 )
-RUNTIME_REPORT = Endpoint(
+RUNTIME_REPORT = INSTANCE.at("/runtime-state").put(
     "runtime.report",
-    "PUT",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
     "Report the state of an instance between operations",
-    params=InstancePath,
-    permission="apps.operation.execute",
-    request=ReportRuntime,
-    response=RuntimeReported,
+    ReportRuntime,
+    RuntimeReported,
+    "apps.operation.execute",
     subject="instance_id",
     audited=False,
-    repeat="natural",
     description="Conditions, and the status of members that no operation works on. Observations of an old revision "
     "are refused one by one.",
 )
-CONTROLLER_LIST = Endpoint(
+CONTROLLER_LIST = PROJECT.at("/controllers").list(
     "runtime.controller.list",
-    "GET",
-    "/api/v1/projects/{project_id}/controllers",
     "List app controllers, with the time of their last request",
-    params=ProjectPath,
-    permission="apps.instance.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Controller],
-)
-ENDPOINTS = (
-    CLAIM,
-    HEARTBEAT,
-    STEP_REPORT,
-    MEMBER_REPORT,
-    ACCESS_PUBLISH,
-    COMPLETE,
-    FAIL,
-    RUNTIME_REPORT,
-    CONTROLLER_LIST,
+    Controller,
+    "apps.instance.read",
 )
