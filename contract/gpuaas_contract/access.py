@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import ALLOCATION, PROJECT, MachineGrantPath
+from gpuaas_contract.paths import ALLOCATION, MACHINE_GRANT, PROJECT
 from gpuaas_contract.wire import PageQuery, Request, Serial, Timestamp, Wire
 
 CERTIFICATE_S_MAX = 600
@@ -97,30 +97,26 @@ class RevokeGrant(Request):
     """Shown with the grant and kept in the audit trail."""
 
 
-MACHINE_ACCESS = ALLOCATION.at("/machine-access").post(
+MACHINE_ACCESS = ALLOCATION.row(
+    "/machine-access",
     "access.machine.grant",
     "Get an SSH certificate for an allocation's machine",
+    "The certificate works for one machine and one source address, for at most ten minutes. Service "
+    "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
+    "certificate.",
+).post(
     RequestMachineAccess,
     MachineAccess,
     "access.machine.connect",
     status=201,
     errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
-    description="The certificate works for one machine and one source address, for at most ten minutes. Service "
-    "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
-    "certificate.",
 )
-GRANT_LIST = PROJECT.at("/machine-grants").list(
-    "access.machine.list",
-    "List who may log in to the project's machines, ended access included",
-    MachineGrant,
-    "access.machine.read",
-    query=GrantQuery,
-)
-GRANT_REVOKE = PROJECT.at("/machine-grants/{grant_id}/revoke", MachineGrantPath).post(
+GRANT_LIST = PROJECT.row(
+    "/machine-grants", "access.machine.list", "List who may log in to the project's machines, ended access included"
+).list(MachineGrant, "access.machine.read", query=GrantQuery)
+GRANT_REVOKE = MACHINE_GRANT.row(
+    "/revoke",
     "access.machine.revoke",
     "End access to a machine",
-    RevokeGrant,
-    MachineGrant,
-    repeat="natural",
-    description="The machine refuses the certificate and closes its sessions within seconds. `enforced_at` shows when.",
-)
+    "The machine refuses the certificate and closes its sessions within seconds. `enforced_at` shows when.",
+).post(RevokeGrant, MachineGrant, repeat="natural")

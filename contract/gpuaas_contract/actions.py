@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Operation, OptionalReason
-from gpuaas_contract.paths import INSTANCE, ActionPath
+from gpuaas_contract.paths import ACTION
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
@@ -22,15 +22,12 @@ class ActionQuery(Query):
     """How long to wait for the action to end."""
 
 
-ACTION_INVOKE = INSTANCE.at("/actions/{action}", ActionPath).post(
+ACTION_INVOKE = ACTION.row(
+    "",
     "apps.action.invoke",
     "Run an action of the app",
-    InvokeAction,
-    Operation,
-    "apps.instance.read",
-    query=ActionQuery,
-    status=202,
-    errors=(errors.OperationInProgress,),
-    description="The app's controller runs the action as an operation. It also needs the permission that the app's "
+    "The app's controller runs the action as an operation. It also needs the permission that the app's "
     "manifest names for the action. `wait_s` waits for the end.",
+).post(
+    InvokeAction, Operation, "apps.instance.read", query=ActionQuery, status=202, errors=(errors.OperationInProgress,)
 )

@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import ADMIN, NODE, NodeTaskPath
+from gpuaas_contract.paths import ADMIN, NODE, NODE_TASK
 from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
@@ -76,44 +76,30 @@ class TaskWaitQuery(Query):
     """How long to wait for the task to end."""
 
 
-AGENT_RELEASE_REGISTER = ADMIN.at("/agent-releases").post(
+AGENT_RELEASE_REGISTER = ADMIN.row(
+    "/agent-releases",
     "capacity.agent_release.register",
     "Register a build of the node agent",
-    RegisterAgentRelease,
-    AgentRelease,
-    "capacity.agent.release",
-    subject="sha256",
-    status=201,
-    description="The same bytes again change nothing.",
-)
-AGENT_RELEASE_LIST = ADMIN.at("/agent-releases").list(
-    "capacity.agent_release.list", "List releases of the node agent", AgentRelease, "capacity.node.read"
-)
-NODE_UPGRADE_AGENT = NODE.at("/upgrade-agent").post(
+    "The same bytes again change nothing.",
+).post(RegisterAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256", status=201)
+AGENT_RELEASE_LIST = ADMIN.row(
+    "/agent-releases", "capacity.agent_release.list", "List releases of the node agent"
+).list(AgentRelease, "capacity.node.read")
+NODE_UPGRADE_AGENT = NODE.row(
+    "/upgrade-agent",
     "capacity.node.upgrade_agent",
     "Install a release of the agent on a node",
-    UpgradeAgent,
-    NodeTask,
-    "capacity.agent.release",
-    status=202,
-    description="If the new agent does not report, the node keeps the present one.",
-)
-NODE_INSPECT = NODE.at("/inspect").post(
+    "If the new agent does not report, the node keeps the present one.",
+).post(UpgradeAgent, NodeTask, "capacity.agent.release", status=202)
+NODE_INSPECT = NODE.row(
+    "/inspect",
     "capacity.node.inspect",
     "Ask a node for its facts or its health",
-    InspectNode,
-    NodeTask,
-    "capacity.node.change",
-    status=202,
-    description="The answer is a task; read it with `wait_s` to get its result.",
+    "The answer is a task; read it with `wait_s` to get its result.",
+).post(InspectNode, NodeTask, "capacity.node.change", status=202)
+NODE_TASK_LIST = NODE.row("/tasks", "capacity.node_task.list", "List recent tasks of a node, newest first").list(
+    NodeTask, "capacity.node.read"
 )
-NODE_TASK_LIST = NODE.at("/tasks").list(
-    "capacity.node_task.list", "List recent tasks of a node, newest first", NodeTask, "capacity.node.read"
-)
-NODE_TASK_GET = NODE.at("/tasks/{task_id}", NodeTaskPath).get(
-    "capacity.node_task.get",
-    "Get one task of a node, with its result",
-    NodeTask,
-    "capacity.node.read",
-    query=TaskWaitQuery,
+NODE_TASK_GET = NODE_TASK.row("", "capacity.node_task.get", "Get one task of a node, with its result").get(
+    NodeTask, "capacity.node.read", query=TaskWaitQuery
 )

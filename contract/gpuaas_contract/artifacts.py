@@ -226,33 +226,31 @@ def shared(
     return row
 
 
-PUBLISH = PROJECT.at("/artifacts").post(
+PUBLISH = PROJECT.row(
+    "/artifacts",
     "artifacts.artifact.publish",
     "Publish an artifact: its name, digest, size, media type and source",
+    "Upload the content of a local artifact next. Then verify and promote it.",
+).post(
     PublishArtifact,
     Artifact,
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
-    description="Upload the content of a local artifact next. Then verify and promote it.",
 )
-LIST = PROJECT.at("/artifacts").list(
-    "artifacts.artifact.list",
-    "List artifacts, oldest first",
-    Artifact,
-    "artifacts.artifact.read",
-    query=ProjectArtifactQuery,
+LIST = PROJECT.row("/artifacts", "artifacts.artifact.list", "List artifacts, oldest first").list(
+    Artifact, "artifacts.artifact.read", query=ProjectArtifactQuery
 )
-STORAGE_GET = PROJECT.at("/artifact-storage").get(
-    "artifacts.storage.get",
-    "Get the storage used by artifacts, and the limit",
-    ArtifactStorage,
-    "artifacts.artifact.read",
-)
-GET = ARTIFACT.get("artifacts.artifact.get", "Get one artifact", Artifact, "artifacts.artifact.read")
-CONTENT_PUT = ARTIFACT.at("/content").put(
+STORAGE_GET = PROJECT.row(
+    "/artifact-storage", "artifacts.storage.get", "Get the storage used by artifacts, and the limit"
+).get(ArtifactStorage, "artifacts.artifact.read")
+GET = ARTIFACT.row("", "artifacts.artifact.get", "Get one artifact").get(Artifact, "artifacts.artifact.read")
+CONTENT_PUT = ARTIFACT.row(
+    "/content",
     "artifacts.content.put",
     "Upload the content of a local artifact",
+    "Raw bytes. They are stored only if size and digest are as published.",
+).put(
     bytes,
     Artifact,
     "artifacts.artifact.publish",
@@ -264,20 +262,20 @@ CONTENT_PUT = ARTIFACT.at("/content").put(
         errors.ArtifactRevoked,
         errors.PolicyDenied,
     ),
-    description="Raw bytes. They are stored only if size and digest are as published.",
 )
-SIGNATURE_PUT = ARTIFACT.at("/signature").put(
+SIGNATURE_PUT = ARTIFACT.row(
+    "/signature",
     "artifacts.signature.put",
     "Attach a signature to an artifact",
-    Envelope,
-    Artifact,
-    "artifacts.artifact.publish",
-    errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
-    description="A DSSE envelope with an in-toto statement about the digest. It counts after verify.",
-)
-VERIFY = ARTIFACT.at("/verify").post(
+    "A DSSE envelope with an in-toto statement about the digest. It counts after verify.",
+).put(Envelope, Artifact, "artifacts.artifact.publish", errors=(errors.ArtifactRetired, errors.ArtifactRevoked))
+VERIFY = ARTIFACT.row(
+    "/verify",
     "artifacts.artifact.verify",
     "Verify an artifact",
+    "Fetches the content and checks size, digest, media type and signature. The result is the artifact's "
+    "`trust`; the answer is 200 also if it failed.",
+).post(
     VerifyArtifact,
     Artifact,
     errors=(
@@ -288,51 +286,32 @@ VERIFY = ARTIFACT.at("/verify").post(
         errors.PolicyDenied,
     ),
     example={},
-    description="Fetches the content and checks size, digest, media type and signature. The result is the artifact's "
-    "`trust`; the answer is 200 also if it failed.",
 )
-PROMOTE = ARTIFACT.at("/promote").post(
+PROMOTE = ARTIFACT.row(
+    "/promote",
     "artifacts.artifact.promote",
     "Promote a verified artifact into a channel",
-    PromoteArtifact,
-    Artifact,
-    errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
-    example={"channel": "stable"},
-    description="The content is compared with the digest again.",
-)
-DEPRECATE = ARTIFACT.at("/deprecate").post(
+    "The content is compared with the digest again.",
+).post(PromoteArtifact, Artifact, errors=(*_CONTENT_ERRORS, *TRUST_ERRORS), example={"channel": "stable"})
+DEPRECATE = ARTIFACT.row(
+    "/deprecate",
     "artifacts.artifact.deprecate",
     "Deprecate an artifact",
-    EndArtifact,
-    Artifact,
-    "artifacts.artifact.retire",
-    example={"reason": "replaced by 1.1"},
-    description="New deploys do not use it; running instances can still download it.",
+    "New deploys do not use it; running instances can still download it.",
+).post(EndArtifact, Artifact, "artifacts.artifact.retire", example={"reason": "replaced by 1.1"})
+RETIRE = ARTIFACT.row("/retire", "artifacts.artifact.retire", "Retire an artifact", "It cannot be used any more.").post(
+    EndArtifact, Artifact, example={"reason": "no longer supported"}
 )
-RETIRE = ARTIFACT.at("/retire").post(
-    "artifacts.artifact.retire",
-    "Retire an artifact",
-    EndArtifact,
-    Artifact,
-    example={"reason": "no longer supported"},
-    description="It cannot be used any more.",
-)
-REVOKE = ARTIFACT.at("/revoke").post(
+REVOKE = ARTIFACT.row(
+    "/revoke",
     "artifacts.artifact.revoke",
     "Revoke an artifact permanently",
-    EndArtifact,
-    Artifact,
-    example={"reason": "the build machine was broken into"},
-    description="The digest is refused from now on, under every name.",
-)
+    "The digest is refused from now on, under every name.",
+).post(EndArtifact, Artifact, example={"reason": "the build machine was broken into"})
 
 SHARED_PUBLISH = shared(PUBLISH, Path)
-SHARED_LIST = ADMIN.at("/artifacts").list(
-    "artifacts.shared_artifact.list",
-    "List artifacts, oldest first",
-    Artifact,
-    "artifacts.shared.read",
-    query=ArtifactQuery,
+SHARED_LIST = ADMIN.row("/artifacts", "artifacts.shared_artifact.list", "List artifacts, oldest first").list(
+    Artifact, "artifacts.shared.read", query=ArtifactQuery
 )
 SHARED_STORAGE_GET = shared(STORAGE_GET, Path)
 SHARED_GET = shared(GET, ArtifactPath)

@@ -70,29 +70,21 @@ class AuditQuery(PageQuery):
     """Only rows up to this time."""
 
 
-AUDIT_LIST = PROJECT.at("/audit").list(
+AUDIT_LIST = PROJECT.row(
+    "/audit",
     "record.audit",
     "List the audit trail of a project",
-    AuditRow,
-    "record.audit.read",
-    query=AuditQuery,
-    errors=(NotFound,),
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
-ORG_AUDIT_LIST = ORG.at("/audit").list(
+    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
+ORG_AUDIT_LIST = ORG.row(
+    "/audit",
     "record.org_audit",
     "List the audit trail of an organisation and its projects",
-    AuditRow,
-    "record.audit.read",
-    query=AuditQuery,
-    errors=(NotFound,),
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
-PLATFORM_AUDIT_LIST = ADMIN.at("/audit").list(
+    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
+PLATFORM_AUDIT_LIST = ADMIN.row(
+    "/audit",
     "record.platform_audit",
     "List the audit trail of the whole platform",
-    AuditRow,
-    "record.audit.read_all",
-    query=AuditQuery,
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
+    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+).list(AuditRow, "record.audit.read_all", query=AuditQuery)

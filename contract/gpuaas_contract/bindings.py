@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaas_contract.paths import ADMIN, ORG, PROJECT, BindingPath, OrgBindingPath, ProjectBindingPath
+from gpuaas_contract.paths import ADMIN, BINDING, BREAK_GLASS, ORG, ORG_BINDING, PROJECT, PROJECT_BINDING
 from gpuaas_contract.wire import Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
@@ -47,62 +47,49 @@ class BreakGlass(Request):
     """It ends by itself after this time."""
 
 
-PLATFORM_BINDING_CREATE = ADMIN.at("/bindings").post(
-    "identity.platform_binding.create",
-    "Give a person a role on the platform",
-    BindRole,
-    RoleBinding,
-    "identity.binding.change",
-    status=201,
+PLATFORM_BINDING_CREATE = ADMIN.row(
+    "/bindings", "identity.platform_binding.create", "Give a person a role on the platform"
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+PLATFORM_BINDING_LIST = ADMIN.row("/bindings", "identity.platform_binding.list", "List roles on the platform").list(
+    RoleBinding, "identity.binding.read"
 )
-PLATFORM_BINDING_LIST = ADMIN.at("/bindings").list(
-    "identity.platform_binding.list", "List roles on the platform", RoleBinding, "identity.binding.read"
+PLATFORM_BINDING_DELETE = BINDING.row("", "identity.platform_binding.delete", "Remove a role on the platform").delete(
+    RoleBinding, "identity.binding.change"
 )
-PLATFORM_BINDING_DELETE = ADMIN.at("/bindings/{binding_id}", BindingPath).delete(
-    "identity.platform_binding.delete", "Remove a role on the platform", RoleBinding, "identity.binding.change"
-)
-ORG_BINDING_CREATE = ORG.at("/bindings").post(
+ORG_BINDING_CREATE = ORG.row(
+    "/bindings",
     "identity.org_binding.create",
     "Give a person a role in an organisation",
-    BindRole,
-    RoleBinding,
-    "identity.binding.change",
-    status=201,
-    description="You can only give roles whose permissions you have yourself.",
+    "You can only give roles whose permissions you have yourself.",
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+ORG_BINDING_LIST = ORG.row("/bindings", "identity.org_binding.list", "List roles in an organisation").list(
+    RoleBinding, "identity.binding.read"
 )
-ORG_BINDING_LIST = ORG.at("/bindings").list(
-    "identity.org_binding.list", "List roles in an organisation", RoleBinding, "identity.binding.read"
+ORG_BINDING_DELETE = ORG_BINDING.row("", "identity.org_binding.delete", "Remove a role in an organisation").delete(
+    RoleBinding, "identity.binding.change"
 )
-ORG_BINDING_DELETE = ORG.at("/bindings/{binding_id}", OrgBindingPath).delete(
-    "identity.org_binding.delete", "Remove a role in an organisation", RoleBinding, "identity.binding.change"
-)
-PROJECT_BINDING_CREATE = PROJECT.at("/bindings").post(
+PROJECT_BINDING_CREATE = PROJECT.row(
+    "/bindings",
     "identity.project_binding.create",
     "Give a person a role in a project",
-    BindRole,
-    RoleBinding,
-    "identity.binding.change",
-    status=201,
-    description="You can only give roles whose permissions you have yourself.",
+    "You can only give roles whose permissions you have yourself.",
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+PROJECT_BINDING_LIST = PROJECT.row("/bindings", "identity.project_binding.list", "List roles in a project").list(
+    RoleBinding, "identity.binding.read"
 )
-PROJECT_BINDING_LIST = PROJECT.at("/bindings").list(
-    "identity.project_binding.list", "List roles in a project", RoleBinding, "identity.binding.read"
-)
-PROJECT_BINDING_DELETE = PROJECT.at("/bindings/{binding_id}", ProjectBindingPath).delete(
-    "identity.project_binding.delete", "Remove a role in a project", RoleBinding, "identity.binding.change"
-)
-BREAK_GLASS_CREATE = ADMIN.at("/break-glass").post(
+PROJECT_BINDING_DELETE = PROJECT_BINDING.row(
+    "", "identity.project_binding.delete", "Remove a role in a project"
+).delete(RoleBinding, "identity.binding.change")
+BREAK_GLASS_CREATE = ADMIN.row(
+    "/break-glass",
     "identity.break_glass.create",
     "Take temporary access to a project in an emergency",
-    BreakGlass,
-    RoleBinding,
-    status=201,
-    description="The access ends by itself. The reason is in the audit trail of the project's organisation, with "
+    "The access ends by itself. The reason is in the audit trail of the project's organisation, with "
     "every change made.",
-)
-BREAK_GLASS_END = ADMIN.at("/break-glass/{binding_id}", BindingPath).delete(
+).post(BreakGlass, RoleBinding, status=201)
+BREAK_GLASS_END = BREAK_GLASS.row(
+    "",
     "identity.break_glass.end",
     "End temporary access to a project early",
-    RoleBinding,
-    description="The project gets an event, and its organisation an audit row.",
-)
+    "The project gets an event, and its organisation an audit row.",
+).delete(RoleBinding)

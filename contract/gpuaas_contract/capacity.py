@@ -256,9 +256,12 @@ class OverrideRelease(Request):
     """Stored with the allocation, in its event and in the audit trail."""
 
 
-ENROLMENT_CREATE = ADMIN.at("/enrolment-tokens").post(
+ENROLMENT_CREATE = ADMIN.row(
+    "/enrolment-tokens",
     "capacity.enrolment.create",
     "Create a token that admits one node",
+    "The token works once, for a node of this name.",
+).post(
     CreateEnrolmentToken,
     EnrolmentToken,
     subject="name",
@@ -266,91 +269,73 @@ ENROLMENT_CREATE = ADMIN.at("/enrolment-tokens").post(
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"name": "gpu-1"},
-    description="The token works once, for a node of this name.",
 )
-NODE_LIST = ADMIN.at("/nodes").list(
-    "capacity.node.list",
-    "List nodes; retired ones only with `admin_state=retired`",
-    Node,
-    "capacity.node.read",
-    query=NodeQuery,
+NODE_LIST = ADMIN.row("/nodes", "capacity.node.list", "List nodes; retired ones only with `admin_state=retired`").list(
+    Node, "capacity.node.read", query=NodeQuery
 )
-NODE_GET = NODE.get("capacity.node.get", "Get one node", Node, "capacity.node.read")
-NODE_SET = NODE.put(
+NODE_GET = NODE.row("", "capacity.node.get", "Get one node").get(Node, "capacity.node.read")
+NODE_SET = NODE.row(
+    "",
     "capacity.node.set",
     "Set the SKU and region of a node",
-    SetNode,
-    Node,
-    "capacity.node.change",
-    guarded=True,
-    description="Existing allocations on the node keep their SKU and region.",
+    "Existing allocations on the node keep their SKU and region.",
+).put(SetNode, Node, "capacity.node.change", guarded=True)
+NODE_CORDON = NODE.row("/cordon", "capacity.node.cordon", "Cordon a node: it gets no new allocations").post(
+    ChangeNode, Node, "capacity.node.change"
 )
-NODE_CORDON = NODE.at("/cordon").post(
-    "capacity.node.cordon", "Cordon a node: it gets no new allocations", ChangeNode, Node, "capacity.node.change"
+NODE_UNCORDON = NODE.row("/uncordon", "capacity.node.uncordon", "Uncordon a node: it gets allocations again").post(
+    ChangeNode, Node, "capacity.node.change"
 )
-NODE_UNCORDON = NODE.at("/uncordon").post(
-    "capacity.node.uncordon", "Uncordon a node: it gets allocations again", ChangeNode, Node, "capacity.node.change"
-)
-NODE_DRAIN = NODE.at("/drain").post(
+NODE_DRAIN = NODE.row(
+    "/drain",
     "capacity.node.drain",
     "Drain a node: cordon it and ask the owners of its allocations to move",
-    ChangeNode,
-    NodeDrain,
-    "capacity.node.change",
-    subject="node_id",
-    description="Owners get the event `capacity.allocation.draining`. The answer lists the allocations that are still"
-    " on the node.",
-)
-NODE_RETIRE = NODE.at("/retire").post(
+    "Owners get the event `capacity.allocation.draining`. The answer lists the allocations that are still on the node.",
+).post(ChangeNode, NodeDrain, "capacity.node.change", subject="node_id")
+NODE_RETIRE = NODE.row(
+    "/retire",
     "capacity.node.retire",
     "Retire a node permanently",
-    ChangeNode,
-    Node,
-    description="Ends the node's identity. Refused while an allocation is on the node.",
+    "Ends the node's identity. Refused while an allocation is on the node.",
+).post(ChangeNode, Node)
+NODE_ALLOCATIONS = NODE.row("/allocations", "capacity.node.allocations", "List the allocations on a node").get(
+    NodeAllocations, "capacity.node.read"
 )
-NODE_ALLOCATIONS = NODE.at("/allocations").get(
-    "capacity.node.allocations", "List the allocations on a node", NodeAllocations, "capacity.node.read"
-)
-ALLOCATION_CREATE = PROJECT.at("/allocations").post(
+ALLOCATION_CREATE = PROJECT.row(
+    "/allocations",
     "capacity.allocation.create",
     "Claim nodes for a project",
+    "All requested allocations are made, or none. An allocation is `active` when its node is prepared.",
+).post(
     CreateAllocation,
     Allocations,
     subject="project_id",
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
-    description="All requested allocations are made, or none. An allocation is `active` when its node is prepared.",
 )
-ALLOCATION_LIST = PROJECT.at("/allocations").list(
-    "capacity.allocation.list",
-    "List the allocations of a project",
-    Allocation,
-    "capacity.allocation.read",
-    query=AllocationQuery,
+ALLOCATION_LIST = PROJECT.row("/allocations", "capacity.allocation.list", "List the allocations of a project").list(
+    Allocation, "capacity.allocation.read", query=AllocationQuery
 )
-ALLOCATION_GET = ALLOCATION.get("capacity.allocation.get", "Get one allocation", Allocation, "capacity.allocation.read")
-ALLOCATION_RELEASE = ALLOCATION.at("/release").post(
+ALLOCATION_GET = ALLOCATION.row("", "capacity.allocation.get", "Get one allocation").get(
+    Allocation, "capacity.allocation.read"
+)
+ALLOCATION_RELEASE = ALLOCATION.row(
+    "/release",
     "capacity.allocation.release",
     "Release an allocation",
-    NoBody,
-    Allocation,
-    status=202,
-    description="The agent cleans the node. Call it again to retry a failed release at once. Refused while an app "
+    "The agent cleans the node. Call it again to retry a failed release at once. Refused while an app "
     "instance uses the allocation.",
-)
-ALLOCATION_RELEASE_USED = ALLOCATION.at("/release-used").post(
+).post(NoBody, Allocation, status=202)
+ALLOCATION_RELEASE_USED = ALLOCATION.row(
+    "/release-used",
     "capacity.allocation.release_used",
     "Release an allocation that an app instance uses",
-    OverrideRelease,
-    Allocation,
-    status=202,
-    description="The app instance loses the machine, and work on it is lost.",
-)
-ALLOCATION_FORCE_RELEASE = ALLOCATION.at("/force-release").post(
+    "The app instance loses the machine, and work on it is lost.",
+).post(OverrideRelease, Allocation, status=202)
+ALLOCATION_FORCE_RELEASE = ALLOCATION.row(
+    "/force-release",
     "capacity.allocation.force_release",
     "Give up an allocation whose release failed",
-    OverrideRelease,
-    Allocation,
-    description="The allocation ends without proof that its node is clean, so the node is cordoned.",
-)
+    "The allocation ends without proof that its node is clean, so the node is cordoned.",
+).post(OverrideRelease, Allocation)

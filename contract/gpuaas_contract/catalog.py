@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, ProjectAppPath
+from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
 from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -233,75 +233,56 @@ class SetEntitlement(Request):
     """Largest number of members of the app in the project, over all instances; none: no limit here."""
 
 
-_VERSION = "/api/v1/admin/apps/{app_slug}/versions/{version}"
-
-VERSION_REGISTER = ADMIN.at("/app-versions").post(
+VERSION_REGISTER = ADMIN.row(
+    "/app-versions",
     "catalog.version.register",
     "Register an app version by its manifest",
-    Manifest,
-    AppVersion,
-    subject="app_slug",
-    status=201,
-    description="The same manifest again answers with the same version. A version never changes.",
-)
-VERSION_PUBLISH = APP_VERSION.at("/publish").post(
+    "The same manifest again answers with the same version. A version never changes.",
+).post(Manifest, AppVersion, subject="app_slug", status=201)
+VERSION_PUBLISH = APP_VERSION.row(
+    "/publish",
     "catalog.version.publish",
     "Publish an app version in channels",
-    PublishVersion,
-    AppVersion,
-    subject="version",
-    example={"channels": ["stable"]},
-    description="Entitled projects can then deploy a registered or deprecated version.",
-)
-VERSION_DEPRECATE = APP_VERSION.at("/deprecate").post(
+    "Entitled projects can then deploy a registered or deprecated version.",
+).post(PublishVersion, AppVersion, subject="version", example={"channels": ["stable"]})
+VERSION_DEPRECATE = APP_VERSION.row(
+    "/deprecate",
     "catalog.version.deprecate",
     "Deprecate an app version",
-    RetireVersion,
-    AppVersion,
-    "catalog.version.retire",
-    subject="version",
-    example={"reason": "1.1.0 is faster"},
-    description="A deprecated version is deployed only when a request names it. Running instances continue.",
-)
-VERSION_WITHDRAW = APP_VERSION.at("/withdraw").post(
+    "A deprecated version is deployed only when a request names it. Running instances continue.",
+).post(RetireVersion, AppVersion, "catalog.version.retire", subject="version", example={"reason": "1.1.0 is faster"})
+VERSION_WITHDRAW = APP_VERSION.row(
+    "/withdraw",
     "catalog.version.withdraw",
     "Withdraw an app version permanently",
-    RetireVersion,
-    AppVersion,
-    "catalog.version.retire",
-    subject="version",
-    example={"reason": "loses data on restart"},
-    description="A withdrawn version is never deployed again. Running instances continue.",
+    "A withdrawn version is never deployed again. Running instances continue.",
+).post(
+    RetireVersion, AppVersion, "catalog.version.retire", subject="version", example={"reason": "loses data on restart"}
 )
-VERSION_LIST = ADMIN.at("/app-versions").list(
-    "catalog.version.list", "List every registered app version", AppVersion, "catalog.version.register"
+VERSION_LIST = ADMIN.row("/app-versions", "catalog.version.list", "List every registered app version").list(
+    AppVersion, "catalog.version.register"
 )
-VERSION_GET = APP_VERSION.get(
-    "catalog.version.get", "Get one registered app version", AppVersion, "catalog.version.register"
+VERSION_GET = APP_VERSION.row("", "catalog.version.get", "Get one registered app version").get(
+    AppVersion, "catalog.version.register"
 )
-PROJECT_APP_LIST = PROJECT.at("/apps").list(
+PROJECT_APP_LIST = PROJECT.row(
+    "/apps",
     "catalog.project_app.list",
     "List the app versions this project may deploy",
-    AppVersion,
-    "catalog.app.read",
-    description="Published and deprecated versions that the project is entitled to.",
+    "Published and deprecated versions that the project is entitled to.",
+).list(AppVersion, "catalog.app.read")
+PROJECT_APP_GET = PROJECT_APP.row("", "catalog.project_app.get", "Get one app version this project may deploy").get(
+    AppVersion, "catalog.app.read"
 )
-PROJECT_APP_GET = PROJECT.at("/apps/{app_slug}/versions/{version}", ProjectAppPath).get(
-    "catalog.project_app.get", "Get one app version this project may deploy", AppVersion, "catalog.app.read"
-)
-ENTITLEMENT_SET = ENTITLEMENT.put(
+ENTITLEMENT_SET = ENTITLEMENT.row(
+    "",
     "catalog.entitlement.set",
     "Set whether and how much a project may deploy an app",
-    SetEntitlement,
-    Entitlement,
-    "catalog.entitlement.change",
-    subject="app_slug",
-    example={"enabled": True},
-    description="`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
+    "`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
+).put(SetEntitlement, Entitlement, "catalog.entitlement.change", subject="app_slug", example={"enabled": True})
+ENTITLEMENT_LIST = PROJECT.row("/entitlements", "catalog.entitlement.list", "List the entitlements of a project").list(
+    Entitlement, "catalog.app.read"
 )
-ENTITLEMENT_LIST = PROJECT.at("/entitlements").list(
-    "catalog.entitlement.list", "List the entitlements of a project", Entitlement, "catalog.app.read"
-)
-ENTITLEMENT_GET = ENTITLEMENT.get(
-    "catalog.entitlement.get", "Get the entitlement of a project for one app", Entitlement, "catalog.app.read"
+ENTITLEMENT_GET = ENTITLEMENT.row("", "catalog.entitlement.get", "Get the entitlement of a project for one app").get(
+    Entitlement, "catalog.app.read"
 )

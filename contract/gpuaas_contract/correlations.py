@@ -4,7 +4,7 @@ from gpuaas_contract.audit import AuditRow
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
-from gpuaas_contract.paths import PROJECT, CorrelationPath
+from gpuaas_contract.paths import CORRELATION
 from gpuaas_contract.wire import Wire
 
 PART_MAX = 500
@@ -28,10 +28,9 @@ class Correlation(Wire):
     """Parts that have more items than are shown."""
 
 
-CORRELATION_GET = PROJECT.at("/correlations/{correlation_id}", CorrelationPath).get(
+CORRELATION_GET = CORRELATION.row(
+    "",
     "record.correlation.get",
     "Get the audit rows, events, operations and members of one correlation id",
-    Correlation,
-    "record.correlation.read",
-    description="Start here to find the cause of a problem: each answer and event has a correlation id.",
-)
+    "Start here to find the cause of a problem: each answer and event has a correlation id.",
+).get(Correlation, "record.correlation.read")

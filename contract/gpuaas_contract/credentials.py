@@ -8,7 +8,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import CREDENTIAL, OPERATION, PROJECT, SealedDeliveryPath
+from gpuaas_contract.paths import CREDENTIAL, CREDENTIAL_DELIVERY, OPERATION, PROJECT
 from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
@@ -143,63 +143,51 @@ class OpenedCredential(Wire):
     """`enc || ciphertext` of HPKE in base64. It contains the private key as it was uploaded. Empty in a dry run."""
 
 
-_CREDENTIALS = "/api/v1/projects/{project_id}/credentials"
-
-CREDENTIAL_CREATE = PROJECT.at("/credentials").post(
+CREDENTIAL_CREATE = PROJECT.row(
+    "/credentials",
     "access.credential.create",
     "Store a private key for apps that log in to hosts with it",
-    CreateCredential,
-    Credential,
-    status=201,
-    repeat="natural",
-    errors=(errors.Sealed,),
-    description="The key is stored in custody and never shown again. The same key under the same name again is the "
+    "The key is stored in custody and never shown again. The same key under the same name again is the "
     "same credential.",
+).post(CreateCredential, Credential, status=201, repeat="natural", errors=(errors.Sealed,))
+CREDENTIAL_LIST = PROJECT.row(
+    "/credentials", "access.credential.list", "List the credentials of a project, revoked ones included"
+).list(Credential, "access.credential.read")
+CREDENTIAL_GET = CREDENTIAL.row("", "access.credential.get", "Get one credential, without its key").get(
+    Credential, "access.credential.read"
 )
-CREDENTIAL_LIST = PROJECT.at("/credentials").list(
-    "access.credential.list",
-    "List the credentials of a project, revoked ones included",
-    Credential,
-    "access.credential.read",
-)
-CREDENTIAL_GET = CREDENTIAL.get(
-    "access.credential.get", "Get one credential, without its key", Credential, "access.credential.read"
-)
-CREDENTIAL_ROTATE = CREDENTIAL.at("/rotate").post(
-    "access.credential.rotate",
-    "Replace the private key of a credential",
-    RotateCredential,
-    Credential,
-    repeat="natural",
-    errors=(errors.Sealed,),
-)
-CREDENTIAL_REVOKE = CREDENTIAL.at("/revoke").post(
+CREDENTIAL_ROTATE = CREDENTIAL.row(
+    "/rotate", "access.credential.rotate", "Replace the private key of a credential"
+).post(RotateCredential, Credential, repeat="natural", errors=(errors.Sealed,))
+CREDENTIAL_REVOKE = CREDENTIAL.row(
+    "/revoke",
     "access.credential.revoke",
     "Revoke a credential and destroy its key",
-    RevokeCredential,
-    Credential,
-    repeat="natural",
-    description="Deliveries that are not opened yet become void.",
-)
-CREDENTIAL_DELIVER = OPERATION.at("/credential-deliveries").post(
+    "Deliveries that are not opened yet become void.",
+).post(RevokeCredential, Credential, repeat="natural")
+CREDENTIAL_DELIVER = OPERATION.row(
+    "/credential-deliveries",
     "access.credential.deliver",
     "Request a delivery of a credential, encrypted to the caller's key",
+    "The caller must hold an operation of an instance whose inputs name the credential.",
+).post(
     DeliverCredential,
     CredentialDelivery,
     subject="credential.credential_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.Sealed),
-    description="The caller must hold an operation of an instance whose inputs name the credential.",
 )
-CREDENTIAL_OPEN = PROJECT.at("/credential-deliveries/{delivery_id}/open", SealedDeliveryPath).post(
+CREDENTIAL_OPEN = CREDENTIAL_DELIVERY.row(
+    "/open",
     "access.credential.open",
     "Open a delivery of a credential, once",
+    "The answer is encrypted to the recipient key. A second attempt is refused and reported as an event.",
+).post(
     OpenCredential,
     OpenedCredential,
     "access.credential.deliver",
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
-    description="The answer is encrypted to the recipient key. A second attempt is refused and reported as an event.",
 )

@@ -32,19 +32,12 @@ class Unseal(Request):
     passphrase: Passphrase
 
 
-CUSTODY_GET = ADMIN.at("/custody").get(
-    "custody.seal.get",
-    "Get where secrets are stored and whether this server can read them",
-    CustodyStatus,
-    "custody.seal.read",
-)
-UNSEAL = ADMIN.at("/unseal").post(
+CUSTODY_GET = ADMIN.row(
+    "/custody", "custody.seal.get", "Get where secrets are stored and whether this server can read them"
+).get(CustodyStatus, "custody.seal.read")
+UNSEAL = ADMIN.row(
+    "/unseal",
     "custody.seal.open",
     "Unseal this server with the passphrase of its key",
-    Unseal,
-    CustodyStatus,
-    subject="",
-    repeat="natural",
-    errors=(errors.TooManyAttempts,),
-    description="The passphrase is kept in memory only.",
-)
+    "The passphrase is kept in memory only.",
+).post(Unseal, CustodyStatus, subject="", repeat="natural", errors=(errors.TooManyAttempts,))

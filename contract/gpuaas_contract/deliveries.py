@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
-from gpuaas_contract.paths import API, ARTIFACT, ArtifactDeliveryPath
+from gpuaas_contract.paths import ARTIFACT, ARTIFACT_CONTENT
 from gpuaas_contract.wire import Label, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
@@ -39,9 +39,12 @@ class Delivery(Wire):
     media_type: str
 
 
-DELIVERY_CREATE = ARTIFACT.at("/deliveries").post(
+DELIVERY_CREATE = ARTIFACT.row(
+    "/deliveries",
     "artifacts.delivery.create",
     "Create a short-lived token to download an artifact",
+    "For an artifact of the project or a shared one that is verified and promoted.",
+).post(
     CreateDelivery,
     Delivery,
     "artifacts.artifact.deliver",
@@ -49,15 +52,15 @@ DELIVERY_CREATE = ARTIFACT.at("/deliveries").post(
     secret_answer=True,
     errors=HANDING_OUT_ERRORS,
     example={"purpose": "install"},
-    description="For an artifact of the project or a shared one that is verified and promoted.",
 )
-CONTENT_GET = API.at("/artifact-content/{delivery_id}", ArtifactDeliveryPath).get(
+CONTENT_GET = ARTIFACT_CONTENT.row(
+    "",
     "artifacts.content.get",
     "Download the content of a delivery",
+    "Send the delivery's token as bearer. The connection is closed if the content does not match the published digest.",
+).get(
     bytes,
     audience="public",
     media_type="application/octet-stream",
     errors=(*FETCHING_ERRORS, errors.DeliveryExpired, errors.DeliveryUnknown),
-    description="Send the delivery's token as bearer. The connection is closed if the content does not match the "
-    "published digest.",
 )

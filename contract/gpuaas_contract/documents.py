@@ -4,11 +4,9 @@ from typing import Any
 
 from gpuaas_contract.paths import API
 
-OPENAPI_GET = API.at("/openapi.json").get(
+OPENAPI_GET = API.row(
+    "/openapi.json",
     "document.openapi.get",
     "Get the OpenAPI document of this server",
-    dict[str, Any],
-    audience="public",
-    has_etag=True,
-    description="This document. It needs no token. Send its ETag as If-None-Match to download it only when it changed.",
-)
+    "This document. It needs no token. Send its ETag as If-None-Match to download it only when it changed.",
+).get(dict[str, Any], audience="public", has_etag=True)

@@ -1,7 +1,7 @@
 """The form of one row of the endpoint table, and the `Route` that makes rows."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypedDict, Unpack, cast, overload
+from typing import Any, Generic, Literal, TypedDict, Unpack, cast
 
 from typing_extensions import TypeVar
 
@@ -102,14 +102,9 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
         return tuple(dict.fromkeys(kinds))
 
 
-AnyEndpoint = Endpoint[Any, Any]
-"""A row of the table where its types do not matter."""
-
-
 class Options(TypedDict, total=False):
     """What only some rows set. `Endpoint` explains each."""
 
-    description: str
     audience: Audience
     status: int
     repeat: Repeat
@@ -124,59 +119,41 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Route(Generic[PathParams]):
-    """A path and the struct of its parameters. Its methods make the rows of the endpoint table:
+class Row(Generic[PathParams]):
+    """A row that lacks its method: `get`, `list` for a GET that answers in pages, `post`, `put` or `delete`.
 
-        NODE_GET = NODE.get("capacity.node.get", "Get one node", Node, "capacity.node.read")
-        NODE_RETIRE = NODE.at("/retire").post("capacity.node.retire", "Retire a node permanently", ChangeNode, Node)
-
-    A row without `permission` needs the permission of the same name; with `permission=""` every caller may use it.
-    The `subject` of a change is the id of its answer, unless the row names another.
-    """
+    Without `permission`, callers need the permission with the name of the row. With an empty one, every caller may
+    call it. The `subject` of a change is the id of its answer, unless the row names another."""
 
     path: str
-    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
-
-    @overload
-    def at(self, rest: str) -> "Route[PathParams]": ...
-
-    @overload
-    def at(self, rest: str, params: type[Deeper]) -> "Route[Deeper]": ...
-
-    def at(self, rest: str, params: type[Path] | None = None) -> "Route[Any]":
-        """Return the route of a longer path; `params` if that path has more parameters."""
-        return Route(self.path + rest, params or self.params)
+    params: type[PathParams]
+    name: str
+    summary: str
+    description: str
 
     def get(
         self,
-        name: str,
-        summary: str,
         response: type[Answer],
         permission: str | None = None,
         *,
         query: type[Asked] = _NO_QUERY,
         **options: Unpack[Options],
     ) -> Endpoint[NoBody, Answer, PathParams, Asked]:
-        return self._row("GET", name, summary, NoBody, response, permission, query, "", options)
+        return self._endpoint("GET", NoBody, response, permission, query, "", options)
 
     def list(
         self,
-        name: str,
-        summary: str,
         item: type[Item],
         permission: str | None = None,
         *,
         query: type[AskedPage] = _PAGE_QUERY,
         **options: Unpack[Options],
     ) -> Endpoint[NoBody, Page[Item], PathParams, AskedPage]:
-        """Make a GET that answers with pages of items."""
         page = Page[item]  # type: ignore[valid-type]
-        return self._row("GET", name, summary, NoBody, page, permission, query, "", options)
+        return self._endpoint("GET", NoBody, page, permission, query, "", options)
 
     def post(
         self,
-        name: str,
-        summary: str,
         request: type[RequestBody],
         response: type[Answer],
         permission: str | None = None,
@@ -185,12 +162,10 @@ class Route(Generic[PathParams]):
         subject: str | None = None,
         **options: Unpack[Options],
     ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
-        return self._row("POST", name, summary, request, response, permission, query, subject, options)
+        return self._endpoint("POST", request, response, permission, query, subject, options)
 
     def put(
         self,
-        name: str,
-        summary: str,
         request: type[RequestBody],
         response: type[Answer],
         permission: str | None = None,
@@ -198,27 +173,18 @@ class Route(Generic[PathParams]):
         subject: str | None = None,
         **options: Unpack[Options],
     ) -> Endpoint[RequestBody, Answer, PathParams, NoQuery]:
-        """Make a PUT; a repeat changes nothing, unless `repeat` is set."""
+        """Make a PUT. Its content allows a repeat, unless `repeat` is set."""
         options = {"repeat": "natural", **options}
-        return self._row("PUT", name, summary, request, response, permission, NoQuery, subject, options)
+        return self._endpoint("PUT", request, response, permission, NoQuery, subject, options)
 
     def delete(
-        self,
-        name: str,
-        summary: str,
-        response: type[Answer],
-        permission: str | None = None,
-        *,
-        subject: str | None = None,
-        **options: Unpack[Options],
+        self, response: type[Answer], permission: str | None = None, **options: Unpack[Options]
     ) -> Endpoint[NoBody, Answer, PathParams, NoQuery]:
-        return self._row("DELETE", name, summary, NoBody, response, permission, NoQuery, subject, options)
+        return self._endpoint("DELETE", NoBody, response, permission, NoQuery, None, options)
 
-    def _row(
+    def _endpoint(
         self,
         method: Method,
-        name: str,
-        summary: str,
         request: type[RequestBody],
         response: type[Answer],
         permission: str | None,
@@ -226,24 +192,51 @@ class Route(Generic[PathParams]):
         subject: str | None,
         options: Options,
     ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        if permission is None:
+            permission = self.name if options.get("audience", "caller") == "caller" else ""
+        if subject is None:
+            subject = self._id_of(response)
         return Endpoint(
-            name,
+            self.name,
             method,
             self.path,
-            summary,
+            self.summary,
             request,
             response,
-            subject=_id_of(name, response) if subject is None else subject,
-            permission=name if permission is None and options.get("audience") is None else permission or "",
+            self.description,
+            subject,
+            permission,
             params=self.params,
             query=query,
             **options,
         )
 
+    def _id_of(self, response: Any) -> str:
+        """Return the id of the answer, its first field. Any other first field can be a secret, so it is refused."""
+        first = str(response.__struct_fields__[0])
+        if not first.endswith("_id"):
+            raise ValueError(f"{self.name} must name its subject: its answer does not begin with an id")
+        return first
 
-def _id_of(name: str, response: Any) -> str:
-    """Return the id of the answer, its first field. Another first field can be a secret, so it is not taken."""
-    first = str(response.__struct_fields__[0])
-    if not first.endswith("_id"):
-        raise ValueError(f"{name} must name its subject: its answer does not begin with an id")
-    return first
+
+@dataclass(frozen=True)
+class Route(Generic[PathParams]):
+    """A path and the struct of its parameters, where rows of the endpoint table begin:
+
+    NODE_GET = NODE.row("", "capacity.node.get", "Get one node").get(Node, "capacity.node.read")
+    NODE_RETIRE = NODE.row("/retire", "capacity.node.retire", "Retire a node permanently").post(ChangeNode, Node)
+    """
+
+    path: str
+    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
+
+    def at(self, rest: str, params: type[Deeper]) -> "Route[Deeper]":
+        """Return the route of a longer path, with the struct of all its parameters."""
+        return Route(self.path + rest, params)
+
+    def row(self, rest: str, name: str, summary: str, description: str = "") -> Row[PathParams]:
+        return Row(self.path + rest, self.params, name, summary, description)
+
+
+AnyEndpoint = Endpoint[Any, Any]
+"""A row of the table where its types do not matter."""

@@ -72,61 +72,40 @@ class ProjectStreamQuery(StreamQuery):
     """Only events of this instance; empty: all."""
 
 
-EVENT_LIST = PROJECT.at("/events").get(
+EVENT_LIST = PROJECT.row(
+    "/events",
     "record.events",
     "Follow the events of a project, by long poll",
-    Events,
-    "record.event.read",
-    query=ProjectEventsQuery,
-    errors=(NotFound, CursorExpired),
-    description="Answers at once if there are events after `after`, else with the next event, or empty after "
+    "Answers at once if there are events after `after`, else with the next event, or empty after "
     "`wait_s`. Send `cursor` as the next `after`.",
-)
-EVENT_STREAM = PROJECT.at("/events/stream").get(
+).get(Events, "record.event.read", query=ProjectEventsQuery, errors=(NotFound, CursorExpired))
+EVENT_STREAM = PROJECT.row(
+    "/events/stream",
     "record.events_stream",
     "Follow the events of a project, as server-sent events",
-    Event,
-    "record.event.read",
-    query=ProjectStreamQuery,
-    streams=True,
-    errors=(NotFound, CursorExpired),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
-ORG_EVENT_LIST = ORG.at("/events").get(
+    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+).get(Event, "record.event.read", query=ProjectStreamQuery, streams=True, errors=(NotFound, CursorExpired))
+ORG_EVENT_LIST = ORG.row(
+    "/events",
     "record.org_events",
     "Follow the events of an organisation, by long poll",
-    Events,
-    "record.event.read",
-    query=EventsQuery,
-    errors=(NotFound, CursorExpired),
-    description="Events of the organisation itself; each of its projects has its own.",
-)
-ORG_EVENT_STREAM = ORG.at("/events/stream").get(
+    "Events of the organisation itself; each of its projects has its own.",
+).get(Events, "record.event.read", query=EventsQuery, errors=(NotFound, CursorExpired))
+ORG_EVENT_STREAM = ORG.row(
+    "/events/stream",
     "record.org_events_stream",
     "Follow the events of an organisation, as server-sent events",
-    Event,
-    "record.event.read",
-    query=StreamQuery,
-    streams=True,
-    errors=(NotFound, CursorExpired),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
-PLATFORM_EVENT_LIST = ADMIN.at("/events").get(
+    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+).get(Event, "record.event.read", query=StreamQuery, streams=True, errors=(NotFound, CursorExpired))
+PLATFORM_EVENT_LIST = ADMIN.row(
+    "/events",
     "record.platform_events",
     "Follow the events of the platform, by long poll",
-    Events,
-    "record.platform_event.read",
-    query=EventsQuery,
-    errors=(CursorExpired,),
-    description="Events of the platform itself; none of a tenant.",
-)
-PLATFORM_EVENT_STREAM = ADMIN.at("/events/stream").get(
+    "Events of the platform itself; none of a tenant.",
+).get(Events, "record.platform_event.read", query=EventsQuery, errors=(CursorExpired,))
+PLATFORM_EVENT_STREAM = ADMIN.row(
+    "/events/stream",
     "record.platform_events_stream",
     "Follow the events of the platform, as server-sent events",
-    Event,
-    "record.platform_event.read",
-    query=StreamQuery,
-    streams=True,
-    errors=(CursorExpired,),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
+    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+).get(Event, "record.platform_event.read", query=StreamQuery, streams=True, errors=(CursorExpired,))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import INSTANCE, MEMBER, HoldPath
+from gpuaas_contract.paths import HOLD, INSTANCE, MEMBER
 from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
@@ -47,20 +47,20 @@ class PlaceHold(Request):
     """It ends by itself after this time."""
 
 
-_MEMBER = "/api/v1/projects/{project_id}/app-instances/{instance_id}/members/{member_id}"
-
-HOLD_PLACE = MEMBER.at("/holds").post(
+HOLD_PLACE = MEMBER.row(
+    "/holds",
     "apps.hold.place",
     "Place a hold on a member",
+    "The hold counts from now on, also for operations that are running.",
+).post(
     PlaceHold,
     Hold,
     status=201,
     example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
-    description="The hold counts from now on, also for operations that are running.",
 )
-HOLD_LIST = INSTANCE.at("/holds").list(
-    "apps.hold.list", "List the holds in an instance, lifted and expired ones included", Hold, "apps.instance.read"
-)
-HOLD_LIFT = INSTANCE.at("/holds/{hold_id}", HoldPath).delete(
-    "apps.hold.lift", "Lift a hold that you placed", Hold, "apps.hold.place", repeat="natural"
+HOLD_LIST = INSTANCE.row(
+    "/holds", "apps.hold.list", "List the holds in an instance, lifted and expired ones included"
+).list(Hold, "apps.instance.read")
+HOLD_LIFT = HOLD.row("", "apps.hold.lift", "Lift a hold that you placed").delete(
+    Hold, "apps.hold.place", repeat="natural"
 )

@@ -155,9 +155,7 @@ class RotateServiceAccountKey(Request):
     """How long the old key still works beside the new one."""
 
 
-LOGIN = API.at("/auth/login").post(
-    "auth.login",
-    "Sign in with name and password",
+LOGIN = API.row("/auth/login", "auth.login", "Sign in with name and password").post(
     Login,
     Token,
     subject="",
@@ -166,9 +164,12 @@ LOGIN = API.at("/auth/login").post(
     secret_answer=True,
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
 )
-SERVICE_ACCOUNT_TOKEN = API.at("/auth/service-account/token").post(
+SERVICE_ACCOUNT_TOKEN = API.row(
+    "/auth/service-account/token",
     "auth.service_account_token",
     "Sign in with a service-account key",
+    "Returns a short-lived token.",
+).post(
     ServiceAccountLogin,
     Token,
     subject="",
@@ -176,107 +177,76 @@ SERVICE_ACCOUNT_TOKEN = API.at("/auth/service-account/token").post(
     audience="public",
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
-    description="Returns a short-lived token.",
 )
-ME = API.at("/me").get("auth.me", "Get your identity and roles", Me, permission="")
-ORG_CREATE = API.at("/orgs").post(
-    "identity.org.create", "Create an organisation", CreateOrg, Org, status=201, example={"name": "acme"}
+ME = API.row("/me", "auth.me", "Get your identity and roles").get(Me, permission="")
+ORG_CREATE = API.row("/orgs", "identity.org.create", "Create an organisation").post(
+    CreateOrg, Org, status=201, example={"name": "acme"}
 )
-ORG_LIST = API.at("/orgs").list("identity.org.list", "List the organisations you can see", Org, permission="")
-PROJECT_CREATE = ORG.at("/projects").post(
-    "identity.project.create", "Create a project", CreateProject, Project, status=201, example={"name": "research"}
+ORG_LIST = API.row("/orgs", "identity.org.list", "List the organisations you can see").list(Org, permission="")
+PROJECT_CREATE = ORG.row("/projects", "identity.project.create", "Create a project").post(
+    CreateProject, Project, status=201, example={"name": "research"}
 )
-PROJECT_LIST = API.at("/projects").list(
-    "identity.project.list", "List the projects you can see", Project, permission="", query=ProjectQuery
+PROJECT_LIST = API.row("/projects", "identity.project.list", "List the projects you can see").list(
+    Project, permission="", query=ProjectQuery
 )
-PROJECT_GET = PROJECT.get("identity.project.get", "Get one project", Project, "identity.project.read")
-PROJECT_RENAME = PROJECT.put(
-    "identity.project.rename",
-    "Rename a project",
-    RenameProject,
-    Project,
-    guarded=True,
-    example={"name": "research-2"},
-    description="The id stays, and so does everything that refers to it.",
-)
-PROJECT_DELETE = PROJECT.delete(
+PROJECT_GET = PROJECT.row("", "identity.project.get", "Get one project").get(Project, "identity.project.read")
+PROJECT_RENAME = PROJECT.row(
+    "", "identity.project.rename", "Rename a project", "The id stays, and so does everything that refers to it."
+).put(RenameProject, Project, guarded=True, example={"name": "research-2"})
+PROJECT_DELETE = PROJECT.row(
+    "",
     "identity.project.delete",
     "Delete an empty project",
-    Project,
-    repeat="natural",
-    errors=(errors.ProjectNotEmpty,),
-    description="Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
+    "Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
     "or trust keys; `details.owns` lists them. Its roles, entitlements and policy overlay are deleted. "
     "Audit rows, events and usage stay.",
-)
-SERVICE_ACCOUNT_CREATE = PROJECT.at("/service-accounts").post(
-    "identity.service_account.create",
-    "Create a service account",
-    CreateServiceAccount,
-    ServiceAccount,
-    status=201,
-    example={"name": "app-controller"},
-)
-SERVICE_ACCOUNT_LIST = PROJECT.at("/service-accounts").list(
-    "identity.service_account.list",
-    "List the service accounts of a project",
-    ServiceAccount,
-    "identity.service_account.read",
-)
-SERVICE_ACCOUNT_GET = SERVICE_ACCOUNT.get(
-    "identity.service_account.get",
-    "Get one service account, also a deleted one",
-    ServiceAccount,
-    "identity.service_account.read",
-)
-SERVICE_ACCOUNT_DISABLE = SERVICE_ACCOUNT.at("/disable").post(
+).delete(Project, repeat="natural", errors=(errors.ProjectNotEmpty,))
+SERVICE_ACCOUNT_CREATE = PROJECT.row(
+    "/service-accounts", "identity.service_account.create", "Create a service account"
+).post(CreateServiceAccount, ServiceAccount, status=201, example={"name": "app-controller"})
+SERVICE_ACCOUNT_LIST = PROJECT.row(
+    "/service-accounts", "identity.service_account.list", "List the service accounts of a project"
+).list(ServiceAccount, "identity.service_account.read")
+SERVICE_ACCOUNT_GET = SERVICE_ACCOUNT.row(
+    "", "identity.service_account.get", "Get one service account, also a deleted one"
+).get(ServiceAccount, "identity.service_account.read")
+SERVICE_ACCOUNT_DISABLE = SERVICE_ACCOUNT.row(
+    "/disable",
     "identity.service_account.disable",
     "Disable a service account",
-    NoBody,
-    ServiceAccount,
-    "identity.service_account.change",
-    description="Its tokens end at once, and it gets no new ones. Its keys stay.",
-)
-SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.at("/enable").post(
+    "Its tokens end at once, and it gets no new ones. Its keys stay.",
+).post(NoBody, ServiceAccount, "identity.service_account.change")
+SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.row(
+    "/enable",
     "identity.service_account.enable",
     "Enable a disabled service account",
-    NoBody,
-    ServiceAccount,
-    "identity.service_account.change",
-    description="It can sign in again with the keys it has.",
-)
-SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.delete(
+    "It can sign in again with the keys it has.",
+).post(NoBody, ServiceAccount, "identity.service_account.change")
+SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.row(
+    "",
     "identity.service_account.delete",
     "Delete a service account with its keys and tokens",
-    ServiceAccount,
-    description="Its name can be used again. The account itself can still be read, because old records refer to it.",
-)
-SERVICE_ACCOUNT_KEY_CREATE = SERVICE_ACCOUNT.at("/keys").post(
-    "identity.service_account_key.create",
-    "Create a key for a service account",
-    NoBody,
-    ServiceAccountKey,
-    status=201,
-    secret_answer=True,
-    errors=(errors.SecretAlreadyDelivered,),
-)
-SERVICE_ACCOUNT_KEY_LIST = SERVICE_ACCOUNT.at("/keys").list(
-    "identity.service_account_key.list",
-    "List the keys of a service account, without their secrets",
-    ServiceAccountKeyInfo,
-    "identity.service_account_key.read",
-)
-SERVICE_ACCOUNT_KEY_ROTATE = SERVICE_ACCOUNT_KEY.at("/rotate").post(
+    "Its name can be used again. The account itself can still be read, because old records refer to it.",
+).delete(ServiceAccount)
+SERVICE_ACCOUNT_KEY_CREATE = SERVICE_ACCOUNT.row(
+    "/keys", "identity.service_account_key.create", "Create a key for a service account"
+).post(NoBody, ServiceAccountKey, status=201, secret_answer=True, errors=(errors.SecretAlreadyDelivered,))
+SERVICE_ACCOUNT_KEY_LIST = SERVICE_ACCOUNT.row(
+    "/keys", "identity.service_account_key.list", "List the keys of a service account, without their secrets"
+).list(ServiceAccountKeyInfo, "identity.service_account_key.read")
+SERVICE_ACCOUNT_KEY_ROTATE = SERVICE_ACCOUNT_KEY.row(
+    "/rotate",
     "identity.service_account_key.rotate",
     "Replace a key of a service account",
+    "The old key ends after `grace_s`.",
+).post(
     RotateServiceAccountKey,
     ServiceAccountKey,
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"grace_s": 3600},
-    description="The old key ends after `grace_s`.",
 )
-SERVICE_ACCOUNT_KEY_REVOKE = SERVICE_ACCOUNT_KEY.delete(
-    "identity.service_account_key.revoke", "Revoke a key and every token made with it", ServiceAccountKeyInfo
-)
+SERVICE_ACCOUNT_KEY_REVOKE = SERVICE_ACCOUNT_KEY.row(
+    "", "identity.service_account_key.revoke", "Revoke a key and every token made with it"
+).delete(ServiceAccountKeyInfo)

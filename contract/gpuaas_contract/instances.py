@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
-from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, RolePath
+from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, ROLE
 from gpuaas_contract.wire import Label, PageQuery, Request, Timestamp, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
@@ -273,32 +273,30 @@ class AccessBundle(Wire):
     """Other notes for people."""
 
 
-INSTANCE_CREATE = PROJECT.at("/app-instances").post(
+INSTANCE_CREATE = PROJECT.row(
+    "/app-instances",
     "apps.instance.create",
     "Deploy an app the project is entitled to",
+    "The project must be entitled to the app. The answer has the operation to follow; the app's "
+    "controller does the work.",
+).post(
     DeployInstance,
     Deployed,
     subject="instance.instance_id",
     status=202,
     errors=(errors.NotEntitled, errors.PolicyDenied),
-    description="The project must be entitled to the app. The answer has the operation to follow; the app's "
-    "controller does the work.",
 )
-INSTANCE_LIST = PROJECT.at("/app-instances").list(
-    "apps.instance.list", "List the app instances of a project", Instance, "apps.instance.read", query=LiveQuery
+INSTANCE_LIST = PROJECT.row("/app-instances", "apps.instance.list", "List the app instances of a project").list(
+    Instance, "apps.instance.read", query=LiveQuery
 )
-INSTANCE_GET = INSTANCE.get("apps.instance.get", "Get one app instance", Instance, "apps.instance.read")
-ROLE_LIST = INSTANCE.at("/roles").get(
-    "apps.role.list", "List the roles of an instance, with member counts", Roles, "apps.instance.read"
+INSTANCE_GET = INSTANCE.row("", "apps.instance.get", "Get one app instance").get(Instance, "apps.instance.read")
+ROLE_LIST = INSTANCE.row("/roles", "apps.role.list", "List the roles of an instance, with member counts").get(
+    Roles, "apps.instance.read"
 )
-MEMBER_LIST = INSTANCE.at("/members").list(
-    "apps.member.list",
-    "List the members of an instance, by default with removed ones",
-    Member,
-    "apps.instance.read",
-    query=LiveQuery,
-)
-MEMBER_GET = MEMBER.get("apps.member.get", "Get one member", Member, "apps.instance.read")
+MEMBER_LIST = INSTANCE.row(
+    "/members", "apps.member.list", "List the members of an instance, by default with removed ones"
+).list(Member, "apps.instance.read", query=LiveQuery)
+MEMBER_GET = MEMBER.row("", "apps.member.get", "Get one member").get(Member, "apps.instance.read")
 _REFUSALS = (
     errors.OperationInProgress,
     errors.PolicyDenied,
@@ -306,75 +304,52 @@ _REFUSALS = (
     errors.DisruptionBudget,
     errors.CircuitOpen,
 )
-_INSTANCE = "/api/v1/projects/{project_id}/app-instances/{instance_id}"
-
-ACCESS_BUNDLE_GET = INSTANCE.at("/access-bundle").get(
-    "apps.access_bundle.get", "Get how to use the app: endpoints, paths, commands", AccessBundle, "apps.instance.read"
-)
-DECOMMISSION = INSTANCE.at("/decommission").post(
+ACCESS_BUNDLE_GET = INSTANCE.row(
+    "/access-bundle", "apps.access_bundle.get", "Get how to use the app: endpoints, paths, commands"
+).get(AccessBundle, "apps.instance.read")
+DECOMMISSION = INSTANCE.row(
+    "/decommission",
     "apps.instance.decommission",
     "Decommission an instance: remove the app from every machine",
-    Decommission,
-    Operation,
-    status=202,
-    errors=_REFUSALS,
-    description="Its allocations stay. The app's controller does the work.",
+    "Its allocations stay. The app's controller does the work.",
+).post(Decommission, Operation, status=202, errors=_REFUSALS)
+STOP = INSTANCE.row("/stop", "apps.instance.stop", "Stop an instance; its members, machines and data stay").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-STOP = INSTANCE.at("/stop").post(
-    "apps.instance.stop",
-    "Stop an instance; its members, machines and data stay",
-    ChangeInstance,
-    Operation,
-    status=202,
-    errors=_REFUSALS,
+START = INSTANCE.row("/start", "apps.instance.start", "Start a stopped instance").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-START = INSTANCE.at("/start").post(
-    "apps.instance.start", "Start a stopped instance", ChangeInstance, Operation, status=202, errors=_REFUSALS
+RESTART = INSTANCE.row("/restart", "apps.instance.restart", "Restart an instance").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-RESTART = INSTANCE.at("/restart").post(
-    "apps.instance.restart", "Restart an instance", ChangeInstance, Operation, status=202, errors=_REFUSALS
-)
-UPGRADE = INSTANCE.at("/upgrade").post(
+UPGRADE = INSTANCE.row(
+    "/upgrade",
     "apps.instance.upgrade",
     "Upgrade an instance to another version",
-    UpgradeInstance,
-    Operation,
-    status=202,
-    errors=(*_REFUSALS, errors.NotEntitled),
-    description="The project must be entitled to the version, and the manifest must allow the step.",
-)
-ROLLBACK = INSTANCE.at("/rollback").post(
+    "The project must be entitled to the version, and the manifest must allow the step.",
+).post(UpgradeInstance, Operation, status=202, errors=(*_REFUSALS, errors.NotEntitled))
+ROLLBACK = INSTANCE.row(
+    "/rollback",
     "apps.instance.rollback",
     "Roll an instance back to the version before the last upgrade",
-    ChangeInstance,
-    Operation,
-    status=202,
-    errors=_REFUSALS,
-    description="Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
-)
-MEMBER_OPERATION_CREATE = INSTANCE.at("/member-operations").post(
+    "Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
+).post(ChangeInstance, Operation, status=202, errors=_REFUSALS)
+MEMBER_OPERATION_CREATE = INSTANCE.row(
+    "/member-operations",
     "apps.member.operate",
     "Add, drain, resume, remove or replace members",
-    MemberOperationRequest,
-    Operation,
-    status=202,
-    errors=_REFUSALS,
-    description="One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
+    "One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
     "which work would be affected.",
-)
-OPERATOR_SET = INSTANCE.at("/operator").put(
+).post(MemberOperationRequest, Operation, status=202, errors=_REFUSALS)
+OPERATOR_SET = INSTANCE.row(
+    "/operator",
     "apps.instance.set_operator",
     "Set which service account works on an instance",
-    SetOperator,
-    Instance,
-    description="Open operations move to the new service account.",
-)
-BREAKER_RESET = INSTANCE.at("/roles/{component_key}/reset-breaker", RolePath).post(
+    "Open operations move to the new service account.",
+).put(SetOperator, Instance)
+BREAKER_RESET = ROLE.row(
+    "/reset-breaker",
     "apps.role.reset_breaker",
     "Reset the breaker of a role",
-    ResetBreaker,
-    Role,
-    subject="component_key",
-    example={"reason": "the image is repaired"},
-    description="Allows adding to the role again after too many failures.",
-)
+    "Allows adding to the role again after too many failures.",
+).post(ResetBreaker, Role, subject="component_key", example={"reason": "the image is repaired"})

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
-from gpuaas_contract.paths import AGENT_API, AgentFilePath, TaskPath
+from gpuaas_contract.paths import AGENT_API, AGENT_RELEASE, AGENT_TASK
 from gpuaas_contract.wire import Query, Request, WaitSeconds, Wire
 
 
@@ -133,21 +133,13 @@ class AgentFile(Wire):
     """The agent, one file."""
 
 
-TRUST = AGENT_API.at("/trust").get(
-    "node.trust", "Get the authority to pin and the key that signs tasks", Trust, audience="public"
+TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(
+    Trust, audience="public"
 )
-ENROL = AGENT_API.at("/enrol").post(
-    "node.enrol",
-    "Join as a node, with a token that works once",
-    Enrol,
-    Enrolled,
-    repeat="natural",
-    audience="public",
-    errors=(errors.CredentialsInvalid,),
+ENROL = AGENT_API.row("/enrol", "node.enrol", "Join as a node, with a token that works once").post(
+    Enrol, Enrolled, repeat="natural", audience="public", errors=(errors.CredentialsInvalid,)
 )
-NODE_TOKEN = AGENT_API.at("/token").post(
-    "node.token",
-    "Sign in with the node's key",
+NODE_TOKEN = AGENT_API.row("/token", "node.token", "Sign in with the node's key").post(
     NodeLogin,
     NodeToken,
     subject="",
@@ -157,26 +149,13 @@ NODE_TOKEN = AGENT_API.at("/token").post(
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
 )
-STATUS = AGENT_API.at("/status").put(
-    "node.status", "Send a heartbeat", NodeStatusReport, HeartbeatAnswer, subject="", audience="node", audited=False
+STATUS = AGENT_API.row("/status", "node.status", "Send a heartbeat").put(
+    NodeStatusReport, HeartbeatAnswer, subject="", audience="node", audited=False
 )
-TASK_NEXT = AGENT_API.at("/tasks").get(
-    "node.task.next",
-    "Wait for the next task",
-    NextTask,
-    query=TaskQuery,
-    audience="node",
-    description="While the node is busy, only urgent tasks are sent.",
+TASK_NEXT = AGENT_API.row(
+    "/tasks", "node.task.next", "Wait for the next task", "While the node is busy, only urgent tasks are sent."
+).get(NextTask, query=TaskQuery, audience="node")
+TASK_RESULT = AGENT_TASK.row("/result", "node.task.result", "Report the result of a task").post(
+    TaskResult, TaskReceipt, repeat="natural", audience="node", audited=False
 )
-TASK_RESULT = AGENT_API.at("/tasks/{task_id}/result", TaskPath).post(
-    "node.task.result",
-    "Report the result of a task",
-    TaskResult,
-    TaskReceipt,
-    repeat="natural",
-    audience="node",
-    audited=False,
-)
-AGENT_FILE = AGENT_API.at("/agent-releases/{sha256}", AgentFilePath).get(
-    "node.agent.file", "Download a release of the agent", AgentFile, audience="node"
-)
+AGENT_FILE = AGENT_RELEASE.row("", "node.agent.file", "Download a release of the agent").get(AgentFile, audience="node")

@@ -382,33 +382,21 @@ class GiveUpMembers(Request):
     """Empty: every target that failed."""
 
 
-_OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
-
-OPERATION_GET = OPERATION.get(
+OPERATION_GET = OPERATION.row(
+    "",
     "apps.operation.get",
     "Get one operation with its latest steps, optionally waiting for its next change",
-    Operation,
-    "apps.operation.read",
-    query=OperationQuery,
-    description="With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
-)
-OPERATION_LIST = PROJECT.at("/operations").list(
-    "apps.operation.list",
-    "List the operations of a project or of one instance, without their steps",
-    Operation,
-    "apps.operation.read",
-    query=OperationListQuery,
-)
-OPERATION_STEPS = OPERATION.at("/steps").list(
-    "apps.operation.steps",
-    "Steps of an operation in the order in which they began",
-    Step,
-    "apps.operation.read",
-    query=StepListQuery,
-)
-OPERATION_RETRY = OPERATION.at("/retry").post(
-    "apps.operation.retry",
-    "Retry a failed operation",
+    "With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
+).get(Operation, "apps.operation.read", query=OperationQuery)
+OPERATION_LIST = PROJECT.row(
+    "/operations", "apps.operation.list", "List the operations of a project or of one instance, without their steps"
+).list(Operation, "apps.operation.read", query=OperationListQuery)
+OPERATION_STEPS = OPERATION.row(
+    "/steps", "apps.operation.steps", "Steps of an operation in the order in which they began"
+).list(Step, "apps.operation.read", query=StepListQuery)
+OPERATION_RETRY = OPERATION.row(
+    "/retry", "apps.operation.retry", "Retry a failed operation", "Steps that succeeded are not repeated."
+).post(
     TakeExit,
     Operation,
     status=202,
@@ -420,44 +408,43 @@ OPERATION_RETRY = OPERATION.at("/retry").post(
         errors.CircuitOpen,
     ),
     example={"reason": "the network is back"},
-    description="Steps that succeeded are not repeated.",
 )
-OPERATION_CANCEL = OPERATION.at("/cancel").post(
+OPERATION_CANCEL = OPERATION.row(
+    "/cancel",
     "apps.operation.cancel",
     "Cancel an operation",
-    TakeExit,
-    Operation,
-    status=202,
-    errors=(errors.ExitUnavailable,),
-    example={"reason": "wrong machine"},
-    description="The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
-)
-OPERATION_COMPENSATE = OPERATION.at("/compensate").post(
-    "apps.operation.compensate",
-    "Undo the half-done work of a failed operation",
+    "The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
+).post(TakeExit, Operation, status=202, errors=(errors.ExitUnavailable,), example={"reason": "wrong machine"})
+OPERATION_COMPENSATE = OPERATION.row(
+    "/compensate", "apps.operation.compensate", "Undo the half-done work of a failed operation"
+).post(
     TakeExit,
     Operation,
     status=202,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "give the machines back"},
 )
-OPERATION_FORCE_COMPLETE = OPERATION.at("/force-complete").post(
+OPERATION_FORCE_COMPLETE = OPERATION.row(
+    "/force-complete",
     "apps.operation.force_complete",
     "Mark an operation as done that no controller can finish",
+    "Nothing is done on any machine; the members' status is set without an observation.",
+).post(
     TakeExit,
     Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
-    description="Nothing is done on any machine; the members' status is set without an observation.",
 )
-OPERATION_TOMBSTONE = OPERATION.at("/tombstone").post(
+OPERATION_TOMBSTONE = OPERATION.row(
+    "/tombstone",
     "apps.operation.tombstone",
     "Give up members of a failed operation",
+    "Nothing is done on their machines.",
+).post(
     GiveUpMembers,
     Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
-    description="Nothing is done on their machines.",
 )
 EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "retry": OPERATION_RETRY,

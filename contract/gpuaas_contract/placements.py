@@ -6,7 +6,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.paths import AGENT_API, ARTIFACT, PlacedContentPath, PlacementPath
+from gpuaas_contract.paths import ARTIFACT, PLACED_CONTENT, PLACEMENT
 from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
@@ -58,30 +58,24 @@ class PlacementQuery(Query):
     """How long to wait for the placement to end."""
 
 
-PLACEMENT_CREATE = ARTIFACT.at("/placements").post(
+PLACEMENT_CREATE = ARTIFACT.row(
+    "/placements",
     "artifacts.placement.create",
     "Copy an artifact to a machine",
+    "For an artifact of the project or a shared one, on a machine of the operation's instance. The node downloads it.",
+).post(
     PlaceArtifact,
     ArtifactPlacement,
     "artifacts.artifact.place",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
-    description="For an artifact of the project or a shared one, on a machine of the operation's instance. The node "
-    "downloads it.",
 )
-PLACEMENT_GET = ARTIFACT.at("/placements/{placement_id}", PlacementPath).get(
-    "artifacts.placement.get",
-    "Get one artifact placement, optionally waiting for its end",
-    ArtifactPlacement,
-    "artifacts.artifact.read",
-    query=PlacementQuery,
-)
-PLACED_CONTENT_GET = AGENT_API.at("/artifact-content/{placement_id}", PlacedContentPath).get(
+PLACEMENT_GET = PLACEMENT.row(
+    "", "artifacts.placement.get", "Get one artifact placement, optionally waiting for its end"
+).get(ArtifactPlacement, "artifacts.artifact.read", query=PlacementQuery)
+PLACED_CONTENT_GET = PLACED_CONTENT.row(
+    "",
     "node.artifact.content",
     "Download the content of a placement",
-    bytes,
-    audience="node",
-    media_type="application/octet-stream",
-    errors=FETCHING_ERRORS,
-    description="The connection is closed if the content does not match the published digest.",
-)
+    "The connection is closed if the content does not match the published digest.",
+).get(bytes, audience="node", media_type="application/octet-stream", errors=FETCHING_ERRORS)

@@ -188,51 +188,41 @@ class CanIAnswer(Wire):
 
 _EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}
 
-GLOBAL_GET = ADMIN.at("/policy").get(
-    "policy.global.get", "Get the overlay of the platform", PolicyLayer, "policy.overlay.read"
+GLOBAL_GET = ADMIN.row("/policy", "policy.global.get", "Get the overlay of the platform").get(
+    PolicyLayer, "policy.overlay.read"
 )
-GLOBAL_SET = ADMIN.at("/policy").put(
+GLOBAL_SET = ADMIN.row(
+    "/policy",
     "policy.global.set",
     "Replace the overlay of the platform",
-    Overlay,
-    ChangedPolicyLayer,
-    "policy.overlay.change_global",
-    subject="scope",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts every organisation. The answer lists entries that have no effect.",
+    "It restricts every organisation. The answer lists entries that have no effect.",
+).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_global", subject="scope", guarded=True, example=_EXAMPLE)
+ORG_GET = ORG.row("/policy", "policy.org.get", "Get the overlay of an organisation").get(
+    PolicyLayer, "policy.overlay.read"
 )
-ORG_GET = ORG.at("/policy").get(
-    "policy.org.get", "Get the overlay of an organisation", PolicyLayer, "policy.overlay.read"
-)
-ORG_SET = ORG.at("/policy").put(
+ORG_SET = ORG.row(
+    "/policy",
     "policy.org.set",
     "Replace the overlay of an organisation",
-    Overlay,
-    ChangedPolicyLayer,
-    "policy.overlay.change_org",
-    subject="org_id",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts the organisation's projects. The answer lists entries that have no effect.",
+    "It restricts the organisation's projects. The answer lists entries that have no effect.",
+).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_org", subject="org_id", guarded=True, example=_EXAMPLE)
+PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the overlay of a project").get(
+    PolicyLayer, "policy.overlay.read"
 )
-PROJECT_GET = PROJECT.at("/policy").get(
-    "policy.project.get", "Get the overlay of a project", PolicyLayer, "policy.overlay.read"
-)
-PROJECT_SET = PROJECT.at("/policy").put(
+PROJECT_SET = PROJECT.row(
+    "/policy",
     "policy.project.set",
     "Replace the overlay of a project",
-    Overlay,
-    ChangedPolicyLayer,
-    "policy.overlay.change_project",
-    subject="project_id",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts the project. The answer lists entries that have no effect.",
+    "It restricts the project. The answer lists entries that have no effect.",
+).put(
+    Overlay, ChangedPolicyLayer, "policy.overlay.change_project", subject="project_id", guarded=True, example=_EXAMPLE
 )
-EXPLAIN = PROJECT.at("/policy/explain").post(
+EXPLAIN = PROJECT.row(
+    "/policy/explain",
     "policy.explain",
     "Explain what the policy layers allow in a project",
+    "For each value: whether it is allowed, and the layer that decides. Changes nothing.",
+).post(
     ExplainPolicy,
     PolicyExplanation,
     "policy.overlay.read",
@@ -240,11 +230,8 @@ EXPLAIN = PROJECT.at("/policy/explain").post(
     repeat="natural",
     audited=False,
     example={"region": "local", "sku": "standard"},
-    description="For each value: whether it is allowed, and the layer that decides. Changes nothing.",
 )
-CAN_I = API.at("/auth/can-i").post(
-    "auth.can_i",
-    "Check whether you may do something, and why",
+CAN_I = API.row("/auth/can-i", "auth.can_i", "Check whether you may do something, and why", "Changes nothing.").post(
     CanI,
     CanIAnswer,
     permission="",
@@ -252,5 +239,4 @@ CAN_I = API.at("/auth/can-i").post(
     repeat="natural",
     audited=False,
     example={"permission": "capacity.node.read"},
-    description="Changes nothing.",
 )

@@ -10,7 +10,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
-from gpuaas_contract.paths import INSTANCE, OPERATION, PROJECT, OperationMemberPath
+from gpuaas_contract.paths import INSTANCE, OPERATION, OPERATION_MEMBER, PROJECT
 from gpuaas_contract.wire import Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
@@ -200,11 +200,14 @@ class Controller(Wire):
     last_seen_at: Timestamp
 
 
-_OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
-
-CLAIM = PROJECT.at("/operations/claim").post(
+CLAIM = PROJECT.row(
+    "/operations/claim",
     "runtime.claim",
     "Claim the next operation of an app",
+    "Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
+    "it is renewed. `app_unknown` means that the app is not registered yet or that the slug is wrong; ask"
+    " again later.",
+).post(
     ClaimOperation,
     Claim,
     "apps.operation.execute",
@@ -212,84 +215,58 @@ CLAIM = PROJECT.at("/operations/claim").post(
     repeat="natural",
     audited=False,
     errors=(errors.AppUnknown,),
-    description="Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
-    "it is renewed. `app_unknown` means that the app is not registered yet or that the slug is wrong; ask"
-    " again later.",
 )
-HEARTBEAT = OPERATION.at("/lease").put(
+HEARTBEAT = OPERATION.row(
+    "/lease",
     "runtime.heartbeat",
     "Renew the lease on an operation",
-    Heartbeat,
-    Receipt,
-    "apps.operation.execute",
-    audited=False,
-    errors=(errors.LeaseLost,),
-    description="Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
-)
-STEP_REPORT = OPERATION.at("/steps").put(
+    "Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
+).put(Heartbeat, Receipt, "apps.operation.execute", audited=False, errors=(errors.LeaseLost,))
+STEP_REPORT = OPERATION.row(
+    "/steps",
     "runtime.step",
     "Report a step of an operation",
-    ReportStep,
-    Receipt,
-    "apps.operation.execute",
-    audited=False,
-    errors=(errors.LeaseLost,),
-    description="The same name and member again update the same step, so a report can be repeated.",
-)
-MEMBER_REPORT = OPERATION.at("/members/{member_id}", OperationMemberPath).put(
+    "The same name and member again update the same step, so a report can be repeated.",
+).put(ReportStep, Receipt, "apps.operation.execute", audited=False, errors=(errors.LeaseLost,))
+MEMBER_REPORT = OPERATION_MEMBER.row(
+    "",
     "runtime.member",
     "Report the status of a member",
+    "Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
+    "member that may have run work needs fresh evidence that it is idle.",
+).put(
     ReportMember,
     Receipt,
     "apps.operation.execute",
     subject="member_id",
     audited=False,
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
-    description="Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
-    "member that may have run work needs fresh evidence that it is idle.",
 )
-ACCESS_PUBLISH = OPERATION.at("/access-bundle").put(
-    "runtime.access",
-    "Publish how people use the app",
-    PublishAccess,
-    AccessBundle,
-    "apps.operation.execute",
-    subject="operation_id",
-    errors=(errors.LeaseLost,),
+ACCESS_PUBLISH = OPERATION.row("/access-bundle", "runtime.access", "Publish how people use the app").put(
+    PublishAccess, AccessBundle, "apps.operation.execute", subject="operation_id", errors=(errors.LeaseLost,)
 )
-COMPLETE = OPERATION.at("/complete").put(
+COMPLETE = OPERATION.row(
+    "/complete",
     "runtime.complete",
     "Complete an operation",
+    "The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
+    "`operation_unfinished` while a target is open.",
+).put(
     CompleteOperation,
     Operation,
     "apps.operation.execute",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
-    description="The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
-    "`operation_unfinished` while a target is open.",
 )
-FAIL = OPERATION.at("/fail").put(
-    "runtime.fail",
-    "Fail an operation, with the reason",
-    FailOperation,
-    Operation,
-    "apps.operation.execute",
-    errors=(errors.LeaseLost,),
-    description="`failure_class` decides which exits people get.",
-)
-RUNTIME_REPORT = INSTANCE.at("/runtime-state").put(
+FAIL = OPERATION.row(
+    "/fail", "runtime.fail", "Fail an operation, with the reason", "`failure_class` decides which exits people get."
+).put(FailOperation, Operation, "apps.operation.execute", errors=(errors.LeaseLost,))
+RUNTIME_REPORT = INSTANCE.row(
+    "/runtime-state",
     "runtime.report",
     "Report the state of an instance between operations",
-    ReportRuntime,
-    RuntimeReported,
-    "apps.operation.execute",
-    subject="instance_id",
-    audited=False,
-    description="Conditions, and the status of members that no operation works on. Observations of an old revision "
+    "Conditions, and the status of members that no operation works on. Observations of an old revision "
     "are refused one by one.",
-)
-CONTROLLER_LIST = PROJECT.at("/controllers").list(
-    "runtime.controller.list",
-    "List app controllers, with the time of their last request",
-    Controller,
-    "apps.instance.read",
-)
+).put(ReportRuntime, RuntimeReported, "apps.operation.execute", subject="instance_id", audited=False)
+CONTROLLER_LIST = PROJECT.row(
+    "/controllers", "runtime.controller.list", "List app controllers, with the time of their last request"
+).list(Controller, "apps.instance.read")

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
-from gpuaas_contract.paths import INSTANCE, OPERATION, PROJECT, RuntimeSecretPath, SealedDeliveryPath
+from gpuaas_contract.paths import INSTANCE, OPERATION, RUNTIME_SECRET, SECRET_DELIVERY
 from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
@@ -93,37 +93,39 @@ class OpenedDelivery(Wire):
     """Empty in a dry run."""
 
 
-SECRET_ISSUE = OPERATION.at("/runtime-secrets").post(
+SECRET_ISSUE = OPERATION.row(
+    "/runtime-secrets",
     "access.secret.issue",
     "Issue a secret for an operation",
+    "While the secret is valid, the same purpose and name again give a new delivery of the same value.",
+).post(
     IssueSecret,
     IssuedSecret,
     subject="secret.secret_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
-    description="While the secret is valid, the same purpose and name again give a new delivery of the same value.",
 )
-DELIVERY_OPEN = PROJECT.at("/runtime-secret-deliveries/{delivery_id}/open", SealedDeliveryPath).post(
+DELIVERY_OPEN = SECRET_DELIVERY.row(
+    "/open",
     "access.secret.open",
     "Open a delivery of a secret, once",
+    "A second attempt is refused and reported as an event.",
+).post(
     OpenDelivery,
     OpenedDelivery,
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
-    description="A second attempt is refused and reported as an event.",
 )
-SECRET_LIST = INSTANCE.at("/runtime-secrets").list(
+SECRET_LIST = INSTANCE.row(
+    "/runtime-secrets",
     "access.secret.list",
     "List the secrets of an instance, ended ones included, without their values",
-    RuntimeSecret,
-    "access.secret.read",
-)
-SECRET_REVOKE = INSTANCE.at("/runtime-secrets/{secret_id}", RuntimeSecretPath).delete(
+).list(RuntimeSecret, "access.secret.read")
+SECRET_REVOKE = RUNTIME_SECRET.row(
+    "",
     "access.secret.revoke",
     "Revoke a secret and destroy its value",
-    RuntimeSecret,
-    repeat="natural",
-    description="Deliveries that are not opened yet become void.",
-)
+    "Deliveries that are not opened yet become void.",
+).delete(RuntimeSecret, repeat="natural")

@@ -2,7 +2,7 @@
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Token
-from gpuaas_contract.paths import API, SessionPath
+from gpuaas_contract.paths import API, SESSION
 from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 
@@ -37,23 +37,17 @@ class OidcExchange(Request):
     state: str
 
 
-SESSION_LIST = API.at("/me/sessions").list("auth.session.list", "List your sessions", Session, permission="")
-SESSION_END = API.at("/me/sessions/{session_id}", SessionPath).delete(
-    "auth.session.end", "End one of your sessions", Session, permission=""
+SESSION_LIST = API.row("/me/sessions", "auth.session.list", "List your sessions").list(Session, permission="")
+SESSION_END = SESSION.row("", "auth.session.end", "End one of your sessions").delete(Session, permission="")
+LOGOUT = API.row("/auth/logout", "auth.logout", "Sign out: end the session of this request").post(
+    NoBody, Session, permission="", repeat="natural"
 )
-LOGOUT = API.at("/auth/logout").post(
-    "auth.logout", "Sign out: end the session of this request", NoBody, Session, permission="", repeat="natural"
-)
-OIDC_AUTHORIZE = API.at("/auth/oidc/authorize").get(
-    "auth.oidc.authorize",
-    "Start a sign-in through the identity provider",
-    OidcStart,
-    audience="public",
-    errors=(errors.OidcNotConfigured,),
-)
-OIDC_EXCHANGE = API.at("/auth/oidc/exchange").post(
-    "auth.oidc.exchange",
-    "Finish a sign-in through the identity provider",
+OIDC_AUTHORIZE = API.row(
+    "/auth/oidc/authorize", "auth.oidc.authorize", "Start a sign-in through the identity provider"
+).get(OidcStart, audience="public", errors=(errors.OidcNotConfigured,))
+OIDC_EXCHANGE = API.row(
+    "/auth/oidc/exchange", "auth.oidc.exchange", "Finish a sign-in through the identity provider"
+).post(
     OidcExchange,
     Token,
     subject="",

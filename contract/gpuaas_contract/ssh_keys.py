@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.paths import ALLOCATION, API, SshKeyPath
+from gpuaas_contract.paths import ALLOCATION, API, SSH_KEY
 from gpuaas_contract.wire import Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
@@ -71,31 +71,21 @@ class SetAllocationPeople(Request):
     """All people whose keys are to be installed; keys of other people are removed."""
 
 
-SSH_KEY_CREATE = API.at("/me/ssh-keys").post(
-    "ssh_key.create",
-    "Register one of your public keys",
-    AddSshKey,
-    SshKey,
-    permission="",
-    status=201,
-    errors=(errors.PermissionDenied,),
+SSH_KEY_CREATE = API.row("/me/ssh-keys", "ssh_key.create", "Register one of your public keys").post(
+    AddSshKey, SshKey, permission="", status=201, errors=(errors.PermissionDenied,)
 )
-SSH_KEY_LIST = API.at("/me/ssh-keys").list("ssh_key.list", "List your public keys", SshKey, permission="")
-SSH_KEY_DELETE = API.at("/me/ssh-keys/{ssh_key_id}", SshKeyPath).delete(
-    "ssh_key.delete", "Delete one of your public keys and remove it from every machine", SshKey, permission=""
-)
-ALLOCATION_KEYS_GET = ALLOCATION.at("/ssh-keys").get(
+SSH_KEY_LIST = API.row("/me/ssh-keys", "ssh_key.list", "List your public keys").list(SshKey, permission="")
+SSH_KEY_DELETE = SSH_KEY.row(
+    "", "ssh_key.delete", "Delete one of your public keys and remove it from every machine"
+).delete(SshKey, permission="")
+ALLOCATION_KEYS_GET = ALLOCATION.row(
+    "/ssh-keys",
     "capacity.allocation_keys.get",
     "Get whose keys belong on an allocation, and whether they are installed",
-    AllocationKeys,
-    "capacity.allocation.read",
-)
-ALLOCATION_KEYS_SET = ALLOCATION.at("/ssh-keys").put(
+).get(AllocationKeys, "capacity.allocation.read")
+ALLOCATION_KEYS_SET = ALLOCATION.row(
+    "/ssh-keys",
     "capacity.allocation_keys.set",
     "Set whose keys are installed on an allocation",
-    SetAllocationPeople,
-    AllocationKeys,
-    "access.machine.set_people",
-    example={"user_ids": []},
-    description="Keys of people who are not named are removed from the machine.",
-)
+    "Keys of people who are not named are removed from the machine.",
+).put(SetAllocationPeople, AllocationKeys, "access.machine.set_people", example={"user_ids": []})

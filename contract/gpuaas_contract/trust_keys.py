@@ -35,25 +35,21 @@ class PutTrustKey(Request):
     """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
 
 
-TRUST_KEY_LIST = PROJECT.at("/trust-keys").list(
-    "artifacts.trust_key.list", "List trusted keys, revoked ones included", TrustKey, "artifacts.trust_key.read"
-)
-TRUST_KEY_PUT = TRUST_KEY.put(
+TRUST_KEY_LIST = PROJECT.row(
+    "/trust-keys", "artifacts.trust_key.list", "List trusted keys, revoked ones included"
+).list(TrustKey, "artifacts.trust_key.read")
+TRUST_KEY_PUT = TRUST_KEY.row(
+    "",
     "artifacts.trust_key.put",
     "Trust a public key",
-    PutTrustKey,
-    TrustKey,
-    "artifacts.trust_key.change",
-    description="A key never changes, and cannot be trusted again after it was revoked.",
-)
-TRUST_KEY_REVOKE = TRUST_KEY.delete(
+    "A key never changes, and cannot be trusted again after it was revoked.",
+).put(PutTrustKey, TrustKey, "artifacts.trust_key.change")
+TRUST_KEY_REVOKE = TRUST_KEY.row(
+    "",
     "artifacts.trust_key.revoke",
     "Revoke a trusted key",
-    TrustKey,
-    "artifacts.trust_key.change",
-    repeat="natural",
-    description="Artifacts that only this key signed are refused from now on.",
-)
+    "Artifacts that only this key signed are refused from now on.",
+).delete(TrustKey, "artifacts.trust_key.change", repeat="natural")
 SHARED_TRUST_KEY_LIST = shared(TRUST_KEY_LIST, Path)
 SHARED_TRUST_KEY_PUT = shared(TRUST_KEY_PUT, TrustKeyPath)
 SHARED_TRUST_KEY_REVOKE = shared(TRUST_KEY_REVOKE, TrustKeyPath)

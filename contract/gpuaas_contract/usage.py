@@ -137,32 +137,18 @@ class SummaryQuery(PageQuery):
     meter: str = ""
 
 
-_PROJECT = "/api/v1/projects/{project_id}"
-
-USAGE_REPORT = INSTANCE.at("/usage-records").post(
+USAGE_REPORT = INSTANCE.row(
+    "/usage-records",
     "usage.record.report",
     "Report usage of an instance, up to 1000 records at a time",
-    ReportUsage,
-    UsageReceipt,
-    subject="instance_id",
-    repeat="natural",
-    description="A record with the same id again is counted once.",
+    "A record with the same id again is counted once.",
+).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural")
+USAGE_LIST = PROJECT.row("/usage", "usage.record.list", "List usage records by start time").list(
+    UsageRecord, "usage.record.read", query=UsagePageQuery
 )
-USAGE_LIST = PROJECT.at("/usage").list(
-    "usage.record.list", "List usage records by start time", UsageRecord, "usage.record.read", query=UsagePageQuery
-)
-USAGE_SUMMARY = PROJECT.at("/usage/summary").list(
-    "usage.summary",
-    "List exact sums per day, instance, meter and unit, over at most 93 days",
-    UsageDay,
-    "usage.record.read",
-    query=SummaryQuery,
-)
-USAGE_EXPORT = PROJECT.at("/usage.csv").get(
-    "usage.export",
-    "Export usage records as a CSV file",
-    str,
-    "usage.record.read",
-    query=UsageQuery,
-    media_type="text/csv",
+USAGE_SUMMARY = PROJECT.row(
+    "/usage/summary", "usage.summary", "List exact sums per day, instance, meter and unit, over at most 93 days"
+).list(UsageDay, "usage.record.read", query=SummaryQuery)
+USAGE_EXPORT = PROJECT.row("/usage.csv", "usage.export", "Export usage records as a CSV file").get(
+    str, "usage.record.read", query=UsageQuery, media_type="text/csv"
 )

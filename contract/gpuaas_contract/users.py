@@ -49,49 +49,28 @@ class ChangePassword(Request):
     """10 to 1000 characters."""
 
 
-USER_CREATE = ADMIN.at("/users").post(
-    "identity.user.create",
-    "Create a person",
-    CreateUser,
-    User,
-    status=201,
-    example={"name": "ada"},
-    description="Roles are given separately.",
+USER_CREATE = ADMIN.row("/users", "identity.user.create", "Create a person", "Roles are given separately.").post(
+    CreateUser, User, status=201, example={"name": "ada"}
 )
-USER_LIST = ADMIN.at("/users").list(
-    "identity.user.list", "List people, disabled ones included", User, "identity.user.read"
+USER_LIST = ADMIN.row("/users", "identity.user.list", "List people, disabled ones included").list(
+    User, "identity.user.read"
 )
-USER_GET = USER.get("identity.user.get", "Get one person", User, "identity.user.read")
-USER_DISABLE = USER.at("/disable").post(
+USER_GET = USER.row("", "identity.user.get", "Get one person").get(User, "identity.user.read")
+USER_DISABLE = USER.row(
+    "/disable",
     "identity.user.disable",
     "Disable a person and end their sessions",
-    NoBody,
-    User,
-    "identity.user.change",
-    description="All sessions end at once. Roles stay.",
-)
-USER_ENABLE = USER.at("/enable").post(
-    "identity.user.enable",
-    "Enable a disabled person",
-    NoBody,
-    User,
-    "identity.user.change",
-    description="The person has the same roles as before.",
-)
-USER_SET_PASSWORD = USER.at("/password").put(
-    "identity.user.set_password",
-    "Set a person's password and end their sessions",
-    SetPassword,
-    User,
-    "identity.user.change",
-)
-MY_PASSWORD = API.at("/me/password").put(
+    "All sessions end at once. Roles stay.",
+).post(NoBody, User, "identity.user.change")
+USER_ENABLE = USER.row(
+    "/enable", "identity.user.enable", "Enable a disabled person", "The person has the same roles as before."
+).post(NoBody, User, "identity.user.change")
+USER_SET_PASSWORD = USER.row(
+    "/password", "identity.user.set_password", "Set a person's password and end their sessions"
+).put(SetPassword, User, "identity.user.change")
+MY_PASSWORD = API.row(
+    "/me/password",
     "auth.password.change",
     "Change your own password and end your other sessions",
-    ChangePassword,
-    User,
-    permission="",
-    repeat="key",
-    errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
-    description="Your other sessions end.",
-)
+    "Your other sessions end.",
+).put(ChangePassword, User, permission="", repeat="key", errors=(errors.CredentialsInvalid, errors.TooManyAttempts))
