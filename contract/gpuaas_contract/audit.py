@@ -70,21 +70,23 @@ class AuditQuery(PageQuery):
     """Only rows up to this time."""
 
 
+_ORDER = "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last."
+
 AUDIT_LIST = PROJECT.row(
     "/audit",
     "record.audit",
     "List the audit trail of a project",
-    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+    _ORDER,
 ).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
 ORG_AUDIT_LIST = ORG.row(
     "/audit",
     "record.org_audit",
     "List the audit trail of an organisation and its projects",
-    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+    _ORDER,
 ).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
 PLATFORM_AUDIT_LIST = ADMIN.row(
     "/audit",
     "record.platform_audit",
     "List the audit trail of the whole platform",
-    "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
+    _ORDER,
 ).list(AuditRow, "record.audit.read_all", query=AuditQuery)

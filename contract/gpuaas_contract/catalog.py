@@ -46,10 +46,7 @@ Digest = Annotated[
         pattern=r"^sha256:[0-9a-f]{64}(?!\n)$", description="A digest is `sha256:` and 64 hexadecimal digits."
     ),
 ]
-Reason = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters."),
-]
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
 Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one.")]
 Channels = Annotated[
     list[Label], msgspec.Meta(min_length=1, max_length=16, description="There must be 1 to 16 channels.")

@@ -33,11 +33,7 @@ Username = Annotated[
     ),
 ]
 RecipientKey = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$",
-        description="An X25519 public key: 32 bytes in base64.",
-    ),
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$", description="An X25519 public key: 32 bytes in base64.")
 ]
 
 

@@ -105,6 +105,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
 class Options(TypedDict, total=False):
     """What only some rows set. `Endpoint` explains each."""
 
+    subject: str
     audience: Audience
     status: int
     repeat: Repeat
@@ -122,8 +123,11 @@ class Options(TypedDict, total=False):
 class Row(Generic[PathParams]):
     """A row that lacks its method: `get`, `list` for a GET that answers in pages, `post`, `put` or `delete`.
 
-    Without `permission`, callers need the permission with the name of the row. With an empty one, every caller may
-    call it. The `subject` of a change is the id of its answer, unless the row names another."""
+    What a row leaves out:
+    - `permission`: callers need the permission with the name of the row. With an empty one, every caller may call it.
+    - `subject`: the id of the answer.
+    - `repeat`: by key, which belongs to a caller. For a PUT, and a POST by others than callers: natural.
+    """
 
     path: str
     params: type[PathParams]
@@ -139,7 +143,7 @@ class Row(Generic[PathParams]):
         query: type[Asked] = _NO_QUERY,
         **options: Unpack[Options],
     ) -> Endpoint[NoBody, Answer, PathParams, Asked]:
-        return self._endpoint("GET", NoBody, response, permission, query, "", options)
+        return self._endpoint("GET", NoBody, response, permission, query, options)
 
     def list(
         self,
@@ -150,7 +154,7 @@ class Row(Generic[PathParams]):
         **options: Unpack[Options],
     ) -> Endpoint[NoBody, Page[Item], PathParams, AskedPage]:
         page = Page[item]  # type: ignore[valid-type]
-        return self._endpoint("GET", NoBody, page, permission, query, "", options)
+        return self._endpoint("GET", NoBody, page, permission, query, options)
 
     def post(
         self,
@@ -159,28 +163,23 @@ class Row(Generic[PathParams]):
         permission: str | None = None,
         *,
         query: type[Asked] = _NO_QUERY,
-        subject: str | None = None,
         **options: Unpack[Options],
     ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
-        return self._endpoint("POST", request, response, permission, query, subject, options)
+        return self._endpoint("POST", request, response, permission, query, options)
 
     def put(
         self,
         request: type[RequestBody],
         response: type[Answer],
         permission: str | None = None,
-        *,
-        subject: str | None = None,
         **options: Unpack[Options],
     ) -> Endpoint[RequestBody, Answer, PathParams, NoQuery]:
-        """Make a PUT. Its content allows a repeat, unless `repeat` is set."""
-        options = {"repeat": "natural", **options}
-        return self._endpoint("PUT", request, response, permission, NoQuery, subject, options)
+        return self._endpoint("PUT", request, response, permission, NoQuery, options)
 
     def delete(
         self, response: type[Answer], permission: str | None = None, **options: Unpack[Options]
     ) -> Endpoint[NoBody, Answer, PathParams, NoQuery]:
-        return self._endpoint("DELETE", NoBody, response, permission, NoQuery, None, options)
+        return self._endpoint("DELETE", NoBody, response, permission, NoQuery, options)
 
     def _endpoint(
         self,
@@ -189,13 +188,15 @@ class Row(Generic[PathParams]):
         response: type[Answer],
         permission: str | None,
         query: type[Asked],
-        subject: str | None,
         options: Options,
     ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        by_caller = options.get("audience", "caller") == "caller"
         if permission is None:
-            permission = self.name if options.get("audience", "caller") == "caller" else ""
-        if subject is None:
-            subject = self._id_of(response)
+            permission = self.name if by_caller else ""
+        if method != "GET" and "subject" not in options:
+            options["subject"] = self._id_of(response)
+        if method == "PUT" or (method == "POST" and not by_caller):
+            options.setdefault("repeat", "natural")
         return Endpoint(
             self.name,
             method,
@@ -204,8 +205,7 @@ class Row(Generic[PathParams]):
             request,
             response,
             self.description,
-            subject,
-            permission,
+            permission=permission,
             params=self.params,
             query=query,
             **options,

@@ -175,12 +175,8 @@ class RequestInFlight(ApiError):
 
 
 class SecretAlreadyDelivered(ApiError):
-    code, status, title, retryable = (
-        "secret_already_delivered",
-        409,
-        "The secret of this request was already shown",
-        False,
-    )
+    code, status, retryable = "secret_already_delivered", 409, False
+    title = "The secret of this request was already shown"
     default_fix = "Create a new key; the platform stores no copy of the secret."
 
 
@@ -369,12 +365,8 @@ class BodyTooLarge(ApiError):
 
 
 class UnsupportedMediaType(ApiError):
-    code, status, title, retryable = (
-        "unsupported_media_type",
-        415,
-        "The media type of the body is not supported",
-        False,
-    )
+    code, status, retryable = "unsupported_media_type", 415, False
+    title = "The media type of the body is not supported"
     default_fix = "Send JSON with Content-Type: application/json."
 
 

@@ -72,6 +72,8 @@ class ProjectStreamQuery(StreamQuery):
     """Only events of this instance; empty: all."""
 
 
+_BOOKMARKS = "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`."
+
 EVENT_LIST = PROJECT.row(
     "/events",
     "record.events",
@@ -83,7 +85,7 @@ EVENT_STREAM = PROJECT.row(
     "/events/stream",
     "record.events_stream",
     "Follow the events of a project, as server-sent events",
-    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+    _BOOKMARKS,
 ).get(Event, "record.event.read", query=ProjectStreamQuery, streams=True, errors=(NotFound, CursorExpired))
 ORG_EVENT_LIST = ORG.row(
     "/events",
@@ -95,7 +97,7 @@ ORG_EVENT_STREAM = ORG.row(
     "/events/stream",
     "record.org_events_stream",
     "Follow the events of an organisation, as server-sent events",
-    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+    _BOOKMARKS,
 ).get(Event, "record.event.read", query=StreamQuery, streams=True, errors=(NotFound, CursorExpired))
 PLATFORM_EVENT_LIST = ADMIN.row(
     "/events",
@@ -107,5 +109,5 @@ PLATFORM_EVENT_STREAM = ADMIN.row(
     "/events/stream",
     "record.platform_events_stream",
     "Follow the events of the platform, as server-sent events",
-    "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
+    _BOOKMARKS,
 ).get(Event, "record.platform_event.read", query=StreamQuery, streams=True, errors=(CursorExpired,))

@@ -159,7 +159,6 @@ LOGIN = API.row("/auth/login", "auth.login", "Sign in with name and password").p
     Login,
     Token,
     subject="",
-    repeat="natural",
     audience="public",
     secret_answer=True,
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
@@ -170,13 +169,7 @@ SERVICE_ACCOUNT_TOKEN = API.row(
     "Sign in with a service-account key",
     "Returns a short-lived token.",
 ).post(
-    ServiceAccountLogin,
-    Token,
-    subject="",
-    repeat="natural",
-    audience="public",
-    secret_answer=True,
-    errors=(errors.CredentialsInvalid,),
+    ServiceAccountLogin, Token, subject="", audience="public", secret_answer=True, errors=(errors.CredentialsInvalid,)
 )
 ME = API.row("/me", "auth.me", "Get your identity and roles").get(Me, permission="")
 ORG_CREATE = API.row("/orgs", "identity.org.create", "Create an organisation").post(

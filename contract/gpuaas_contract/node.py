@@ -137,13 +137,12 @@ TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the 
     Trust, audience="public"
 )
 ENROL = AGENT_API.row("/enrol", "node.enrol", "Join as a node, with a token that works once").post(
-    Enrol, Enrolled, repeat="natural", audience="public", errors=(errors.CredentialsInvalid,)
+    Enrol, Enrolled, audience="public", errors=(errors.CredentialsInvalid,)
 )
 NODE_TOKEN = AGENT_API.row("/token", "node.token", "Sign in with the node's key").post(
     NodeLogin,
     NodeToken,
     subject="",
-    repeat="natural",
     audience="public",
     audited=False,
     secret_answer=True,
@@ -156,6 +155,6 @@ TASK_NEXT = AGENT_API.row(
     "/tasks", "node.task.next", "Wait for the next task", "While the node is busy, only urgent tasks are sent."
 ).get(NextTask, query=TaskQuery, audience="node")
 TASK_RESULT = AGENT_TASK.row("/result", "node.task.result", "Report the result of a task").post(
-    TaskResult, TaskReceipt, repeat="natural", audience="node", audited=False
+    TaskResult, TaskReceipt, audience="node", audited=False
 )
 AGENT_FILE = AGENT_RELEASE.row("", "node.agent.file", "Download a release of the agent").get(AgentFile, audience="node")

@@ -1,6 +1,6 @@
 """Operations: the record of every long change, and the exits of one that does not finish by itself."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -32,24 +32,6 @@ or the subject is gone · the deadline passed."""
 Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
-DEADLINES_S: dict[str, int] = {
-    "deploy": 1800,
-    "upgrade": 7200,
-    "rollback": 7200,
-    "stop": 1800,
-    "start": 1800,
-    "restart": 1800,
-    "decommission": 1800,
-    "add": 1800,
-    "drain": 86400,
-    "resume": 600,
-    "remove": 86400,
-    "replace": 86400,
-    "action": 300,
-    "preview": 30,
-}
-"""Used where an app's manifest sets no deadline: an operation always has one."""
-
 INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
 """Operations on the whole instance exclude every other."""
 ASKING_KINDS = frozenset({"action", "preview"})
@@ -59,35 +41,35 @@ DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
 """With `dry_run=true` the app's controller is asked which work would be affected."""
 
-_READY, _GONE = frozenset({"ready"}), frozenset({"removed", "tombstoned"})
-GOALS: dict[str, frozenset[str]] = {
-    "deploy": _READY,
-    "upgrade": _READY,
-    "rollback": _READY,
-    "stop": frozenset({"drained"}),
-    "start": _READY,
-    "restart": _READY,
-    "add": _READY,
-    "drain": frozenset({"drained"}),
-    "resume": _READY,
-    "remove": _GONE,
-    "replace": _READY,
-    "decommission": _GONE,
-}
-"""Status that each target must have for the operation to succeed."""
 
+class _Kind(NamedTuple):
+    deadline_s: int
+    goal: str = ""
+    undone: str = ""
+
+
+_KINDS: dict[OperationKind, _Kind] = {
+    "deploy": _Kind(1800, goal="ready", undone="removed tombstoned"),
+    "upgrade": _Kind(7200, goal="ready", undone="ready"),
+    "rollback": _Kind(7200, goal="ready", undone="ready"),
+    "stop": _Kind(1800, goal="drained", undone="ready"),
+    "start": _Kind(1800, goal="ready", undone="drained"),
+    "restart": _Kind(1800, goal="ready", undone="ready"),
+    "decommission": _Kind(1800, goal="removed tombstoned"),
+    "add": _Kind(1800, goal="ready", undone="removed tombstoned"),
+    "drain": _Kind(86_400, goal="drained", undone="ready"),
+    "resume": _Kind(600, goal="ready", undone="drained"),
+    "remove": _Kind(86_400, goal="removed tombstoned", undone="ready degraded draining drained"),
+    "replace": _Kind(86_400, goal="ready", undone="ready removed tombstoned"),
+    "action": _Kind(300),
+    "preview": _Kind(30),
+}
+DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
+"""Used where an app's manifest sets no deadline: an operation always has one."""
+GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
+"""Status that each target must have for the operation to succeed."""
 UNDONE: dict[str, frozenset[str]] = {
-    "deploy": _GONE,
-    "add": _GONE,
-    "upgrade": _READY,
-    "rollback": _READY,
-    "stop": _READY,
-    "start": frozenset({"drained"}),
-    "restart": _READY,
-    "drain": _READY,
-    "resume": frozenset({"drained"}),
-    "remove": frozenset({"ready", "degraded", "draining", "drained"}),
-    "replace": _READY | _GONE,
+    name: frozenset(kind.undone.split()) for name, kind in _KINDS.items() if kind.undone
 }
 """Status of each target after an operation was undone. Kinds that are not listed cannot be undone."""
 
@@ -357,8 +339,7 @@ class OperationListQuery(PageQuery):
 
 
 Reason = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters."),
+    str, msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters.")
 ]
 
 OptionalReason = Annotated[

@@ -48,20 +48,23 @@ class Claim(Wire):
     """Send it with every report; 0 if no operation waits."""
 
 
-class Heartbeat(Request):
-    """Renews the lease on an operation."""
+class HolderRequest(Request):
+    """Sent by the controller that holds the operation of the path."""
 
     epoch: int
     """Epoch of the claim."""
+
+
+class Heartbeat(HolderRequest):
+    """Renews the lease on an operation."""
+
     lease_s: LeaseSeconds = 15
     """How long the lease lasts from now on without another heartbeat."""
 
 
-class ReportStep(Request):
+class ReportStep(HolderRequest):
     """Reports that a step of an operation runs, succeeded or failed."""
 
-    epoch: int
-    """Epoch of the claim."""
     name: ShortText
     """Chosen by the app. The same name and member mean the same step."""
     state: StepState
@@ -72,11 +75,9 @@ class ReportStep(Request):
     transcript: Transcript | None = None
 
 
-class ReportMember(Request):
+class ReportMember(HolderRequest):
     """Reports the status of a member of the operation."""
 
-    epoch: int
-    """Epoch of the claim."""
     status: MemberStatus
     status_reason: str = ""
     """Text for people."""
@@ -88,11 +89,9 @@ class ReportMember(Request):
     """Needed before a member that may have run work is removed."""
 
 
-class CompleteOperation(Request):
+class CompleteOperation(HolderRequest):
     """Ends an operation whose targets are all done, failed or undone. The platform decides its status."""
 
-    epoch: int
-    """Epoch of the claim."""
     result: dict[str, Any] | None = None
     """`action`: its result."""
     preview: Preview | None = None
@@ -102,11 +101,9 @@ class CompleteOperation(Request):
     the work was done, and the cancel came too late."""
 
 
-class FailOperation(Request):
+class FailOperation(HolderRequest):
     """Ends an operation that cannot continue, with the reason."""
 
-    epoch: int
-    """Epoch of the claim."""
     code: ShortText
     """A code for programs; docs/reference/errors.md lists common ones."""
     message: str
@@ -117,11 +114,9 @@ class FailOperation(Request):
     """What to do next, as text for people."""
 
 
-class PublishAccess(Request):
+class PublishAccess(HolderRequest):
     """Publishes how people use the app; replaces the previous bundle."""
 
-    epoch: int
-    """Epoch of the claim."""
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
     """Name -> path on the machines, chosen by the app."""

@@ -16,8 +16,7 @@ VALUE_LENGTH_MAX = 65_536
 TTL_MAX_S = 365 * 86_400
 
 Value = Annotated[
-    str,
-    msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters."),
+    str, msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters.")
 ]
 TtlSeconds = Annotated[int, msgspec.Meta(ge=1, le=TTL_MAX_S)]
 

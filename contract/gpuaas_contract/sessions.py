@@ -51,7 +51,6 @@ OIDC_EXCHANGE = API.row(
     OidcExchange,
     Token,
     subject="",
-    repeat="natural",
     audience="public",
     secret_answer=True,
     errors=(errors.OidcNotConfigured, errors.SignInRefused),
