@@ -3,7 +3,7 @@ route exists twice: for a project, and for the platform's shared artifacts, whic
 has the trusted keys; `deliveries` and `placements` hand the content out."""
 
 import dataclasses
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 
@@ -175,10 +175,9 @@ class ProjectArtifactQuery(ArtifactQuery):
     """List the platform's shared artifacts instead of the project's own."""
 
 
-_DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 _PUBLISH = {
     "name": "hello",
-    "digest": _DIGEST,
+    "digest": "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
     "size_bytes": 5,
     "media_type": "text/plain",
     "source": {"kind": "local"},
@@ -213,17 +212,17 @@ _Query = TypeVar("_Query", bound=Query)
 
 
 def shared(
-    own: Endpoint[_Body, _Answer, Any, _Query], params: type[_Params]
+    own: Endpoint[_Body, _Answer, Path, _Query], params: type[_Params]
 ) -> Endpoint[_Body, _Answer, _Params, _Query]:
     """Make the route of a project also for the platform's admins, on behalf of all projects."""
-    row: Endpoint[_Body, _Answer, Any, _Query] = dataclasses.replace(
+    row = dataclasses.replace(
         own,
         name=own.name.replace("artifacts.", "artifacts.shared_"),
         path=own.path.replace(PROJECT.path, ADMIN.path),
         params=params,
         permission="artifacts.shared.change" if own.mutates else "artifacts.shared.read",
     )
-    return row
+    return cast("Endpoint[_Body, _Answer, _Params, _Query]", row)
 
 
 PUBLISH = PROJECT.row(

@@ -51,7 +51,7 @@ def table(catalogue: Sequence[EventType] = CATALOGUE) -> str:
 
 
 def text() -> str:
-    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
+    return golden.as_json(document())
 
 
 def expected(path: Path) -> str:

@@ -11,7 +11,7 @@ from gpuaas_contract.errors import (
     GUARDED,
     MUTATION,
     REPEATED_BY_KEY,
-    ApiError,
+    ErrorTypes,
     NameAmbiguous,
 )
 from gpuaas_contract.wire import NoBody, NoQuery, Page, PageQuery, Path, Query
@@ -68,7 +68,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     """Changes only what the caller has read: needs If-Match with the ETag of GET on the same path."""
     has_etag: bool = False
     """Answers with an ETag although the answer has no `revision`."""
-    errors: tuple[type[ApiError], ...] = ()
+    errors: ErrorTypes = ()
     example: dict[str, Any] = field(default_factory=dict)
     """One request body that works on a fresh local cloud, as JSON values."""
 
@@ -87,7 +87,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
         fields = getattr(self.response, "__struct_fields__", ())
         return self.method == "GET" and (self.has_etag or "revision" in fields)
 
-    def possible_errors(self) -> tuple[type[ApiError], ...]:
+    def possible_errors(self) -> ErrorTypes:
         kinds = [*EVERYWHERE, *self.errors]
         if self.audience != "public":
             kinds += AUTHENTICATED
@@ -115,7 +115,7 @@ class Options(TypedDict, total=False):
     media_type: str
     guarded: bool
     has_etag: bool
-    errors: tuple[type[ApiError], ...]
+    errors: ErrorTypes
     example: dict[str, Any]
 
 
@@ -211,9 +211,9 @@ class Row(Generic[PathParams]):
             **options,
         )
 
-    def _id_of(self, response: Any) -> str:
+    def _id_of(self, response: type[object]) -> str:
         """Return the id of the answer, its first field. Any other first field can be a secret, so it is refused."""
-        first = str(response.__struct_fields__[0])
+        first: str = getattr(response, "__struct_fields__", ("",))[0]
         if not first.endswith("_id"):
             raise ValueError(f"{self.name} must name its subject: its answer does not begin with an id")
         return first

@@ -401,16 +401,10 @@ def _tree(root: type[ApiError]) -> list[type[ApiError]]:
 
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
 
-EVERYWHERE: tuple[type[ApiError], ...] = (
-    InvalidRequest,
-    ValidationFailed,
-    ApiError,
-    Unavailable,
-    MethodNotAllowed,
-    RateLimited,
-)
+ErrorTypes = tuple[type[ApiError], ...]
+EVERYWHERE: ErrorTypes = (InvalidRequest, ValidationFailed, ApiError, Unavailable, MethodNotAllowed, RateLimited)
 """Codes that any route may answer with."""
-AUTHENTICATED: tuple[type[ApiError], ...] = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
-MUTATION: tuple[type[ApiError], ...] = (BodyTooLarge, UnsupportedMediaType, Conflict)
-REPEATED_BY_KEY: tuple[type[ApiError], ...] = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)
-GUARDED: tuple[type[ApiError], ...] = (PreconditionFailed, PreconditionRequired)
+AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
+MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)
+REPEATED_BY_KEY: ErrorTypes = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)
+GUARDED: ErrorTypes = (PreconditionFailed, PreconditionRequired)

@@ -224,7 +224,7 @@ def _bound(name: str, value: int, schema: dict[str, Any]) -> dict[str, int]:
 
 
 def text() -> str:
-    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
+    return golden.as_json(document())
 
 
 def main() -> int:
