@@ -1,4 +1,4 @@
-"""What working on a machine can raise. The base classes decide whether the controller kit retries."""
+"""Errors of commands on a machine. Their base class decides whether the controller kit retries."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""A host, as root. The only machine class: transports differ, `Machine` does not."""
+"""Root access to a host. There is one class `Machine`; how it reaches the host depends on its transport."""
 
 import hashlib
 from collections.abc import AsyncGenerator
@@ -63,7 +63,7 @@ class Machine:
         return _decoded(await self._execute(command, check=check))
 
     async def put(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> bool:
-        """Write a file in one step: readers see the old content or the new. Return whether anything changed."""
+        """Replace a file atomically: readers see the old or the new content. Return whether anything changed."""
         data, mode_text = _as_bytes(content), f"{mode:o}"
         argv = ("sh", "-c", shell.PUT, "put", path, mode_text, owner, str(len(data)))
         completed = await self._execute(Command(argv, summary=("put", path, mode_text, owner), input=data))

@@ -1,4 +1,4 @@
-"""The first version of each row the platform in memory stores. `records` calls these and then changes copies."""
+"""Build the new rows of the fake platform: instances, members, operations, holds. `records` stores them."""
 
 import datetime
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gpuaas_contract.operations import Operation, OperationKind, Target
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request for an operation contains besides its kind."""
+    """The contents of a request for an operation, except its kind."""
 
     targets: tuple[Member, ...]
     deadline_s: float
@@ -21,7 +21,7 @@ class Asked:
     force: bool = False
     stop_after_failures: int = 0
     replacements: Mapping[str, str] = field(default_factory=dict)
-    """For `replace`: the node each member id moves to."""
+    """For `replace`: the name of the node that each member id moves to."""
     to_version: str = ""
     action: str = ""
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def allocation_id(node_name: str) -> str:
 
 
 def place(allocation_id: str) -> dict[str, Any]:
-    """Return where a member of this allocation is. Every node of a test has one allocation."""
+    """Return the fields that locate a member on this allocation. Every node of a test has one allocation."""
     node_name = allocation_id.removeprefix("alloc_")
     return {
         "allocation_id": allocation_id,
@@ -107,7 +107,7 @@ def place(allocation_id: str) -> dict[str, Any]:
 def operation(
     operation_id: str, owner: Instance, kind: OperationKind, asked: Asked, *, now: datetime.datetime
 ) -> Operation:
-    """Return an accepted operation. An upgrade carries the instance's inputs unless it brings new ones."""
+    """Return an accepted operation. An upgrade without inputs of its own has those of the instance."""
     return Operation(
         operation_id=operation_id,
         org_id=owner.org_id,

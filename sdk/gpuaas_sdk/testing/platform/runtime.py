@@ -1,4 +1,4 @@
-"""The runtime API of the platform in memory: claims, leases, reports, ends, exits. The rules are the platform's own,
+"""The runtime API of the fake platform: claims, leases, reports, ends, exits. Its rules are those of the real platform,
 from `gpuaas_contract.protocol`."""
 
 import datetime
@@ -35,13 +35,13 @@ from gpuaas_sdk.testing.platform.records import Records
 
 
 class Runtime:
-    """What a controller, or a person through an exit, does with an operation."""
+    """The changes of operations: by controllers, and by users through exits."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     def claim(self, claim: ClaimOperation) -> Claim:
-        """Return the operation this claim id holds already, else lease out the oldest free one."""
+        """Return the operation that this claim id has claimed already; otherwise claim the oldest free one."""
         self._end_expired()
         operations = list(self._records.operations.values())
         held = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
@@ -58,7 +58,7 @@ class Runtime:
         )
 
     def heartbeat(self, operation_id: str, heartbeat: Heartbeat) -> Receipt:
-        """Extend the lease. Nothing that watchers see changes, so the revision stays."""
+        """Extend the lease. The revision stays the same, so that heartbeats are not reported to watchers."""
         operation = self.held(operation_id, heartbeat.epoch)
         assert operation.lease is not None
         renewed = replace(operation, lease=replace(operation.lease, expires_at=self._after(heartbeat.lease_s)))
@@ -66,7 +66,7 @@ class Runtime:
         return _receipt(renewed)
 
     def expire_lease(self, operation_id: str) -> None:
-        """Expire the lease now, as if the holder had been silent for its whole length."""
+        """Let the lease expire now, as if its controller had sent no heartbeats."""
         operation = self._records.operation(operation_id)
         if operation.lease is not None:
             expired = replace(operation.lease, expires_at=self._records.clock())
@@ -83,7 +83,7 @@ class Runtime:
         return _receipt(operation)
 
     def report_member(self, operation_id: str, member_id: str, body: ReportMember) -> Receipt:
-        """Store the member's status and what it means for the operation."""
+        """Store the member's status and the outcome of its target in the operation."""
         operation = self.held(operation_id, body.epoch)
         member = self._records.member(operation.instance_id, member_id)
         report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
@@ -94,18 +94,18 @@ class Runtime:
             target, member = _moved(target, member)
         changed = self._records.change_member(member, **_reported_fields(body))
         self._store_outcome(operation, target, changed, body)
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return _receipt(self._records.operation(operation_id))
 
     def publish_access(self, operation_id: str, body: PublishAccess) -> AccessBundle:
-        """Replace how people reach the instance."""
+        """Replace the access bundle of the instance."""
         operation = self.held(operation_id, body.epoch)
         bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
         self._records.access_bundles[operation.instance_id] = bundle
         return bundle
 
     def complete(self, operation_id: str, body: CompleteOperation) -> Operation:
-        """End the operation as its members show it. Repeating the call returns the same end."""
+        """End the operation with the result that follows from its members. A repeated call returns the same result."""
         operation = self._records.operation(operation_id)
         if operation.status in ENDED_OPERATION and operation.epoch == body.epoch:
             return operation
@@ -117,7 +117,7 @@ class Runtime:
         return self._end(end.with_late_cancel(answered, ending.status), ending)
 
     def fail(self, operation_id: str, body: FailOperation) -> Operation:
-        """Fail the operation. Repeating the call returns the same end."""
+        """Fail the operation. A repeated call returns the same result."""
         operation = self._records.operation(operation_id)
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
@@ -126,7 +126,7 @@ class Runtime:
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
     def cancel(self, operation_id: str, reason: str) -> Operation:
-        """End an operation that was never claimed; ask the controller of any other one to undo it."""
+        """End an operation that was never claimed. For any other one, ask its controller to undo it."""
         operation = self._take_exit(operation_id, "cancel", reason)
         if operation.attempts == 0:
             return self._end(_fenced(operation), end.Ending("cancelled", operation.targets))
@@ -139,11 +139,11 @@ class Runtime:
         deadline_at = self._after(deadline_s)
         again = exits.reopened(operation, self._records.members, deadline_at, compensating=name == "compensate")
         accepted = self._records.change_operation(again)
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return accepted
 
     def held(self, operation_id: str, epoch: int) -> Operation:
-        """Return the operation if the caller with this epoch still holds it, else raise `LeaseLost`."""
+        """Return the operation if its lease still has this epoch; otherwise raise `LeaseLost`."""
         self._end_expired()
         operation = self._records.operation(operation_id)
         request.check_holder(operation, epoch, actor_id="")
@@ -178,7 +178,7 @@ class Runtime:
             attempts=operation.attempts + 1,
             started_at=operation.started_at or self._records.clock(),
         )
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return leased
 
     def _store_outcome(self, operation: Operation, target: Target, member: Member, body: ReportMember) -> None:
@@ -202,7 +202,7 @@ class Runtime:
         return self._records.change_operation(operation, exits_taken=[*operation.exits_taken, taken])
 
     def _concerned(self, operation: Operation) -> dict[str, Member]:
-        """Return its targets; for an operation on the whole instance also the members that came later."""
+        """Return the operation's targets; for an operation on the whole instance, also members added later."""
         members = [self._records.members[target.member_id] for target in operation.targets]
         if operation.kind in INSTANCE_KINDS:
             members += self._records.live_members(operation.instance_id)
@@ -239,13 +239,13 @@ class Runtime:
         instance = self._records.instances[ended.instance_id]
         left = replace(instance, last_operation_id=ended.operation_id)
         if ended.kind not in INSTANCE_KINDS:
-            self._records.settle(left)
+            self._records.update_status(left)
             return
         left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status))
         if ended.status == "succeeded" and ended.to_version:
             left = status.moved_to(left, ended, self._records.manifests[ended.to_version])
         condition = status.last_operation(ended, instance.revision, self._records.clock())
-        self._records.settle(left, [condition])
+        self._records.update_status(left, [condition])
 
 
 def _receipt(operation: Operation) -> Receipt:

@@ -1,4 +1,4 @@
-"""Runtime secrets of the platform in memory: issued for an operation, each delivery opened once."""
+"""Runtime secrets of the fake platform. They are issued for an operation, and each delivery is opened once."""
 
 import datetime
 import hashlib
