@@ -109,10 +109,10 @@ class Server:
 
     def _thread_connection(self, timeout_s: float) -> http.client.HTTPConnection:
         """Return the connection of this thread. If it is closed, http.client opens it again by itself."""
-        held: _ThreadConnection | None = getattr(self._per_thread, "held", None)
-        if held is None:
-            held = self._per_thread.held = _ThreadConnection(self._connection(timeout_s))
-        connection = held.connection
+        stored: _ThreadConnection | None = getattr(self._per_thread, "stored", None)
+        if stored is None:
+            stored = self._per_thread.stored = _ThreadConnection(self._connection(timeout_s))
+        connection = stored.connection
         connection.timeout = timeout_s
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)

@@ -214,7 +214,7 @@ def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
         # The host may have no systemd at which the machine could be registered.
         "--register=no",
         "--keep-unit",
-        # The lab makes the namespace before the boot. Its address exists then, and one command on a link cuts the network.
+        # Made by the lab before the boot, so that the address exists. One command on its link cuts the network.
         f"--network-namespace-path=/run/netns/{unit}",
         "--resolv-conf=off",
         "--timezone=off",

@@ -51,7 +51,7 @@ def test_a_bug_that_a_test_notices_is_caught_and_others_survive(tree: Path) -> N
     assert sorted(ran.stdout.splitlines()) == [
         "1 caught, 1 survived, 1 equivalent, 1 does not apply, of 4",
         "caught          min: tests/test_numbers.py::test_the_larger_number_is_returned",
-        "does not apply  stale: its old text occurs 0 times in tests/numbers_of.py",
+        "does not apply  stale: its `old` text occurs 0 times in tests/numbers_of.py instead of once",
         "equivalent      swapped: The order of arguments is free.",
         "survived        sum: The larger number is returned.",
     ]

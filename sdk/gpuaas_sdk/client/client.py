@@ -207,20 +207,20 @@ class Client:
                     raise
                 last = retries.Retry(error.message, may_have_reached=True)
                 raise self._gave_up(call, last, timeout_s, may_have_reached=True) from error
-            end = await self._attempt(call, header, deadline)
-            if isinstance(end, ApiError):
-                if may_have_reached and isinstance(end, PreconditionFailed):
-                    raise self._may_be_own_change(call) from end
-                if token_renewed or not (retries.is_stale_token(end) and self._auth.invalidate(header)):
-                    raise end
+            outcome = await self._attempt(call, header, deadline)
+            if isinstance(outcome, ApiError):
+                if may_have_reached and isinstance(outcome, PreconditionFailed):
+                    raise self._may_be_own_change(call) from outcome
+                if token_renewed or not (retries.is_stale_token(outcome) and self._auth.invalidate(header)):
+                    raise outcome
                 token_renewed = True
                 continue
-            if not isinstance(end, retries.Retry):
-                return self._read(call.endpoint, end)
-            may_have_reached |= end.may_have_reached
-            pause_s = max(end.after_s or 0.0, retries.back_off_s(attempt))
+            if not isinstance(outcome, retries.Retry):
+                return self._read(call.endpoint, outcome)
+            may_have_reached |= outcome.may_have_reached
+            pause_s = max(outcome.after_s or 0.0, retries.back_off_s(attempt))
             if time.monotonic() + pause_s >= deadline:
-                raise self._gave_up(call, end, timeout_s, may_have_reached=may_have_reached)
+                raise self._gave_up(call, outcome, timeout_s, may_have_reached=may_have_reached)
             await asyncio.sleep(pause_s)
             attempt += 1
 

@@ -106,13 +106,13 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Res
         if working.done():
             return working.result()
         working.cancel()
-        end = (await asyncio.gather(working, return_exceptions=True))[0]
+        outcome = (await asyncio.gather(working, return_exceptions=True))[0]
     finally:
         working.cancel()
         stopping.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-    if isinstance(end, LeaseLost | NoAnswer):
-        raise end
-    if isinstance(end, Exception):
-        log.warning("operation.stop_failed", error=str(end) or type(end).__name__)
-    return end if isinstance(end, Result) else None
+    if isinstance(outcome, LeaseLost | NoAnswer):
+        raise outcome
+    if isinstance(outcome, Exception):
+        log.warning("operation.stop_failed", error=str(outcome) or type(outcome).__name__)
+    return outcome if isinstance(outcome, Result) else None

@@ -138,14 +138,18 @@ class Operation:
         Without `at_once`, all run at the same time, or as many as the stop rule allows to fail. Members that the
         stop rule skips are not started. Raises `MembersFailed` if any member failed."""
         chosen = tuple(members)
-        turns = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
-        ends = await asyncio.gather(
-            *(self._in_turn(turns, member, function) for member in chosen), return_exceptions=True
+        slots = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
+        results = await asyncio.gather(
+            *(self._in_slot(slots, member, function) for member in chosen), return_exceptions=True
         )
-        unexpected = [end for end in ends if isinstance(end, BaseException) and not isinstance(end, Permanent)]
+        unexpected = [
+            result for result in results if isinstance(result, BaseException) and not isinstance(result, Permanent)
+        ]
         for error in sorted(unexpected, key=lambda error: not isinstance(error, LeaseLost)):
             raise error
-        failures = tuple((member, end) for member, end in zip(chosen, ends, strict=True) if isinstance(end, Permanent))
+        failures = tuple(
+            (member, result) for member, result in zip(chosen, results, strict=True) if isinstance(result, Permanent)
+        )
         if failures:
             raise rules.MembersFailed(failures, len(chosen))
 
@@ -252,10 +256,10 @@ class Operation:
         """Read a member after its move to another machine, because only the platform has its new address."""
         return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
 
-    async def _in_turn(
-        self, turns: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
+    async def _in_slot(
+        self, slots: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
     ) -> Permanent | None:
-        async with turns:
+        async with slots:
             if self.skips(member):
                 return None
             try:

@@ -111,7 +111,7 @@ class Artifacts:
 
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
         """Place the artifact. The returned placement is `queued`; the next read returns its result."""
-        artifact, operation = self._artifact(artifact_id), self._runtime.held(request.operation_id, request.epoch)
+        artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
         self._records.check_machine(operation, request.allocation_id)
         now, location = self._records.clock(), rows.place(request.allocation_id)
         queued = ArtifactPlacement(

@@ -113,7 +113,7 @@ class FakePlatform:
         return self._accept(
             instance,
             kind,
-            rows.Asked(
+            rows.OperationRequest(
                 targets=chosen,
                 component_key=component_key,
                 reason=reason,
@@ -127,8 +127,10 @@ class FakePlatform:
 
     def invoke(self, instance: Instance, action: str, inputs: dict[str, Any] | None = None) -> Operation:
         """Request an action of the app."""
-        asked = rows.Asked(targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {})
-        return self._accept(instance, "action", asked)
+        request = rows.OperationRequest(
+            targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {}
+        )
+        return self._accept(instance, "action", request)
 
     def ask_preview(
         self,
@@ -140,14 +142,14 @@ class FakePlatform:
     ) -> Operation:
         """Request a preview of an operation, as a dry run does."""
         chosen = self.members(instance) if targets is None else targets
-        asked = rows.Asked(
+        request = rows.OperationRequest(
             targets=(),
             deadline_s=DEADLINES_S["preview"],
             component_key=component_key,
             inputs={"member_ids": [member.member_id for member in chosen]},
             preview_of=kind,
         )
-        return self._accept(instance, "preview", asked)
+        return self._accept(instance, "preview", request)
 
     def cancel(self, operation_id: str, reason: str = "not wanted") -> Operation:
         """Cancel an operation, as a user does."""
@@ -242,8 +244,8 @@ class FakePlatform:
         """Return a client with the key of this platform for a server at another address."""
         return Client(server, ServiceAccount(self.key_id, self.client_secret))
 
-    def _accept(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
-        operation = self.records.add_operation(instance, kind, asked)
+    def _accept(self, instance: Instance, kind: OperationKind, request: rows.OperationRequest) -> Operation:
+        operation = self.records.add_operation(instance, kind, request)
         self._changes.wake()
         return operation
 

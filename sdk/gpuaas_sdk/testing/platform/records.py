@@ -61,9 +61,9 @@ class Records:
         self.holds[hold.hold_id] = hold
         return hold
 
-    def add_operation(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
+    def add_operation(self, instance: Instance, kind: OperationKind, request: rows.OperationRequest) -> Operation:
         """Store an accepted operation, and record it as the last operation of its targets."""
-        operation = rows.operation(self.new_id("op"), instance, kind, asked, now=self.clock())
+        operation = rows.operation(self.new_id("op"), instance, kind, request, now=self.clock())
         self.operations[operation.operation_id] = operation
         for target in operation.targets:
             member = self.members[target.member_id]

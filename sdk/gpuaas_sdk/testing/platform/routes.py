@@ -126,7 +126,7 @@ class Routes:
 
     async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
         allocation_id = request.path_params["allocation_id"]
-        operation = self.runtime.held(body.operation_id, body.epoch)
+        operation = self.runtime.claimed(body.operation_id, body.epoch)
         self.records.check_machine(operation, allocation_id)
         return MachineAccess(
             grant_id="grant_test",

@@ -11,7 +11,7 @@ from gpuaas_contract.operations import Operation, OperationKind, Target
 
 
 @dataclass(frozen=True)
-class Asked:
+class OperationRequest:
     """The contents of a request for an operation, except its kind."""
 
     targets: tuple[Member, ...]
@@ -105,7 +105,7 @@ def place(allocation_id: str) -> dict[str, Any]:
 
 
 def operation(
-    operation_id: str, owner: Instance, kind: OperationKind, asked: Asked, *, now: datetime.datetime
+    operation_id: str, owner: Instance, kind: OperationKind, request: OperationRequest, *, now: datetime.datetime
 ) -> Operation:
     """Return an accepted operation. An upgrade without inputs of its own has those of the instance."""
     return Operation(
@@ -116,29 +116,29 @@ def operation(
         instance_name=owner.name,
         app_slug=owner.app_slug,
         kind=kind,
-        component_key=asked.component_key,
+        component_key=request.component_key,
         status="accepted",
-        targets=[_target(member, asked) for member in asked.targets],
+        targets=[_target(member, request) for member in request.targets],
         steps=[],
-        reason=asked.reason,
-        force=asked.force,
+        reason=request.reason,
+        force=request.force,
         requested_by="test",
         correlation_id=f"cor_{operation_id}",
         attempts=0,
         epoch=0,
         lease=None,
-        deadline_at=now + datetime.timedelta(seconds=asked.deadline_s),
+        deadline_at=now + datetime.timedelta(seconds=request.deadline_s),
         error=None,
         revision=1,
         created_at=now,
         started_at=None,
         ended_at=None,
-        stop_after_failures=asked.stop_after_failures,
-        from_version=owner.app_version if asked.to_version else "",
-        to_version=asked.to_version,
-        action=asked.action,
-        inputs=asked.inputs or (owner.inputs if asked.to_version else {}),
-        preview_of=asked.preview_of,
+        stop_after_failures=request.stop_after_failures,
+        from_version=owner.app_version if request.to_version else "",
+        to_version=request.to_version,
+        action=request.action,
+        inputs=request.inputs or (owner.inputs if request.to_version else {}),
+        preview_of=request.preview_of,
     )
 
 
@@ -159,6 +159,6 @@ def hold(hold_id: str, member: Member, kind: HoldKind, reason: str, ttl_s: float
     )
 
 
-def _target(member: Member, asked: Asked) -> Target:
-    node_name = asked.replacements.get(member.member_id, "")
+def _target(member: Member, request: OperationRequest) -> Target:
+    node_name = request.replacements.get(member.member_id, "")
     return Target(member_id=member.member_id, allocation_id=allocation_id(node_name) if node_name else "")

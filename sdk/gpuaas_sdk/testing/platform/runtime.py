@@ -44,11 +44,11 @@ class Runtime:
         """Return the operation that this claim id has claimed already; otherwise claim the oldest free one."""
         self._end_expired()
         operations = list(self._records.operations.values())
-        held = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
+        own = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
         free = [operation for operation in operations if self._is_free(operation, claim.app_slug)]
-        if not held and not free:
+        if not own and not free:
             return Claim()
-        operation = held[0] if held else self._lease_out(free[0], claim)
+        operation = own[0] if own else self._lease_out(free[0], claim)
         return Claim(
             operation=operation,
             instance=self._records.instances[operation.instance_id],
@@ -59,7 +59,7 @@ class Runtime:
 
     def heartbeat(self, operation_id: str, heartbeat: Heartbeat) -> Receipt:
         """Extend the lease. The revision stays the same, so that heartbeats are not reported to watchers."""
-        operation = self.held(operation_id, heartbeat.epoch)
+        operation = self.claimed(operation_id, heartbeat.epoch)
         assert operation.lease is not None
         renewed = replace(operation, lease=replace(operation.lease, expires_at=self._after(heartbeat.lease_s)))
         self._records.operations[operation_id] = renewed
@@ -74,7 +74,7 @@ class Runtime:
 
     def report_step(self, operation_id: str, body: ReportStep) -> Receipt:
         """Store the step. A step that succeeded never changes again."""
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         by_key = {(step.name, step.member_id): step for step in operation.steps}
         present = by_key.get((body.name, body.member_id))
         if present is None or present.state != "succeeded":
@@ -84,7 +84,7 @@ class Runtime:
 
     def report_member(self, operation_id: str, member_id: str, body: ReportMember) -> Receipt:
         """Store the member's status and the outcome of its target in the operation."""
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         member = self._records.member(operation.instance_id, member_id)
         report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
         if report.meets_holds(operation, member, body.status):
@@ -99,7 +99,7 @@ class Runtime:
 
     def publish_access(self, operation_id: str, body: PublishAccess) -> AccessBundle:
         """Replace the access bundle of the instance."""
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
         self._records.access_bundles[operation.instance_id] = bundle
         return bundle
@@ -109,7 +109,7 @@ class Runtime:
         operation = self._records.operation(operation_id)
         if operation.status in ENDED_OPERATION and operation.epoch == body.epoch:
             return operation
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
             raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
         answered = replace(operation, result=body.result, preview=body.preview)
@@ -121,7 +121,7 @@ class Runtime:
         operation = self._records.operation(operation_id)
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         error = end.failure(body.code, body.message, body.failure_class, body.fix)
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
@@ -142,7 +142,7 @@ class Runtime:
         self._records.update_status(self._records.instances[operation.instance_id])
         return accepted
 
-    def held(self, operation_id: str, epoch: int) -> Operation:
+    def claimed(self, operation_id: str, epoch: int) -> Operation:
         """Return the operation if its lease still has this epoch; otherwise raise `LeaseLost`."""
         self._end_expired()
         operation = self._records.operation(operation_id)
