@@ -1,4 +1,4 @@
-"""Root access to a host. There is one class `Machine`; how it reaches the host depends on its transport."""
+"""Root access to a machine. There is one class `Machine`; its transport decides how commands are sent."""
 
 import hashlib
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Machine:
-    """Run commands and read and write files on one host, as root.
+    """Run commands and read and write files on one machine, as root.
 
     Commands are argument lists; nothing is ever interpolated into a shell string."""
 
@@ -31,12 +31,12 @@ class Machine:
 
     @property
     def hostname(self) -> str:
-        """Short host name, as the host itself reports it."""
+        """Short host name, as the machine itself reports it."""
         return self.transport.hostname
 
     @property
     def address(self) -> str:
-        """Address at which other machines reach the host."""
+        """Address at which other machines reach the machine."""
         return self.transport.address
 
     async def run(

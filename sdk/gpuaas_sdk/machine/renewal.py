@@ -12,7 +12,7 @@ from gpuaas_sdk.machine.transport import Command, Completed, Transport
 
 @dataclass
 class Connection:
-    """One connection to a host, and the time from which it must not be used for another command."""
+    """One connection to a machine, and the time from which it must not be used for another command."""
 
     transport: Transport
     close: Callable[[], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""Shell programs that `machine` runs on hosts. Parameters are passed as arguments and never put into the program."""
+"""Shell programs that `machine` runs on machines. Parameters are passed as arguments and never put into the program."""
 
 ABSENT_STATUS = 44
 """Exit status of `GET` for a file that does not exist."""

@@ -1,4 +1,4 @@
-"""The SSH transport: one connection per host, opened on first use, shared by all commands, reopened after it broke."""
+"""The SSH transport: one connection per machine, shared by all commands, opened on first use and after a failure."""
 
 import asyncio
 import shlex
@@ -34,7 +34,7 @@ class MachineTarget(msgspec.Struct, frozen=True):
     private_key: str
     certificate: str | None = None
     address: str = ""
-    """Address at which other machines reach the host. Empty means `host`."""
+    """Address at which other machines reach the machine. Empty means `host`."""
 
 
 @asynccontextmanager

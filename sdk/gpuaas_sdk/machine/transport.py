@@ -1,4 +1,4 @@
-"""The interface by which commands are run on a host. `ssh` runs them over SSH, `record` logs them, `renewal` replaces
+"""The interface that runs commands on a machine. `ssh` runs them over SSH, `record` logs them, `renewal` replaces
 expired connections, and `gpuaas_sdk.testing` simulates them."""
 
 from collections.abc import AsyncGenerator
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command for a host, ready to be sent."""
+    """One command for a machine, ready to be sent."""
 
     argv: tuple[str, ...]
     summary: tuple[str, ...]
@@ -28,22 +28,22 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """Runs commands on one host."""
+    """Runs commands on one machine."""
 
     @property
     def hostname(self) -> str:
-        """Short host name, as the host itself reports it."""
+        """Short host name, as the machine itself reports it."""
         ...
 
     @property
     def address(self) -> str:
-        """Address at which other machines reach the host."""
+        """Address at which other machines reach the machine."""
         ...
 
     async def execute(self, command: Command) -> Completed:
         """Run the command as root and return its output and its exit status, also if that is not 0.
 
-        Raises `MachineUnreachable` if the host does not answer, and `CommandTimedOut` if the command was stopped."""
+        Raises `MachineUnreachable` if the machine does not answer, and `CommandTimedOut` if the command was stopped."""
         ...
 
     def stream(self, command: Command) -> AsyncGenerator[str]:
