@@ -256,7 +256,7 @@ class Node:
 
     def _upgraded(self, sha256: str) -> dict[str, Any]:
         if self.name.startswith("stubborn"):
-            error = {"code": "agent_did_not_report", "message": "the new agent did not report, so version 0.1.0 stays"}
+            error = {"code": "agent_did_not_report", "message": "version 0.1.0 stays; the new agent did not report"}
             return {"status": "failed", "error": error}
         self._agent = {"agent_version": "0.2.0", "agent_sha256": sha256}
         # As the real one does it: the new agent is heard before it says that it took over.
