@@ -40,14 +40,14 @@ class Table:
     columns: tuple[Column, ...]
 
 
-def table(name: Value, columns: str, **words: Callable[[Any], str]) -> Table:
+def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
     """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
-    `words` has the functions of columns that no attribute has."""
+    `words` has the functions of columns that no attribute has. Without a name it is the value of the first column."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
         result.append(Column(title, words.get(title) or attribute or title.lower(), part.endswith("*")))
-    return Table(name, tuple(result))
+    return Table(name or result[0].value, tuple(result))
 
 
 def talk(text: str) -> None:

@@ -143,7 +143,7 @@ def _passphrase(call: Call, _: object) -> str:
     return ask.secret(call.flags, "Passphrase", "gpuaas custody unseal")
 
 
-_TABLE = table(state, "STORE STATE KEY", STATE=state)
+_TABLE = table("STORE STATE KEY", state, STATE=state)
 custody = run.group(
     "custody",
     "A sealed server keeps and reads no secret until it gets the passphrase of its key.",

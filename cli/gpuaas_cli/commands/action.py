@@ -51,7 +51,6 @@ app = run.group(
         "What an app lets you do with an instance.",
         work=_list,
         table=table(
-            "name",
             "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
             INPUTS=lambda action: ",".join(action.input_schema.get("properties", {})),
             TITLE=lambda action: action.summary or action.title,

@@ -9,8 +9,8 @@ from gpuaas_contract.capacity import Node
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import archives
-from gpuaas_cli.kinds import machines
 from gpuaas_cli.runner import Call, Command, Field, run, switch, words
+from gpuaas_cli.show import machines
 from gpuaas_cli.work import node_tasks, rollout, spinner
 
 

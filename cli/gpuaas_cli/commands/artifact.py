@@ -187,7 +187,6 @@ run.declare(
         "storage",
         "How much room the artifacts take, and the limit that holds.",
         table=table(
-            "bytes_used",
             "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT",
             LIMIT=lambda item: f"{item.limit.max} ({item.limit.layer} policy)" if item.limit else "none",
         ),

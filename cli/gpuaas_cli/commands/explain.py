@@ -17,7 +17,6 @@ from gpuaas_cli.runner import reach, run
 explain_app = run.single()
 
 _KINDS = table(
-    "plural",
     "KIND=plural FORM* MEANING",
     FORM=lambda kind: forms.find(kind.plural)[0].name,
     MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
@@ -62,18 +61,10 @@ def _show_all(flags: Flags) -> None:
 
 
 _ENDPOINTS = table(
-    "name",
     "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND",
     COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), ""),
 )
 schema_app = run.single()
-
-_schema_KINDS = table(
-    "plural",
-    "KIND=plural FORM* MEANING",
-    FORM=lambda kind: forms.find(kind.plural)[0].name,
-    MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
-)
 
 
 @run.by_hand(schema_app)

@@ -5,7 +5,6 @@ from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, NodeAllocation, NodeDrain
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.kinds import machines as machine_kinds
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, nothing, run
 from gpuaas_cli.show import machines
@@ -47,7 +46,7 @@ def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
     """For programs, and of a dry run, the tasks themselves."""
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}
-        output.show_list(call.flags, [task for _, task in matches], machine_kinds.tasks(names))
+        output.show_list(call.flags, [task for _, task in matches], machines.tasks(names))
         return True
     return False
 
@@ -87,7 +86,7 @@ def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
 async def _tasks(call: Call) -> list[NodeTask]:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
     tasks = await call.session.every(agents.NODE_TASK_LIST, node_id=node.node_id)
-    output.show_list(call.flags, tasks, machine_kinds.tasks({node.node_id: node.name}))
+    output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name}))
     return tasks
 
 
@@ -115,7 +114,7 @@ app = run.group(
             "ttl_s": Field(help="Seconds until the token is useless."),
         },
         work=_token,
-        table=table("token", "TOKEN"),
+        table=table("TOKEN"),
         page=lambda made: [made.token],
     ),
     Command(capacity.NODE_LIST, "list -o wide", "Every node.", fields={"name": None, "admin_state": None}),

@@ -16,7 +16,7 @@ from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
-from gpuaas_cli.kinds.record import AUDIT_LIMIT
+from gpuaas_cli.kinds.instances import AUDIT_LIMIT
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, Levels, nothing, run
 from gpuaas_cli.show import story, timeline
@@ -188,7 +188,7 @@ usage = run.group(
         "Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.",
         fields=_filters(day=True),
         work=_usage_list,
-        table=table("day", "DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
+        table=table("DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
     ),
     Command(
         USAGE_EXPORT,
@@ -202,7 +202,7 @@ usage = run.group(
 )
 
 
-_ENTRIES = table("what", "TIME=at SOURCE WHAT DETAIL")
+_ENTRIES = table("TIME=at SOURCE WHAT DETAIL", "what")
 
 
 def _triage_show(call: Call, result: Correlation) -> None:

@@ -14,7 +14,7 @@ from gpuaas_cli.input import times
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, run
 
-_KEYS = table("key_id", "KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
+_KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _KEY_FILE = Field("--key-file FILE", "Write a new key here, 0600; - is stdout.", default=...)
 _EXAMPLE = "slurm-controller"
 _KEY_EXAMPLE = "slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2"

@@ -116,7 +116,6 @@ whoami = run.single(
         "whoami -o json",
         "Who you are, and with which roles.",
         table=table(
-            "name",
             "NAME TYPE=actor_type ID=actor_id ROLES",
             ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
         ),

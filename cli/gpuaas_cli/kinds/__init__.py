@@ -6,12 +6,12 @@ from typing import Any
 from gpuaas_cli import output
 from gpuaas_cli.client import session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.kinds import apps, instances, machines, people, record
+from gpuaas_cli.kinds import instances, machines, people
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
 from gpuaas_cli.kinds.kind import item_of as item_of
 
-KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *apps.KINDS, *instances.KINDS, *record.KINDS)
+KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *instances.KINDS)
 
 
 def find(word: str) -> Kind | None:

@@ -8,14 +8,13 @@ from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.capacity import Node, NodeAllocation
 from gpuaas_contract.ssh_keys import AllocationKeys
 
-from gpuaas_cli.output import age, aligned, cell, clean, clock_time, facts, listing, table
+from gpuaas_cli.output import Table, age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show import states
 from gpuaas_cli.show.story import section
 
 Lines = list[str]
 
 _NODE = table(
-    "name",
     "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
     "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
     Node=lambda node: f"{node.name} ({node.node_id})",
@@ -27,10 +26,8 @@ _NODE = table(
     Disk=lambda node: f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
     System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
 )
-_ALLOCATIONS = table(
-    "allocation_id", "ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids"
-)
-_PEOPLE = table("name", "NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
+_ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids")
+_PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
 def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
@@ -39,7 +36,6 @@ def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
 
 def of_task(task: NodeTask, node: Node) -> Lines:
     shape = table(
-        "task_id",
         "Task=task_id Node Type For=subject_id State Issued=issued_at Until=expires_at Correlation=correlation_id",
         Node=lambda _: f"{node.name} ({node.node_id})",
     )
@@ -48,6 +44,15 @@ def of_task(task: NodeTask, node: Node) -> Lines:
         *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
         *section("Result", _values(task.result)),
     ]
+
+
+def tasks(node_names: Mapping[str, str]) -> Table:
+    """A task has the id of its node; people know its name. Tasks are listed for a node at a time."""
+    return table(
+        "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
+        NODE=lambda task: node_names.get(task.node_id, task.node_id),
+        WHY=states.why_not,
+    )
 
 
 def of_facts(node: Node, task: NodeTask) -> Lines:

@@ -111,20 +111,17 @@ def section(title: str, lines: Sequence[str]) -> Lines:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-_CONDITIONS = table("type", "CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
+_CONDITIONS = table("CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
 _ROLES = table(
-    "component_key",
     "ROLE=component_key HEALTH READY FAILED_LATELY=breaker.failures BREAKER",
     READY=lambda role: f"{role.ready}/{role.desired}",
     BREAKER=lambda role: states.of_breaker(role.breaker),
 )
 _MEMBERS = table(
-    "member_id",
     "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
     "REASON=status_reason",
 )
 _OPERATIONS = table(
-    "operation_id",
     "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
     ERROR=lambda operation: operation.error.message if operation.error else "",
 )
@@ -135,7 +132,6 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
     ended = operation.status in ENDED_OPERATION
     holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
     shape = table(
-        "operation_id",
         "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
         "Attempts Controller Deadline",
         What=steps.title,
@@ -152,7 +148,6 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
 def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
     before = f" (before: {instance.previous_version})" if instance.previous_version else ""
     shape = table(
-        "name",
         "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
         "Resource=resource_name",
         Instance=lambda item: f"{item.name} ({item.instance_id})",
@@ -166,7 +161,6 @@ def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
 
 def _member_facts(member: Member, now: datetime.datetime) -> Lines:
     shape = table(
-        "member_id",
         "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
         "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
         Node=lambda item: f"{item.node_name} {item.address}",
@@ -197,7 +191,6 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
         return f"{text}{seen}".strip()
 
     shape = table(
-        "member_id",
         "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
         NODE=of_member("node_name"),
         ROLE=of_member("component_key"),
@@ -221,7 +214,6 @@ def _controllers(instance: Instance, controllers: Sequence[Controller], now: dat
 
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
     shape = table(
-        "hold_id",
         "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON",
         ON=lambda hold: names.get(hold.member_id, hold.member_id),
     )
