@@ -1,4 +1,14 @@
-"""`gpuaas action`: what an app lets people do with a running instance."""
+"""`gpuaas action`: what an app lets people do with a running instance.
+
+gpuaas action list slurm
+    What an app lets you do with an instance.
+gpuaas action run slurm add-user --input name=ada
+    Have an app do something, and show the result.
+    action ACTION
+    --reason: Why, for those who look later.
+    pairs --input KEY=VALUE: An input; repeatable.
+    file --inputs-file FILE: YAML or JSON; - is stdin. --input goes before it.
+"""
 
 from typing import Any
 
@@ -7,13 +17,10 @@ from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.instances import INSTANCE_GET
 
 from gpuaas_cli import failures
-from gpuaas_cli.input import documents, values
+from gpuaas_cli.input import files, values
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, run
 from gpuaas_cli.work import versions
-
-_INPUTS = Field("--input KEY=VALUE", "An input; repeatable.", type=list[str], default=None)
-_FILE = Field("--inputs-file FILE", "YAML or JSON; - is stdin. --input goes before it.")
 
 
 async def _list(call: Call) -> list[ActionSpec]:
@@ -21,7 +28,7 @@ async def _list(call: Call) -> list[ActionSpec]:
 
 
 async def _run(call: Call) -> Any:
-    given = documents.read(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
+    given = files.document(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
     spec = _pick(await _manifest(call), call["action"], call["instance_id"])
     typed = values.typed(spec.name, spec.input_schema, call["pairs"] or [], "--input")
     return await call.follow(await call.send(inputs={**given, **typed}), spec.title)
@@ -45,10 +52,9 @@ def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
 app = run.group(
     "action",
     "Actions are declared by an app; each needs the permission the app names for it.",
-    Command(
+    __doc__,
+    list=Command(
         INSTANCE_GET,
-        "list slurm",
-        "What an app lets you do with an instance.",
         work=_list,
         table=table(
             "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
@@ -56,12 +62,5 @@ app = run.group(
             TITLE=lambda action: action.summary or action.title,
         ),
     ),
-    Command(
-        ACTION_INVOKE,
-        "run slurm add-user --input name=ada",
-        "Have an app do something, and show the result.",
-        fields={"action": Field("ACTION"), "reason": Field(help="Why, for those who look later.")},
-        extra={"pairs": _INPUTS, "file": _FILE},
-        work=_run,
-    ),
+    run=Command(ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
 )

@@ -1,4 +1,22 @@
-"""`gpuaas agent`: releases of the node agent, and which nodes run them."""
+"""`gpuaas agent`: releases of the node agent, and which nodes run them.
+
+gpuaas agent register agent.pyz
+    Make a build of the agent known; the same bytes again change nothing.
+    content FILE: Made by python -m gpuaas_agent.build FILE.
+    --version: What to call it; else the version in the file.
+gpuaas agent list
+    Every release there is.
+gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
+gpuaas agent upgrade --all --to 0.2.0 --reason "fixes host keys"
+    Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.
+
+    The same command again continues where it ended: nodes that run the release are left alone.
+    --to RELEASE: Its version or SHA-256.
+    nodes NODE: Names or ids.
+    every_node --all -a: Every node with a heartbeat.
+    --sku: Every node sold as this.
+    --region: Every node there.
+"""
 
 import asyncio
 from typing import Any
@@ -8,14 +26,14 @@ from gpuaas_contract.agents import AgentRelease, NodeTask, UpgradeAgent
 from gpuaas_contract.capacity import Node
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import archives
-from gpuaas_cli.runner import Call, Command, Field, run, switch, words
+from gpuaas_cli.input import files
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import node_tasks, rollout, spinner
 
 
 def _version(call: Call, text: str) -> str:
-    return text or archives.version(call["content"], archives.content(call["content"]))
+    return text or files.agent_version(call["content"], files.agent_build(call["content"]))
 
 
 def _registered(call: Call, made: AgentRelease) -> None:
@@ -101,36 +119,21 @@ def _code(_: Call, code: Any) -> int:
 app = run.group(
     "agent",
     "The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.",
-    Command(
+    __doc__,
+    register=Command(
         agents.AGENT_RELEASE_REGISTER,
-        "register agent.pyz",
-        "Make a build of the agent known; the same bytes again change nothing.",
         fields={
-            "content": Field(
-                "FILE", "Made by python -m gpuaas_agent.build FILE.", read=lambda _, path: archives.content(path)
-            ),
-            "version": Field(help="What to call it; else the version in the file.", default="", read=_version),
+            "content": Field(read=lambda _, path: files.agent_build(path)),
+            "version": Field(default="", read=_version),
         },
         next="gpuaas agent upgrade NODE --to {version} --reason REASON",
         then=_registered,
     ),
-    Command(agents.AGENT_RELEASE_LIST, "list", "Every release there is."),
-    Command(
+    list=Command(agents.AGENT_RELEASE_LIST),
+    upgrade=Command(
         agents.NODE_UPGRADE_AGENT,
-        (
-            'upgrade gpu-1 --to 0.2.0 --reason "try the new agent"',
-            'upgrade --all --to 0.2.0 --reason "fixes host keys"',
-        ),
-        "Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.\n\n"
-        "The same command again continues where it ended: nodes that run the release are left alone.",
         fields={"node_id": None, "sha256": None},
-        extra={
-            "to": Field("--to RELEASE", "Its version or SHA-256.", default=...),
-            "nodes": Field("NODE", "Names or ids.", type=list[str], default=None),
-            "every_node": switch("--all -a", "Every node with a heartbeat."),
-            "sku": Field("--sku", "Every node sold as this."),
-            "region": Field("--region", "Every node there."),
-        },
+        extra={"to": Field(default=...), "nodes": Field(type=list[str], default=None), "every_node": SWITCH},
         check=_check_nodes,
         work=_upgrade,
         show=_code,

@@ -10,7 +10,6 @@ from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.explain import forms, pages
-from gpuaas_cli.flags import Flags
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import reach, run
 
@@ -37,27 +36,21 @@ def explain(
     Example: gpuaas explain operation.steps.state
     """
     flags = run.flags_of(context)
+    if not path and flags.structured_whole:  # programs get the name of every form, people see what they can list
+        output.show_data(flags, list(forms.every()))
+        return failures.OK
     if not path:
-        _show_all(flags)
+        output.show_list(flags, kinds.KINDS, _KINDS)
         return failures.OK
     form, field = forms.find(path)
-    if flags.output in ("json", "yaml"):
-        data = pages.as_data(form) if field is None else msgspec.to_builtins(field)
-        print(output.encoded(flags.output, data))
+    if flags.structured_whole:
+        output.show_data(flags, pages.as_data(form) if field is None else field)
     elif flags.output == "name":
         print("\n".join(item.name for item in form.fields))
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
     return failures.OK
-
-
-def _show_all(flags: Flags) -> None:
-    """People see what they can list; programs get the name of every form."""
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, list(forms.every())))
-    else:
-        output.show_list(flags, kinds.KINDS, _KINDS)
 
 
 _ENDPOINTS = table(
@@ -79,15 +72,15 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
     Example: gpuaas schema node > node.schema.json
     """
     flags = run.flags_of(context)
-    if not name and flags.output not in ("json", "yaml"):
+    if not name and not flags.structured_whole:
         output.show_list(flags, registry.ENDPOINTS, _ENDPOINTS)
     elif not name:
-        print(output.encoded(flags.output, openapi.document()))
+        output.show_data(flags, openapi.document())
     elif "." not in name:
         form, _ = forms.find(name)
         print(output.encoded("yaml" if flags.output == "yaml" else "json", json_schema(form)))
-    elif flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, openapi.document([_endpoint(name)])))
+    elif flags.structured_whole:
+        output.show_data(flags, openapi.document([_endpoint(name)]))
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_endpoint(_endpoint(name), width)))

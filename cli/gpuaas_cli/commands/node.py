@@ -1,4 +1,36 @@
-"""`gpuaas node`: let nodes in, look at them, take them out of use."""
+"""`gpuaas node`: let nodes in, look at them, take them out of use.
+
+gpuaas node token gpu-1
+    Print a token that admits one node, once.
+    --sku: What the node is sold as; left out: as before, or standard.
+    --region: Where it is; left out: as before, or local.
+    --ttl-s: Seconds until the token is useless.
+gpuaas node list -o wide
+    Every node.
+gpuaas node get gpu-1
+    One node: what it is, its state, whose work is on it.
+gpuaas node inspect gpu-1
+    Have nodes report now, not at their next heartbeat, what they are made of.
+gpuaas node health gpu-1 gpu-2
+    Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
+gpuaas node set gpu-1 gpu-2 --sku h100x8 --reason "new cards"
+    Set what nodes are sold as and where they are; allocations they carry keep what they were given.
+    --reason
+    --sku: What it is sold as; left out, it stays.
+    --region: Where it is; left out, it stays.
+gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
+    Keep new allocations away from nodes; what they carry stays.
+gpuaas node uncordon gpu-1 --reason "firmware is done"
+    Let cordoned or draining nodes take allocations again.
+gpuaas node drain gpu-1 --reason "bad fan"
+    Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
+gpuaas node retire gpu-1 --reason "sold"
+    End the identity of nodes for good; refused while an allocation is on them.
+gpuaas node task list gpu-1
+    Recent tasks of a node.
+gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
+    One task with its result or its error.
+"""
 
 from gpuaas_contract import agents, capacity
 from gpuaas_contract.agents import NodeTask
@@ -104,95 +136,23 @@ def _asked(kind: str) -> dict[str, Field]:
 app = run.group(
     "node",
     "Nodes are machines whose agent has enrolled.",
-    Command(
-        capacity.ENROLMENT_CREATE,
-        "token gpu-1",
-        "Print a token that admits one node, once.",
-        fields={
-            "sku": Field(help="What the node is sold as; left out: as before, or standard."),
-            "region": Field(help="Where it is; left out: as before, or local."),
-            "ttl_s": Field(help="Seconds until the token is useless."),
-        },
-        work=_token,
-        table=table("TOKEN"),
-        page=lambda made: [made.token],
-    ),
-    Command(capacity.NODE_LIST, "list -o wide", "Every node.", fields={"name": None, "admin_state": None}),
-    Command(
-        capacity.NODE_GET,
-        "get gpu-1",
-        "One node: what it is, its state, whose work is on it.",
-        work=_get,
-        show=_show_structured,
-        also=(NODE_ALLOCATIONS,),
-    ),
-    Command(
-        agents.NODE_INSPECT,
-        "inspect gpu-1",
-        "Have nodes report now, not at their next heartbeat, what they are made of.",
-        many=True,
-        fields=_asked("host.facts"),
-        work=_inspect,
-        show=_facts,
-    ),
-    Command(
-        agents.NODE_INSPECT,
-        "health gpu-1 gpu-2",
-        "Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.",
-        many=True,
-        fields=_asked("host.health"),
-        work=_inspect,
-        show=_health,
-    ),
-    Command(
-        capacity.NODE_SET,
-        'set gpu-1 gpu-2 --sku h100x8 --reason "new cards"',
-        "Set what nodes are sold as and where they are; allocations they carry keep what they were given.",
-        many=True,
-        fields={
-            "reason": Field(),
-            "sku": Field(help="What it is sold as; left out, it stays."),
-            "region": Field(help="Where it is; left out, it stays."),
-        },
-        check=_check_set,
-        reads=capacity.NODE_GET,
-    ),
-    Command(
-        capacity.NODE_CORDON,
-        'cordon gpu-1 gpu-2 --reason "firmware on Monday"',
-        "Keep new allocations away from nodes; what they carry stays.",
-        many=True,
-    ),
-    Command(
-        capacity.NODE_UNCORDON,
-        'uncordon gpu-1 --reason "firmware is done"',
-        "Let cordoned or draining nodes take allocations again.",
-        many=True,
-    ),
-    Command(
-        capacity.NODE_DRAIN,
-        'drain gpu-1 --reason "bad fan"',
-        "Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.",
-        many=True,
-        show=_show_drained,
-    ),
-    Command(
-        capacity.NODE_RETIRE,
-        'retire gpu-1 --reason "sold"',
-        "End the identity of nodes for good; refused while an allocation is on them.",
-        many=True,
-    ),
+    __doc__,
+    token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
+    list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
+    get=Command(capacity.NODE_GET, work=_get, show=_show_structured, also=(NODE_ALLOCATIONS,)),
+    inspect=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.facts"), work=_inspect, show=_facts),
+    health=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.health"), work=_inspect, show=_health),
+    set=Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),
+    cordon=Command(capacity.NODE_CORDON, many=True),
+    uncordon=Command(capacity.NODE_UNCORDON, many=True),
+    drain=Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
+    retire=Command(capacity.NODE_RETIRE, many=True),
 )
 task = run.group(
     "node task",
     "A task is one signed instruction to a node; ended ones are kept for a while.",
-    Command(agents.NODE_TASK_LIST, "list gpu-1", "Recent tasks of a node.", work=_tasks, show=nothing),
-    Command(
-        agents.NODE_TASK_GET,
-        "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
-        "One task with its result or its error.",
-        work=_describe_task,
-        show=nothing,
-    ),
+    __doc__,
+    list=Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
+    describe=Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
 )
 app.add_typer(task, name="task")

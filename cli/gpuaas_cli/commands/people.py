@@ -1,4 +1,50 @@
-"""Organisations, projects, people, their roles, passwords and sessions."""
+"""Organisations, projects, people, their roles, passwords and sessions.
+
+gpuaas org create acme
+    Create an organisation.
+gpuaas project create research --org acme
+    Create a project; the first one becomes the one you work in.
+    org_id --org: Organisation, by name or id.
+gpuaas project get research
+    Show one project.
+    project_id NAME
+gpuaas project rename research research-2
+    Rename a project; its id stays.
+    project_id NAME
+    name NEW_NAME
+gpuaas project delete research
+    Delete a project that owns nothing; what it still owns is listed.
+    project_id NAME
+gpuaas project use research
+    Work in this project from now on.
+    project_id NAME
+gpuaas user create ada --password
+    Create a person. The password is asked for, or read from stdin; never give it on the command line.
+    with_password --password: Ask for a password, or read it from stdin; without, none is set.
+gpuaas user list
+    Everybody.
+gpuaas user disable ada
+    End all of a person's sessions at once and let them start no new ones.
+gpuaas user enable ada
+    Let a disabled person sign in again, with the roles they have.
+gpuaas user set-password ada
+    Give a person a new password and end all their sessions. It is asked for, or read from stdin.
+gpuaas password
+    Change your own password and end your other sessions. The present and the new one are asked for, or read from
+    stdin as two lines; never give them on the command line.
+gpuaas session list
+    Your sessions; the one this call is made with is marked.
+gpuaas session end ses_01k9z0c5p3v2m8q7r6t5w4x3y2
+    End one of your sessions: its token opens nothing from now on.
+gpuaas binding list --org acme
+    Roles given at the platform, in an organisation, or in the project.
+gpuaas binding grant ada project_member --project research
+    Give a person a role, at most one of your own. People without the right to list people name them by id.
+    user_id USER: Name or id.
+    role ROLE
+gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
+    Take a role away; it counts from the next call on.
+"""
 
 import os
 
@@ -10,9 +56,9 @@ from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_E
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
-from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 
-org = run.group("org", "Organisations own projects.", Command(ORG_CREATE, "create acme", "Create an organisation."))
+org = run.group("org", "Organisations own projects.", __doc__, create=Command(ORG_CREATE))
 
 
 def _use_first(call: Call, made: Project) -> None:
@@ -25,32 +71,15 @@ def _use(call: Call, chosen: Project) -> None:
     output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
 
 
-_PROJECT = {"project_id": Field("NAME")}
 project = run.group(
     "project",
     "Projects own allocations, service accounts and app instances.",
-    Command(
-        PROJECT_CREATE,
-        "create research --org acme",
-        "Create a project; the first one becomes the one you work in.",
-        fields={"org_id": Field("--org", "Organisation, by name or id.", default=...)},
-        then=_use_first,
-    ),
-    Command(PROJECT_GET, "get research", "Show one project.", fields=_PROJECT),
-    Command(
-        PROJECT_RENAME,
-        "rename research research-2",
-        "Rename a project; its id stays.",
-        fields={**_PROJECT, "name": Field("NEW_NAME")},
-        reads=PROJECT_GET,
-    ),
-    Command(
-        PROJECT_DELETE,
-        "delete research",
-        "Delete a project that owns nothing; what it still owns is listed.",
-        fields=_PROJECT,
-    ),
-    Command(PROJECT_GET, "use research", "Work in this project from now on.", fields=_PROJECT, show=_use),
+    __doc__,
+    create=Command(PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
+    get=Command(PROJECT_GET),
+    rename=Command(PROJECT_RENAME, reads=PROJECT_GET),
+    delete=Command(PROJECT_DELETE),
+    use=Command(PROJECT_GET, show=_use),
 )
 
 
@@ -66,25 +95,17 @@ def _first_password(call: Call, _: object) -> str:
 user = run.group(
     "user",
     "People are made here, or by their first sign-in through an identity provider; roles are given apart.",
-    Command(
+    __doc__,
+    create=Command(
         USER_CREATE,
-        "create ada --password",
-        "Create a person. The password is asked for, or read from stdin; never give it on the command line.",
         fields={"password": Field(typed=False, read=_first_password)},
-        extra={
-            "with_password": switch("--password", "Ask for a password, or read it from stdin; without, none is set.")
-        },
+        extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
     ),
-    Command(USER_LIST, "list", "Everybody."),
-    Command(USER_DISABLE, "disable ada", "End all of a person's sessions at once and let them start no new ones."),
-    Command(USER_ENABLE, "enable ada", "Let a disabled person sign in again, with the roles they have."),
-    Command(
-        USER_SET_PASSWORD,
-        "set-password ada",
-        "Give a person a new password and end all their sessions. It is asked for, or read from stdin.",
-        fields={"password": Field(typed=False, read=_password)},
-    ),
+    list=Command(USER_LIST),
+    disable=Command(USER_DISABLE),
+    enable=Command(USER_ENABLE),
+    set_password=Command(USER_SET_PASSWORD, fields={"password": Field(typed=False, read=_password)}),
 )
 
 
@@ -102,26 +123,22 @@ def _changed(call: Call, _: object) -> None:
 
 
 password = run.single(
+    "password",
+    __doc__,
     Command(
         MY_PASSWORD,
-        "password",
-        "Change your own password and end your other sessions. The present and the new one are asked for, or read from "
-        "stdin as two lines; never give them on the command line.",
         fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
         then=_changed,
-    )
+    ),
 )
 
 
 own_sessions = run.group(
     "session",
     "A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.",
-    Command(SESSION_LIST, "list", "Your sessions; the one this call is made with is marked."),
-    Command(
-        SESSION_END,
-        "end ses_01k9z0c5p3v2m8q7r6t5w4x3y2",
-        "End one of your sessions: its token opens nothing from now on.",
-    ),
+    __doc__,
+    list=Command(SESSION_LIST),
+    end=Command(SESSION_END),
 )
 
 
@@ -137,21 +154,13 @@ def _check_role(call: Call) -> None:
 binding = run.group(
     "binding",
     "A role reaches everything below the place it is given at: the platform, an organisation, a project.",
-    Command(
-        Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
-        "list --org acme",
-        "Roles given at the platform, in an organisation, or in the project.",
-    ),
-    Command(
+    __doc__,
+    list=Command(Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST)),
+    grant=Command(
         Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
-        "grant ada project_member --project research",
-        "Give a person a role, at most one of your own. People without the right to list people name them by id.",
-        fields={"user_id": Field("USER", "Name or id."), "role": Field("ROLE")},
         check=_check_role,
     ),
-    Command(
-        Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
-        "revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme",
-        "Take a role away; it counts from the next call on.",
+    revoke=Command(
+        Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE)
     ),
 )

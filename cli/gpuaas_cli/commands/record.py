@@ -1,4 +1,33 @@
-"""What was recorded: events, the audit trail, usage, everything under one correlation id."""
+"""What was recorded: events, the audit trail, usage, everything under one correlation id.
+
+gpuaas events --instance slurm
+gpuaas events --org acme
+    Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.
+    --instance: Only of this instance.
+    --correlation: Only with this correlation id.
+    --after: Begin behind this cursor; else with what comes.
+gpuaas audit list --action authz.deny --since 24h
+gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
+    The audit trail of the project, of an organisation, or of everything; oldest first.
+    correlation_id --correlation: Of this correlation id.
+    actor_id --actor: By this user or service account, by id.
+    --action: Of this action; authz.deny for refusals.
+    --target: About this id.
+    --result: success or failure.
+    --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
+    --until TIME: Up to then.
+    --after: Continue behind this cursor.
+    --limit: At most this many rows.
+gpuaas usage list --since 24h --meter gpu-time
+    Usage records by the time they started.
+gpuaas usage summary --since 2030-01-01 --until 2030-02-01
+    Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.
+gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
+    All records as a CSV file, written whole or not at all.
+    --csv FILE: Where to write it; - is stdout.
+gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
+    Operations, members, events and audit rows of one correlation id, in time order.
+"""
 
 import contextlib
 import json
@@ -57,20 +86,16 @@ def _line(flags: Flags, event: Event) -> str:
 
 
 events = run.single(
+    "events",
+    __doc__,
     Command(
         Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
-        ("events --instance slurm", "events --org acme"),
-        "Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.",
         fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
-        extra={
-            "instance": Field("--instance", "Only of this instance."),
-            "correlation": Field("--correlation", "Only with this correlation id."),
-            "after": Field("--after", "Begin behind this cursor; else with what comes.", type=int, default=None),
-        },
+        extra={"after": Field(type=int, default=None)},
         check=_check,
         work=_follow,
         show=nothing,
-    )
+    ),
 )
 
 
@@ -93,26 +118,15 @@ def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
 audit = run.group(
     "audit",
     "Rows are only ever added; each is chained to the one before by its hash.",
-    Command(
+    __doc__,
+    list=Command(
         Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
-        ("list --action authz.deny --since 24h", "list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2"),
-        "The audit trail of the project, of an organisation, or of everything; oldest first.",
         fields={
-            "correlation_id": Field("--correlation", "Of this correlation id."),
-            "actor_id": Field("--actor", "By this user or service account, by id."),
-            "action": Field(help="Of this action; authz.deny for refusals."),
-            "target": Field(help="About this id."),
-            "result": Field(help="success or failure.", type=str, default=""),
-            "since": Field(
-                "--since TIME",
-                "From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.",
-                default="",
-                read=_moment("--since"),
-            ),
-            "until": Field("--until TIME", "Up to then.", default="", read=_moment("--until")),
-            "after": Field(help="Continue behind this cursor."),
+            "result": Field(type=str, default=""),
+            "since": Field(default="", read=_moment("--since")),
+            "until": Field(default="", read=_moment("--until")),
         },
-        extra={"limit": Field("--limit", "At most this many rows.", type=int, default=AUDIT_LIMIT)},
+        extra={"limit": Field(type=int, default=AUDIT_LIMIT)},
         work=_list,
         show=_audit_show,
     ),
@@ -175,30 +189,15 @@ def _target(path: str) -> Iterator[BinaryIO]:
 usage = run.group(
     "usage",
     "Apps report usage; quantities are exact decimal numbers.",
-    Command(
-        USAGE_LIST,
-        "list --since 24h --meter gpu-time",
-        "Usage records by the time they started.",
-        fields=_filters(),
-        work=_usage_list,
-    ),
-    Command(
+    __doc__,
+    list=Command(USAGE_LIST, fields=_filters(), work=_usage_list),
+    summary=Command(
         USAGE_SUMMARY,
-        "summary --since 2030-01-01 --until 2030-02-01",
-        "Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.",
         fields=_filters(day=True),
         work=_usage_list,
         table=table("DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
     ),
-    Command(
-        USAGE_EXPORT,
-        "export --csv january.csv --since 2030-01-01 --until 2030-02-01",
-        "All records as a CSV file, written whole or not at all.",
-        extra={"csv": Field("--csv FILE", "Where to write it; - is stdout.", default="-")},
-        fields=_filters(),
-        work=_export,
-        show=nothing,
-    ),
+    export=Command(USAGE_EXPORT, extra={"csv": Field(default="-")}, fields=_filters(), work=_export, show=nothing),
 )
 
 
@@ -218,11 +217,4 @@ def _triage_show(call: Call, result: Correlation) -> None:
     print("\n".join(story.section("Next", next_commands)))
 
 
-triage = run.single(
-    Command(
-        CORRELATION_GET,
-        "triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
-        "Operations, members, events and audit rows of one correlation id, in time order.",
-        show=_triage_show,
-    )
-)
+triage = run.single("triage", __doc__, Command(CORRELATION_GET, show=_triage_show))

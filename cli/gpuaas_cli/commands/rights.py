@@ -1,4 +1,34 @@
-"""What is allowed: permissions, policy, emergency access."""
+"""What is allowed: permissions, policy, emergency access.
+
+gpuaas can-i apps.instance.create --app slurm
+    Whether you may do something here, and what decides it: 0 yes, 1 no.
+    permission PERMISSION: area.thing.verb
+    --region: With this region.
+    --sku: With this SKU.
+    --app: With this app.
+    --artifact-source: With an artifact from there.
+    --platform: At the platform, not in the project.
+    --org: In this organisation, not in the project.
+gpuaas policy show --org acme > acme.yaml
+    The overlay of one layer, in the form that policy set takes.
+gpuaas policy set acme.yaml --org acme
+    Put an overlay in place of the present one, unless it was changed by another since you read it.
+    body FILE: The whole overlay, YAML or JSON; - is stdin.
+    --revision: Only if it is still this one; the present one if not given.
+gpuaas policy explain --region eu-1 --app slurm
+    What all layers together allow in the project, and which of them decides.
+    --region: May this region be used?
+    --sku: May this SKU be used?
+    --app: May this app be deployed?
+    --artifact-source: May artifacts come from there?
+gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"
+gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
+    Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.
+    project_id PROJECT: Its id, or its name if you see it.
+    --reason: Why; kept on the audit trail. Needed unless you end it.
+    --minutes: It ends by itself.
+    --end: End the access you took, before its time.
+"""
 
 from typing import Any
 
@@ -17,9 +47,9 @@ from gpuaas_contract.policy import (
 )
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import ask, documents
+from gpuaas_cli.input import ask
 from gpuaas_cli.output import aligned, clock_time
-from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 from gpuaas_cli.show.story import section
 
 
@@ -33,28 +63,17 @@ async def _ask(call: Call) -> CanIAnswer:
 
 
 can_i = run.single(
+    "can-i",
+    __doc__,
     Command(
         CAN_I,
-        "can-i apps.instance.create --app slurm",
-        "Whether you may do something here, and what decides it: 0 yes, 1 no.",
-        fields={
-            "permission": Field("PERMISSION", "area.thing.verb"),
-            "project_id": None,
-            "org_id": None,
-            "region": Field(help="With this region."),
-            "sku": Field(help="With this SKU."),
-            "app": Field(help="With this app."),
-            "artifact_source": Field(help="With an artifact from there."),
-        },
-        extra={
-            "platform": switch("--platform", "At the platform, not in the project."),
-            "org": Field("--org", "In this organisation, not in the project."),
-        },
+        fields={"project_id": None, "org_id": None},
+        extra={"platform": SWITCH},
         work=_ask,
         page=lambda answer: ["yes" if answer.allowed else "no"],
         then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,
         asks=True,
-    )
+    ),
 )
 
 
@@ -118,43 +137,10 @@ def _ineffective(entries: list[Ineffective]) -> list[str]:
 policy = run.group(
     "policy",
     "An overlay narrows and never broadens: what is allowed, every layer allows and none denies.",
-    Command(
-        _GET,
-        "show --org acme > acme.yaml",
-        "The overlay of one layer, in the form that policy set takes.",
-        page=lambda layer: _text(layer.overlay).splitlines(),
-        then=_show_origin,
-    ),
-    Command(
-        _SET,
-        "set acme.yaml --org acme",
-        "Put an overlay in place of the present one, unless it was changed by another since you read it.",
-        whole=Field(
-            "FILE",
-            "The whole overlay, YAML or JSON; - is stdin.",
-            read=lambda _, path: documents.read(path, Overlay, "an overlay"),
-        ),
-        extra={
-            "revision": Field(
-                "--revision", "Only if it is still this one; the present one if not given.", type=int, default=None
-            )
-        },
-        work=_set,
-        page=_changed,
-    ),
-    Command(
-        contract.EXPLAIN,
-        "explain --region eu-1 --app slurm",
-        "What all layers together allow in the project, and which of them decides.",
-        fields={
-            "region": Field(help="May this region be used?"),
-            "sku": Field(help="May this SKU be used?"),
-            "app": Field(help="May this app be deployed?"),
-            "artifact_source": Field(help="May artifacts come from there?"),
-        },
-        page=_explanation,
-        asks=True,
-    ),
+    __doc__,
+    show=Command(_GET, page=lambda layer: _text(layer.overlay).splitlines(), then=_show_origin),
+    set=Command(_SET, extra={"revision": Field(type=int, default=None)}, work=_set, page=_changed),
+    explain=Command(contract.EXPLAIN, page=_explanation, asks=True),
 )
 
 
@@ -201,23 +187,16 @@ def _tell(call: Call, binding: RoleBinding) -> None:
 
 
 break_glass = run.single(
+    "break-glass",
+    __doc__,
     Command(
         BREAK_GLASS_CREATE,
-        (
-            'break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"',
-            "break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end",
-        ),
-        "Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.",
-        fields={
-            "project_id": Field("PROJECT", "Its id, or its name if you see it."),
-            "reason": Field(help="Why; kept on the audit trail. Needed unless you end it.", default=""),
-            "minutes": Field(help="It ends by itself."),
-        },
-        extra={"end": switch("--end", "End the access you took, before its time.")},
+        fields={"reason": Field(default="")},
+        extra={"end": SWITCH},
         check=_check,
         confirm=_confirm,
         work=_work,
         then=_tell,
         also=(BREAK_GLASS_END,),
-    )
+    ),
 )

@@ -1,4 +1,8 @@
-"""Sign in, sign out, and who you are."""
+"""Sign in, sign out, and who you are.
+
+gpuaas whoami -o json
+    Who you are, and with which roles.
+"""
 
 import asyncio
 import os
@@ -111,14 +115,14 @@ def _where(call: Call, _: Me) -> None:
 
 
 whoami = run.single(
+    "whoami",
+    __doc__,
     Command(
         ME,
-        "whoami -o json",
-        "Who you are, and with which roles.",
         table=table(
             "NAME TYPE=actor_type ID=actor_id ROLES",
             ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
         ),
         then=_where,
-    )
+    ),
 )

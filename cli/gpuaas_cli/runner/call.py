@@ -11,6 +11,7 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import files
 from gpuaas_cli.kinds import Filters
 from gpuaas_cli.output import Table
 from gpuaas_cli.runner import parameters
@@ -86,9 +87,8 @@ class Call:
             self.targets = words(self.values[names[-1]])
         if self.command.check:
             self.command.check(self)
-        whole = self.command.whole
-        if whole and whole.read:
-            self.sent["body"] = whole.read(self, self.values["body"])
+        if self.command.whole:
+            self.sent["body"] = files.document(self.values["body"], self.command.main.request)
         for field, given in parameters.form_fields(self.command):
             value = self.values.get(field.name)
             if given.read:
