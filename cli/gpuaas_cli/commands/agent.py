@@ -29,7 +29,7 @@ from gpuaas_cli import failures, output
 from gpuaas_cli.input import files
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
 from gpuaas_cli.show import machines
-from gpuaas_cli.work import node_tasks, rollout, spinner
+from gpuaas_cli.work import follow, rollout, waits
 
 
 def _version(call: Call, text: str) -> str:
@@ -85,7 +85,7 @@ async def _roll(call: Call, nodes: list[Node], release: AgentRelease) -> int:
         task = await call.session.call(agents.NODE_UPGRADE_AGENT, body, dry_run=call.dry_run, node_id=node.node_id)
         if not call.dry_run:
             where = f"{node.name} ({place + 1} of {len(nodes)})"
-            with spinner.shown(f"{where}: agent {node.agent_version or 'unknown'} -> {release.version}"):
+            with follow.waiting(f"{where}: agent {node.agent_version or 'unknown'} -> {release.version}"):
                 task = await _watched(call, task, nodes[place + 1 :])
         tasks.append(task)
         if not call.dry_run and task.state != "succeeded":
@@ -101,12 +101,12 @@ def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
         return failures.OK
     if rest := nodes[len(tasks) :]:
         output.talk(f"Not asked: {rollout.names(rest)}.")
-    raise node_tasks.failure(tasks[-1], nodes[len(tasks) - 1])
+    raise waits.failure(tasks[-1], nodes[len(tasks) - 1])
 
 
 async def _watched(call: Call, task: NodeTask, rest: list[Node]) -> NodeTask:
     try:
-        return await node_tasks.ended(call.session, task)
+        return await waits.ended(call.session, task)
     except asyncio.CancelledError:
         output.talk(f"\nDetached. {task.task_id} continues on its node; not asked: {rollout.names(rest) or 'none'}.")
         raise

@@ -33,7 +33,7 @@ from gpuaas_contract.errors import NoCapacity
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
 from gpuaas_cli.show import machines
-from gpuaas_cli.work import allocations
+from gpuaas_cli.work import waits
 
 
 def _check_request(call: Call) -> None:
@@ -76,7 +76,7 @@ async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
 async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:
     if not call["wait"] or call.dry_run:
         return changed
-    return [await allocations.settled(call.session, item.allocation_id) for item in changed]
+    return [await waits.settled(call.session, item.allocation_id) for item in changed]
 
 
 def _verdict(wanted: str) -> Any:

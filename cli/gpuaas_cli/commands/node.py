@@ -40,7 +40,7 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, nothing, run
 from gpuaas_cli.show import machines
-from gpuaas_cli.work import node_tasks
+from gpuaas_cli.work import waits
 
 
 async def _token(call: Call) -> EnrolmentToken:
@@ -71,7 +71,7 @@ async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
     tasks = [await call.send(node.node_id) for node in nodes]
     if call.dry_run:
         return list(zip(nodes, tasks, strict=True))
-    return list(zip(nodes, await node_tasks.all_ended(call.session, tasks, nodes), strict=True))
+    return list(zip(nodes, await waits.all_ended(call.session, tasks, nodes), strict=True))
 
 
 def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
@@ -99,7 +99,7 @@ def _health(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
 def _verdict(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
     failed = [(node, task) for node, task in matches if task.state != "succeeded"]
     if failed and not call.dry_run:
-        raise node_tasks.failure(failed[0][1], failed[0][0])
+        raise waits.failure(failed[0][1], failed[0][0])
     return failures.OK
 
 

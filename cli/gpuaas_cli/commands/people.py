@@ -63,11 +63,11 @@ org = run.group("org", "Organisations own projects.", __doc__, create=Command(OR
 
 def _use_first(call: Call, made: Project) -> None:
     if not call.session.target.project and not call.dry_run:
-        home.use_project(home.folder(os.environ), call.session.target, made.project_id)
+        home.change_context(home.folder(os.environ), call.session.target.context, project_id=made.project_id)
 
 
 def _use(call: Call, chosen: Project) -> None:
-    home.use_project(home.folder(os.environ), call.session.target, chosen.project_id)
+    home.change_context(home.folder(os.environ), call.session.target.context, project_id=chosen.project_id)
     output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
 
 

@@ -90,7 +90,7 @@ def logout(context: typer.Context) -> int:
         output.talk("You were not signed in.")
         return failures.OK
     trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
-    home.forget_token(folder, name)
+    home.change_context(folder, name, token="")
     output.talk(f"Signed out of {known.server} (context {name}).")
     if trouble:
         output.talk(f"The token is forgotten here, but the session may live on at the server: {trouble}")

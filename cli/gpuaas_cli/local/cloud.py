@@ -19,7 +19,7 @@ from gpuaas_cli.client.session import Session, open_session
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.local import apps, machines, plan, processes, server
 from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.work import allocations
+from gpuaas_cli.work import waits
 
 ORG = "local"
 PROJECT = "default"
@@ -102,7 +102,7 @@ async def _project(home_folder: Path, session: Session) -> None:
     if project is None:
         body = identity.CreateProject(name=PROJECT)
         project = await session.call(identity.PROJECT_CREATE, body, org_id=org.org_id)
-    home.use_project(home_folder, session.target, project.project_id)
+    home.change_context(home_folder, session.target.context, project_id=project.project_id)
 
 
 async def _machines(
@@ -154,7 +154,7 @@ async def _allocations(session: Session, request: plan.Wish) -> list[capacity.Al
     for name in plan.to_allocate(wanted, await session.every(capacity.ALLOCATION_LIST)):
         await session.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
     held = plan.allocations_of(wanted, await session.every(capacity.ALLOCATION_LIST))
-    result = [await allocations.settled(session, item.allocation_id) for item in held]
+    result = [await waits.settled(session, item.allocation_id) for item in held]
     for item in result:
         if item.status != "active":
             raise failures.Failure(

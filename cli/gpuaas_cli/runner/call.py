@@ -16,7 +16,7 @@ from gpuaas_cli.kinds import Filters
 from gpuaas_cli.output import Table
 from gpuaas_cli.runner import parameters
 from gpuaas_cli.runner.command import AnyEndpoint, Command, Level, Levels
-from gpuaas_cli.work import operations
+from gpuaas_cli.work import follow
 
 
 class Call:
@@ -115,7 +115,8 @@ class Call:
     async def rows(self, **query: Any) -> Sequence[Any]:
         """What the list has; `query` are parameters that differ."""
         kind = kinds.of(kinds.item_of(self.endpoint.response))
-        asked = {name: _query_text(value) for name, value in {**self.sent, **query}.items() if value not in ("", None)}
+        given = {name: value for name, value in {**self.sent, **query}.items() if value not in ("", None)}
+        asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
         filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
         if kind is None:
             return await self.session.every(self.endpoint, query=asked, **filters.path)
@@ -123,14 +124,8 @@ class Call:
 
     async def follow(self, operation: Any, about: str = "") -> int:
         about = about or f"{len(operation.targets)} members"
-        return await operations.finish(
-            self.session,
-            operation,
-            about=about,
-            detach=bool(self["detach"]),
-            dry_run=self.dry_run,
-            wanted=self.command.wanted,
-        )
+        detach, wanted = bool(self["detach"]), self.command.wanted
+        return await follow.finish(self.session, operation, about, detach=detach, dry_run=self.dry_run, wanted=wanted)
 
     def show(self, answer: Any) -> int | None:
         """As a page or as a table of its kind."""
@@ -205,7 +200,3 @@ def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
     if kind is None:
         raise LookupError(f"{endpoint.name}: no kind has the form {type(first).__name__}")
     return kind.table
-
-
-def _query_text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value

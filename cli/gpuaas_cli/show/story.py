@@ -65,9 +65,7 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
         *section("Holds", _holds(around.holds, names, now)),
         *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *(_failure_of(story, names, now) if story else []),
-        *section(
-            "Adapter detail", _details([item for item in live if item.adapter_detail or item.status_reason], names)
-        ),
+        *section("Adapter detail", _details(live, names)),
         *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
     ]
 
@@ -207,9 +205,8 @@ def _controllers(instance: Instance, controllers: Sequence[Controller], now: dat
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned(
-        [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
-    )
+    rows = [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
+    return aligned(rows)
 
 
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
@@ -259,11 +256,8 @@ def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Line
     lines += [f"gpuaas triage {operation.correlation_id}"]
     failed = [member for member in involved if member.status == "failed"]
     lines += [f"gpuaas ssh {member.node_name}" for member in failed[:1]]
-    return (
-        [*lines, f"gpuaas decommission {operation.instance_id}, then deploy again"]
-        if operation.kind == "deploy"
-        else lines
-    )
+    again = f"gpuaas decommission {operation.instance_id}, then deploy again"
+    return [*lines, again] if operation.kind == "deploy" else lines
 
 
 def _next_of_instance(instance: Instance, latest: Operation | None, story: Operation | None) -> Lines:
