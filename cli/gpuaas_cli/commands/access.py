@@ -1,11 +1,15 @@
 """Who may enter machines, and the secrets that open something: grants, credentials, SSH keys, custody.
 
+gpuaas grant
+    A grant is a certificate for one machine, one source address and some minutes.
 gpuaas grant list --allocation gpu-3
     Who may enter the project's machines.
     allocation_id --allocation ALLOCATION|NODE: Only for this machine.
     operation_id --operation OPERATION: Only for this operation.
 gpuaas grant revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"
     End a grant: its certificate is refused, and live sessions are cut within seconds.
+gpuaas credential
+    A credential is kept in custody: apps may use its key, and it cannot be read back.
 gpuaas credential create rack-7 --username admin --key-file ~/.ssh/rack7
 gpuaas credential create rack-7 < rack7.key
     Hand a private key over. It must have no passphrase; custody protects it from here on.
@@ -18,6 +22,8 @@ gpuaas credential rotate rack-7 --key-file ~/.ssh/rack7-new
     private_key --key-file FILE: The private key; - is stdin.
 gpuaas credential revoke rack-7 --reason "hosts are gone"
     Destroy a credential's key; what was not opened yet stays closed.
+gpuaas ssh-key
+    Public keys only; `gpuaas allocation people` chooses the machines that get them.
 gpuaas ssh-key add ~/.ssh/id_ed25519.pub
     Register a public key of yours.
     public_key FILE: A .pub file; - is stdin.
@@ -26,10 +32,14 @@ gpuaas ssh-key list
     Your public keys.
 gpuaas ssh-key delete ada@laptop
     Take a key of yours off every machine.
+gpuaas secret
+    Secrets are issued by an app's controller, opened once on its machines, and never shown.
 gpuaas secret list slurm
     Secrets of an instance, never their values.
 gpuaas secret revoke slurm munge-key
     Destroy a secret's value; deliveries that were not opened yet are void.
+gpuaas custody
+    A sealed server keeps and reads no secret until it gets the passphrase of its key.
 gpuaas custody status
     Where secrets are kept, and whether this server can open them.
 gpuaas custody unseal < passphrase
@@ -65,13 +75,7 @@ def _revoked(call: Call, grant: MachineGrant) -> None:
         output.talk(f"{grant.node_name} is being informed; enforced_at in {again} shows when it refuses the grant.")
 
 
-grant = run.group(
-    "grant",
-    "A grant is a certificate for one machine, one source address and some minutes.",
-    __doc__,
-    list=Command(GRANT_LIST, work=_list),
-    revoke=Command(GRANT_REVOKE, then=_revoked),
-)
+grant = run.group("grant", __doc__, list=Command(GRANT_LIST, work=_list), revoke=Command(GRANT_REVOKE, then=_revoked))
 
 
 def _private_key(call: Call, path: str) -> str:
@@ -82,16 +86,15 @@ def _private_key(call: Call, path: str) -> str:
 _KEY_FILE = Field(default="-", read=_private_key)
 credential = run.group(
     "credential",
-    "A credential is kept in custody: apps may use its key, and it cannot be read back.",
     __doc__,
     create=Command(
         CREDENTIAL_CREATE,
         fields={"private_key": _KEY_FILE},
         next="put its public half on the hosts: gpuaas get credential {name} -o json",
     ),
-    list=Command(CREDENTIAL_LIST),
+    list=CREDENTIAL_LIST,
     rotate=Command(CREDENTIAL_ROTATE, fields={"private_key": _KEY_FILE}),
-    revoke=Command(CREDENTIAL_REVOKE),
+    revoke=CREDENTIAL_REVOKE,
 )
 
 
@@ -104,13 +107,12 @@ def _public_key(call: Call, file: str) -> str:
 
 ssh_key = run.group(
     "ssh-key",
-    "Public keys only; `gpuaas allocation people` chooses the machines that get them.",
     __doc__,
     add=Command(
         SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas allocation people NODE --only YOU"
     ),
-    list=Command(SSH_KEY_LIST),
-    delete=Command(SSH_KEY_DELETE),
+    list=SSH_KEY_LIST,
+    delete=SSH_KEY_DELETE,
 )
 
 
@@ -122,13 +124,7 @@ async def _confirm(call: Call) -> None:
     ask.confirm(call.flags, consequence, name=secret.name, what="secret", again=call.line)
 
 
-secret = run.group(
-    "secret",
-    "Secrets are issued by an app's controller, opened once on its machines, and never shown.",
-    __doc__,
-    list=Command(SECRET_LIST),
-    revoke=Command(SECRET_REVOKE, confirm=_confirm),
-)
+secret = run.group("secret", __doc__, list=SECRET_LIST, revoke=Command(SECRET_REVOKE, confirm=_confirm))
 
 
 def state(status: CustodyStatus) -> str:
@@ -149,7 +145,6 @@ def _passphrase(call: Call, _: object) -> str:
 _TABLE = table("STORE STATE KEY", state, STATE=state)
 custody = run.group(
     "custody",
-    "A sealed server keeps and reads no secret until it gets the passphrase of its key.",
     __doc__,
     status=Command(CUSTODY_GET, table=_TABLE, next=next_command),
     unseal=Command(UNSEAL, fields={"passphrase": Field(typed=False, read=_passphrase)}, table=_TABLE),

@@ -1,5 +1,7 @@
 """`gpuaas action`: what an app lets people do with a running instance.
 
+gpuaas action
+    Actions are declared by an app; each needs the permission the app names for it.
 gpuaas action list slurm
     What an app lets you do with an instance.
 gpuaas action run slurm add-user --input name=ada
@@ -51,7 +53,6 @@ def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
 
 app = run.group(
     "action",
-    "Actions are declared by an app; each needs the permission the app names for it.",
     __doc__,
     list=Command(
         INSTANCE_GET,

@@ -1,5 +1,7 @@
 """`gpuaas agent`: releases of the node agent, and which nodes run them.
 
+gpuaas agent
+    The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.
 gpuaas agent register agent.pyz
     Make a build of the agent known; the same bytes again change nothing.
     content FILE: Made by python -m gpuaas_agent.build FILE.
@@ -118,7 +120,6 @@ def _code(_: Call, code: Any) -> int:
 
 app = run.group(
     "agent",
-    "The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.",
     __doc__,
     register=Command(
         agents.AGENT_RELEASE_REGISTER,
@@ -129,7 +130,7 @@ app = run.group(
         next="gpuaas agent upgrade NODE --to {version} --reason REASON",
         then=_registered,
     ),
-    list=Command(agents.AGENT_RELEASE_LIST),
+    list=agents.AGENT_RELEASE_LIST,
     upgrade=Command(
         agents.NODE_UPGRADE_AGENT,
         fields={"node_id": None, "sha256": None},

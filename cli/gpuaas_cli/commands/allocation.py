@@ -1,5 +1,7 @@
 """`gpuaas allocation`: claim nodes for a project, choose who is on them, give them back.
 
+gpuaas allocation
+    An allocation is a project's claim on a node.
 gpuaas allocation request --count 3 --sku h100x8 --wait
     Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.
     node_name --node: This node; else any free one that fits.
@@ -97,7 +99,6 @@ async def _people(call: Call) -> Any:
 
 app = run.group(
     "allocation",
-    "An allocation is a project's claim on a node.",
     __doc__,
     request=Command(
         capacity.ALLOCATION_CREATE,
@@ -108,7 +109,7 @@ app = run.group(
         table=kinds.get("allocations").table,
         then=_verdict("active"),
     ),
-    list=Command(capacity.ALLOCATION_LIST),
+    list=capacity.ALLOCATION_LIST,
     people=Command(
         ssh_keys.ALLOCATION_KEYS_SET,
         fields={

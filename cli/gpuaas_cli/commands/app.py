@@ -1,5 +1,7 @@
 """`gpuaas app`: the catalog.
 
+gpuaas app
+    Apps have versions; a version is registered by its manifest, then published, then entitled per project.
 gpuaas app register manifest.yaml
     Register an app version.
     body MANIFEST: YAML or JSON file; - is stdin.
@@ -42,7 +44,6 @@ def _channels(_: Call, given: list[str] | None) -> list[str] | None:
 
 app = run.group(
     "app",
-    "Apps have versions; a version is registered by its manifest, then published, then entitled per project.",
     __doc__,
     register=Command(
         catalog.VERSION_REGISTER,
@@ -61,8 +62,8 @@ app = run.group(
         fields={"channels": Field(default=None, read=_channels)},
         next="gpuaas app entitle {app_slug}",
     ),
-    deprecate=Command(catalog.VERSION_DEPRECATE),
-    withdraw=Command(catalog.VERSION_WITHDRAW),
+    deprecate=catalog.VERSION_DEPRECATE,
+    withdraw=catalog.VERSION_WITHDRAW,
     entitle=Command(
         catalog.ENTITLEMENT_SET, fields={"enabled": Field(type=bool, default=False, read=lambda _, off: not off)}
     ),

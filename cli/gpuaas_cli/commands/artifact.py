@@ -1,5 +1,7 @@
 """`gpuaas artifact`: content by its digest, from publishing to revoking, and whose signatures on it count.
 
+gpuaas artifact
+    Content is published by digest, verified against trusted keys, and promoted into channels.
 gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.dsse
     Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.
     body FILE: DSSE envelope, JSON; - is stdin.
@@ -20,6 +22,8 @@ gpuaas artifact list -o wide
     Artifacts of the project, or those shared with every project.
 gpuaas artifact storage
     How much room the artifacts take, and the limit that holds.
+gpuaas artifact trust
+    Keys whose signatures on artifacts count.
 gpuaas artifact trust list
     Keys whose signatures count, and those that were revoked.
 gpuaas artifact trust add release release.pem
@@ -45,9 +49,7 @@ from gpuaas_cli.input import ask, files
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, shared
 
-app = run.group(
-    "artifact", "Content is published by digest, verified against trusted keys, and promoted into channels."
-)
+app = run.group("artifact", __doc__)
 
 
 CHUNK_BYTES = 1 << 20
@@ -183,14 +185,13 @@ run.declare(
 )
 trust = run.group(
     "artifact trust",
-    "Keys whose signatures on artifacts count.",
     __doc__,
-    list=Command(shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST)),
+    list=shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
     add=Command(
         shared(trust_keys.TRUST_KEY_PUT, trust_keys.SHARED_TRUST_KEY_PUT),
         fields={"public_key_pem": Field(read=lambda _, path: files.text(path))},
     ),
-    revoke=Command(shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE)),
+    revoke=shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
 )
 app.add_typer(trust, name="trust")
 

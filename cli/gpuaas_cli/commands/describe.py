@@ -1,4 +1,8 @@
-"""`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page."""
+"""`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page.
+
+gpuaas describe
+    Everything about one thing, on one page.
+"""
 
 import datetime
 from typing import Annotated, Any
@@ -18,7 +22,7 @@ from gpuaas_cli.runner import run
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow
 
-app = run.group("describe", "Everything about one thing, on one page.")
+app = run.group("describe", __doc__)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
 

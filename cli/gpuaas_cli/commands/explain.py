@@ -54,8 +54,7 @@ def explain(
 
 
 _ENDPOINTS = table(
-    "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND",
-    COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), ""),
+    "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND", COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), "")
 )
 schema_app = run.single()
 

@@ -23,8 +23,12 @@ gpuaas rollback slurm --reason "jobs crash"
     Go back to the version before the last upgrade, where the app allows it.
 gpuaas decommission slurm --reason "project ends"
     Take an app off every machine of an instance. The machines stay allocated.
+gpuaas role
+    When too many members of a role fail to join, its breaker opens and the role takes no more for a while.
 gpuaas role reset-breaker slurm worker --reason "the image is repaired"
     Let a role take new members again; gpuaas get roles INSTANCE shows its breaker.
+gpuaas hold
+    A hold ends by itself; before that only its owner lifts it.
 gpuaas hold place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"
     Place a hold on a member.
     --name: What to call it.
@@ -35,6 +39,8 @@ gpuaas hold list slurm
     Holds on the members of an instance.
 gpuaas hold lift slurm bad-fan
     Lift a hold of yours.
+gpuaas operator
+    The operator of an instance is the service account whose controller may work on it.
 gpuaas operator set slurm slurm-controller-2 --reason "the old host is gone"
 gpuaas operator set slurm --any --reason "any controller of the project"
     Hand an instance to another service account; open operations go with it.
@@ -141,28 +147,22 @@ async def _confirm(call: Call) -> None:
     ask.confirm(call.flags, consequence, name=instance.name, what="instance", again=again)
 
 
-stop = run.single("stop", __doc__, Command(instances.STOP))
-start = run.single("start", __doc__, Command(instances.START))
-restart = run.single("restart", __doc__, Command(instances.RESTART))
-rollback = run.single("rollback", __doc__, Command(instances.ROLLBACK))
+stop = run.single("stop", __doc__, instances.STOP)
+start = run.single("start", __doc__, instances.START)
+restart = run.single("restart", __doc__, instances.RESTART)
+rollback = run.single("rollback", __doc__, instances.ROLLBACK)
 decommission = run.single("decommission", __doc__, Command(instances.DECOMMISSION, confirm=_confirm))
 
 
-role = run.group(
-    "role",
-    "When too many members of a role fail to join, its breaker opens and the role takes no more for a while.",
-    __doc__,
-    reset_breaker=Command(BREAKER_RESET),
-)
+role = run.group("role", __doc__, reset_breaker=BREAKER_RESET)
 
 
 hold = run.group(
     "hold",
-    "A hold ends by itself; before that only its owner lifts it.",
     __doc__,
     place=Command(HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}),
-    list=Command(HOLD_LIST),
-    lift=Command(HOLD_LIFT),
+    list=HOLD_LIST,
+    lift=HOLD_LIFT,
 )
 
 
@@ -173,7 +173,6 @@ def _check(call: Call) -> None:
 
 operator = run.group(
     "operator",
-    "The operator of an instance is the service account whose controller may work on it.",
     __doc__,
     set=Command(
         OPERATOR_SET,

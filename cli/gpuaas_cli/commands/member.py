@@ -1,5 +1,7 @@
 """`gpuaas member`: grow, drain, resume, shrink an instance, and move its members to other machines.
 
+gpuaas member
+    Members are the machines of an instance, each in a role.
 gpuaas member add slurm --role worker --allocation gpu-4 --allocation gpu-5
     Add members.
     component_key --role: Role of the new members.
@@ -55,7 +57,6 @@ def _command(kind: str, fields: dict[str, Field | None], **more: Any) -> Command
 
 app = run.group(
     "member",
-    "Members are the machines of an instance, each in a role.",
     __doc__,
     add=_command(
         "add", {"component_key": Field(default=...), "allocation_ids": _NODES, "member_ids": None, "force": None}

@@ -1,5 +1,7 @@
 """`gpuaas node`: let nodes in, look at them, take them out of use.
 
+gpuaas node
+    Nodes are machines whose agent has enrolled.
 gpuaas node token gpu-1
     Print a token that admits one node, once.
     --sku: What the node is sold as; left out: as before, or standard.
@@ -26,6 +28,8 @@ gpuaas node drain gpu-1 --reason "bad fan"
     Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
 gpuaas node retire gpu-1 --reason "sold"
     End the identity of nodes for good; refused while an allocation is on them.
+gpuaas node task
+    A task is one signed instruction to a node; ended ones are kept for a while.
 gpuaas node task list gpu-1
     Recent tasks of a node.
 gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
@@ -135,7 +139,6 @@ def _asked(kind: str) -> dict[str, Field]:
 
 app = run.group(
     "node",
-    "Nodes are machines whose agent has enrolled.",
     __doc__,
     token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
     list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
@@ -150,7 +153,6 @@ app = run.group(
 )
 task = run.group(
     "node task",
-    "A task is one signed instruction to a node; ended ones are kept for a while.",
     __doc__,
     list=Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
     describe=Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),

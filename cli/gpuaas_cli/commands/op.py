@@ -1,5 +1,7 @@
 """`gpuaas op`: watch operations, and take an exit from those that stopped.
 
+gpuaas op
+    Every long change is an operation; watching it never changes it, and each exit needs a reason.
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
     Take a failed operation up again; steps that succeeded are not repeated.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
@@ -26,7 +28,7 @@ from gpuaas_cli.client import session
 from gpuaas_cli.runner import Command, run
 from gpuaas_cli.work import follow
 
-app = run.group("op", "Every long change is an operation; watching it never changes it, and each exit needs a reason.")
+app = run.group("op", __doc__)
 
 OperationId = Annotated[str, typer.Argument(metavar="OPERATION")]
 
@@ -57,7 +59,7 @@ run.declare(
     app,
     "op",
     __doc__,
-    retry=Command(EXITS["retry"]),
+    retry=EXITS["retry"],
     cancel=Command(EXITS["cancel"], wanted="cancelled"),
     compensate=Command(EXITS["compensate"], wanted="cancelled"),
     force_complete=Command(EXITS["force_complete"], follows=False),

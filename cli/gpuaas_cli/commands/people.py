@@ -1,7 +1,11 @@
 """Organisations, projects, people, their roles, passwords and sessions.
 
+gpuaas org
+    Organisations own projects.
 gpuaas org create acme
     Create an organisation.
+gpuaas project
+    Projects own allocations, service accounts and app instances.
 gpuaas project create research --org acme
     Create a project; the first one becomes the one you work in.
     org_id --org: Organisation, by name or id.
@@ -18,6 +22,8 @@ gpuaas project delete research
 gpuaas project use research
     Work in this project from now on.
     project_id NAME
+gpuaas user
+    People are made here, or by their first sign-in through an identity provider; roles are given apart.
 gpuaas user create ada --password
     Create a person. The password is asked for, or read from stdin; never give it on the command line.
     with_password --password: Ask for a password, or read it from stdin; without, none is set.
@@ -32,10 +38,14 @@ gpuaas user set-password ada
 gpuaas password
     Change your own password and end your other sessions. The present and the new one are asked for, or read from
     stdin as two lines; never give them on the command line.
+gpuaas session
+    A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.
 gpuaas session list
     Your sessions; the one this call is made with is marked.
 gpuaas session end ses_01k9z0c5p3v2m8q7r6t5w4x3y2
     End one of your sessions: its token opens nothing from now on.
+gpuaas binding
+    A role reaches everything below the place it is given at: the platform, an organisation, a project.
 gpuaas binding list --org acme
     Roles given at the platform, in an organisation, or in the project.
 gpuaas binding grant ada project_member --project research
@@ -58,7 +68,7 @@ from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 
-org = run.group("org", "Organisations own projects.", __doc__, create=Command(ORG_CREATE))
+org = run.group("org", __doc__, create=ORG_CREATE)
 
 
 def _use_first(call: Call, made: Project) -> None:
@@ -73,12 +83,11 @@ def _use(call: Call, chosen: Project) -> None:
 
 project = run.group(
     "project",
-    "Projects own allocations, service accounts and app instances.",
     __doc__,
     create=Command(PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
-    get=Command(PROJECT_GET),
+    get=PROJECT_GET,
     rename=Command(PROJECT_RENAME, reads=PROJECT_GET),
-    delete=Command(PROJECT_DELETE),
+    delete=PROJECT_DELETE,
     use=Command(PROJECT_GET, show=_use),
 )
 
@@ -94,7 +103,6 @@ def _first_password(call: Call, _: object) -> str:
 
 user = run.group(
     "user",
-    "People are made here, or by their first sign-in through an identity provider; roles are given apart.",
     __doc__,
     create=Command(
         USER_CREATE,
@@ -102,9 +110,9 @@ user = run.group(
         extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
     ),
-    list=Command(USER_LIST),
-    disable=Command(USER_DISABLE),
-    enable=Command(USER_ENABLE),
+    list=USER_LIST,
+    disable=USER_DISABLE,
+    enable=USER_ENABLE,
     set_password=Command(USER_SET_PASSWORD, fields={"password": Field(typed=False, read=_password)}),
 )
 
@@ -133,13 +141,7 @@ password = run.single(
 )
 
 
-own_sessions = run.group(
-    "session",
-    "A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.",
-    __doc__,
-    list=Command(SESSION_LIST),
-    end=Command(SESSION_END),
-)
+own_sessions = run.group("session", __doc__, list=SESSION_LIST, end=SESSION_END)
 
 
 def _check_role(call: Call) -> None:
@@ -153,14 +155,11 @@ def _check_role(call: Call) -> None:
 
 binding = run.group(
     "binding",
-    "A role reaches everything below the place it is given at: the platform, an organisation, a project.",
     __doc__,
-    list=Command(Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST)),
+    list=Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
     grant=Command(
         Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
         check=_check_role,
     ),
-    revoke=Command(
-        Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE)
-    ),
+    revoke=Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
 )

@@ -6,6 +6,8 @@ gpuaas events --org acme
     --instance: Only of this instance.
     --correlation: Only with this correlation id.
     --after: Begin behind this cursor; else with what comes.
+gpuaas audit
+    Rows are only ever added; each is chained to the one before by its hash.
 gpuaas audit list --action authz.deny --since 24h
 gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     The audit trail of the project, of an organisation, or of everything; oldest first.
@@ -18,6 +20,8 @@ gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     --until TIME: Up to then.
     --after: Continue behind this cursor.
     --limit: At most this many rows.
+gpuaas usage
+    Apps report usage; quantities are exact decimal numbers.
 gpuaas usage list --since 24h --meter gpu-time
     Usage records by the time they started.
 gpuaas usage summary --since 2030-01-01 --until 2030-02-01
@@ -117,7 +121,6 @@ def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
 
 audit = run.group(
     "audit",
-    "Rows are only ever added; each is chained to the one before by its hash.",
     __doc__,
     list=Command(
         Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
@@ -188,7 +191,6 @@ def _target(path: str) -> Iterator[BinaryIO]:
 
 usage = run.group(
     "usage",
-    "Apps report usage; quantities are exact decimal numbers.",
     __doc__,
     list=Command(USAGE_LIST, fields=_filters(), work=_usage_list),
     summary=Command(

@@ -9,6 +9,8 @@ gpuaas can-i apps.instance.create --app slurm
     --artifact-source: With an artifact from there.
     --platform: At the platform, not in the project.
     --org: In this organisation, not in the project.
+gpuaas policy
+    An overlay narrows and never broadens: what is allowed, every layer allows and none denies.
 gpuaas policy show --org acme > acme.yaml
     The overlay of one layer, in the form that policy set takes.
 gpuaas policy set acme.yaml --org acme
@@ -136,7 +138,6 @@ def _ineffective(entries: list[Ineffective]) -> list[str]:
 
 policy = run.group(
     "policy",
-    "An overlay narrows and never broadens: what is allowed, every layer allows and none denies.",
     __doc__,
     show=Command(_GET, page=lambda layer: _text(layer.overlay).splitlines(), then=_show_origin),
     set=Command(_SET, extra={"revision": Field(type=int, default=None)}, work=_set, page=_changed),

@@ -1,5 +1,7 @@
 """`gpuaas service-account`: identities for programs, and the keys they sign in with.
 
+gpuaas service-account
+    Service accounts are how programs sign in.
 gpuaas service-account create slurm-controller --key-file slurm.json
     Create a service account, and with --key-file its first key. The secret is never shown, only written.
     --key-file FILE: Write a new key here, 0600; - is stdout.
@@ -89,13 +91,12 @@ def _made(call: Call, answer: Any) -> None:
 
 app = run.group(
     "service-account",
-    "Service accounts are how programs sign in.",
     __doc__,
     create=Command(identity.SERVICE_ACCOUNT_CREATE, check=_check_file, work=_create, show=_made),
-    list=Command(identity.SERVICE_ACCOUNT_LIST),
-    disable=Command(identity.SERVICE_ACCOUNT_DISABLE),
-    enable=Command(identity.SERVICE_ACCOUNT_ENABLE),
-    delete=Command(identity.SERVICE_ACCOUNT_DELETE),
+    list=identity.SERVICE_ACCOUNT_LIST,
+    disable=identity.SERVICE_ACCOUNT_DISABLE,
+    enable=identity.SERVICE_ACCOUNT_ENABLE,
+    delete=identity.SERVICE_ACCOUNT_DELETE,
     key=Command(identity.SERVICE_ACCOUNT_KEY_CREATE, extra={"key_file": _KEY_FILE}, check=_check_file, show=_keep),
     keys=Command(identity.SERVICE_ACCOUNT_KEY_LIST, table=_KEYS),
     rotate_key=Command(

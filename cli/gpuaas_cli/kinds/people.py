@@ -20,11 +20,7 @@ KINDS = (
         words="people",
         getting=users.USER_GET,
     ),
-    Kind(
-        "sessions",
-        sessions.SESSION_LIST,
-        "SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*",
-    ),
+    Kind("sessions", sessions.SESSION_LIST, "SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*"),
     Kind(
         "bindings",
         bindings.PROJECT_BINDING_LIST,

@@ -67,6 +67,10 @@ class Levels:
         return tuple(item for item in (self.project, self.org, self.platform) if item is not None)
 
 
+Target = AnyEndpoint | Levels
+"""What a command calls."""
+
+
 def nothing(_: Any, __: Any) -> None:
     """For commands that show their answer while they work."""
 
@@ -78,7 +82,7 @@ def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
 
 @dataclass(frozen=True)
 class Command:
-    endpoint: AnyEndpoint | Levels
+    endpoint: Target
     manual: Page = field(default_factory=Page)
     """Examples, help, and the words for its options, from the docstring of its module."""
     many: bool = False

@@ -13,7 +13,7 @@ from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_cli import failures
 from gpuaas_cli.flags import HELP, Flags
 from gpuaas_cli.runner import call, manual, parameters
-from gpuaas_cli.runner.command import AnyEndpoint, Command
+from gpuaas_cli.runner.command import AnyEndpoint, Command, Target
 
 Handler = Callable[..., int | None]
 
@@ -43,19 +43,19 @@ class App(typer.Typer):
                 below.typer_instance.register(words[1:] if words and below.name == words[0] else words)
 
 
-def single(name: str = "", text: str | None = None, command: Command | None = None) -> App:
+def single(name: str = "", text: str | None = None, command: Command | Target | None = None) -> App:
     """The place of a command without sub-commands."""
     app = App()
     if command:
-        app.declared.append(("", name, text, command))
+        declare(app, "", text, **{name: command})
     return app
 
 
-def group(words: str, help_text: str, text: str | None = None, **commands: Command) -> App:
+def group(words: str, text: str | None, **commands: Command | Target) -> App:
     """`words` are what is typed before the name of each command; `text` is the docstring with its manual."""
     app = App()
 
-    @app.callback(help=help_text)
+    @app.callback(help=manual.page(text, words).help)
     def about() -> None:
         return None
 
@@ -63,8 +63,11 @@ def group(words: str, help_text: str, text: str | None = None, **commands: Comma
     return app
 
 
-def declare(app: App, words: str, text: str | None, **commands: Command) -> None:
-    app.declared += [(words, name.replace("_", "-"), text, command) for name, command in commands.items()]
+def declare(app: App, words: str, text: str | None, **commands: Command | Target) -> None:
+    """An endpoint alone is a command that differs in nothing from its endpoint."""
+    for name, item in commands.items():
+        command = item if isinstance(item, Command) else Command(item)
+        app.declared.append((words, name.replace("_", "-"), text, command))
 
 
 def by_hand(

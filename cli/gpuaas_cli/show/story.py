@@ -117,7 +117,7 @@ _ROLES = table(
 )
 _MEMBERS = table(
     "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
-    "REASON=status_reason",
+    "REASON=status_reason"
 )
 _OPERATIONS = table(
     "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
