@@ -14,9 +14,7 @@ gpuaas action run slurm add-user --input name=ada
 
 from typing import Any
 
-from gpuaas_contract.actions import ACTION_INVOKE
-from gpuaas_contract.catalog import ActionSpec, Manifest
-from gpuaas_contract.instances import INSTANCE_GET
+from gpuaas_contract import actions, catalog, instances
 
 from gpuaas_cli import failures
 from gpuaas_cli.input import files, values
@@ -25,7 +23,7 @@ from gpuaas_cli.runner import Call, Command, Field, run
 from gpuaas_cli.work import versions
 
 
-async def _list(call: Call) -> list[ActionSpec]:
+async def _list(call: Call) -> list[catalog.ActionSpec]:
     return (await _manifest(call)).actions
 
 
@@ -36,12 +34,12 @@ async def _run(call: Call) -> Any:
     return await call.follow(await call.send(inputs={**given, **typed}), spec.title)
 
 
-async def _manifest(call: Call) -> Manifest:
-    instance = await call.session.call(INSTANCE_GET, instance_id=call["instance_id"])
+async def _manifest(call: Call) -> catalog.Manifest:
+    instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     return await versions.manifest(call.session, instance)
 
 
-def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
+def _pick(manifest: catalog.Manifest, named: str, instance: str) -> catalog.ActionSpec:
     spec = next((action for action in manifest.actions if action.name == named), None)
     if spec is not None:
         return spec
@@ -55,7 +53,7 @@ app = run.group(
     "action",
     __doc__,
     list=Command(
-        INSTANCE_GET,
+        instances.INSTANCE_GET,
         work=_list,
         table=table(
             "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
@@ -63,5 +61,5 @@ app = run.group(
             TITLE=lambda action: action.summary or action.title,
         ),
     ),
-    run=Command(ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
+    run=Command(actions.ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
 )

@@ -24,8 +24,6 @@ import asyncio
 from typing import Any
 
 from gpuaas_contract import agents, capacity
-from gpuaas_contract.agents import AgentRelease, NodeTask, UpgradeAgent
-from gpuaas_contract.capacity import Node
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import files
@@ -38,7 +36,7 @@ def _version(call: Call, text: str) -> str:
     return text or files.agent_version(call["content"], files.agent_build(call["content"]))
 
 
-def _registered(call: Call, made: AgentRelease) -> None:
+def _registered(call: Call, made: agents.AgentRelease) -> None:
     if call["version"] and made.version != call["version"]:
         output.talk(f"These bytes are known already, as {made.version}.")
 
@@ -62,7 +60,7 @@ async def _upgrade(call: Call) -> int:
     return await _roll(call, planned.wanted, release)
 
 
-async def _release(call: Call, named: str) -> AgentRelease:
+async def _release(call: Call, named: str) -> agents.AgentRelease:
     """By version, or by the digest or how it begins."""
     known = await call.session.every(agents.AGENT_RELEASE_LIST)
     matching = rollout.releases(known, named)
@@ -72,7 +70,7 @@ async def _release(call: Call, named: str) -> AgentRelease:
     return matching[0]
 
 
-async def _chosen(call: Call) -> list[Node]:
+async def _chosen(call: Call) -> list[capacity.Node]:
     """All names are found before the first node changes, so that a typo changes nothing."""
     if call["nodes"]:
         return [await call.session.call(capacity.NODE_GET, node_id=name) for name in words(call["nodes"])]
@@ -80,9 +78,9 @@ async def _chosen(call: Call) -> list[Node]:
     return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
 
-async def _roll(call: Call, nodes: list[Node], release: AgentRelease) -> int:
-    body = UpgradeAgent(sha256=release.sha256, reason=call["reason"])
-    tasks: list[NodeTask] = []
+async def _roll(call: Call, nodes: list[capacity.Node], release: agents.AgentRelease) -> int:
+    body = agents.UpgradeAgent(sha256=release.sha256, reason=call["reason"])
+    tasks: list[agents.NodeTask] = []
     for place, node in enumerate(nodes):
         task = await call.session.call(agents.NODE_UPGRADE_AGENT, body, dry_run=call.dry_run, node_id=node.node_id)
         if not call.dry_run:
@@ -97,7 +95,7 @@ async def _roll(call: Call, nodes: list[Node], release: AgentRelease) -> int:
     return failures.OK if call.dry_run else _verdict(tasks, nodes)
 
 
-def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
+def _verdict(tasks: list[agents.NodeTask], nodes: list[capacity.Node]) -> int:
     """Only the last task can have failed."""
     if not tasks or tasks[-1].state == "succeeded":
         return failures.OK
@@ -106,7 +104,7 @@ def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
     raise waits.failure(tasks[-1], nodes[len(tasks) - 1])
 
 
-async def _watched(call: Call, task: NodeTask, rest: list[Node]) -> NodeTask:
+async def _watched(call: Call, task: agents.NodeTask, rest: list[capacity.Node]) -> agents.NodeTask:
     try:
         return await waits.ended(call.session, task)
     except asyncio.CancelledError:

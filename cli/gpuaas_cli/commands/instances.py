@@ -54,16 +54,6 @@ from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
-from gpuaas_contract.instances import (
-    ACCESS_BUNDLE_GET,
-    BREAKER_RESET,
-    INSTANCE_CREATE,
-    INSTANCE_GET,
-    OPERATOR_SET,
-    UPGRADE,
-    AccessBundle,
-    Deployed,
-)
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, times, values
@@ -74,7 +64,7 @@ from gpuaas_cli.work import follow, versions
 
 async def _deploy(call: Call) -> int:
     version = await versions.find(call.session, call["app_slug"], call["version"])
-    answer: Deployed = await call.send(
+    answer: instances.Deployed = await call.send(
         name=call["name"] or call["app_slug"],
         topology=values.topology(version.manifest, call["topology"]),
         inputs=values.build(version.manifest, call["sets"] or []),
@@ -88,7 +78,7 @@ async def _deploy(call: Call) -> int:
     return await follow.started(call.session, operation, detach=call["detach"])
 
 
-def _plan(answer: Deployed) -> list[str]:
+def _plan(answer: instances.Deployed) -> list[str]:
     instance = answer.instance
     nodes = {member.allocation_id: member.node_name for member in answer.members}
     return [
@@ -101,7 +91,7 @@ deploy = run.single(
     "deploy",
     __doc__,
     Command(
-        INSTANCE_CREATE,
+        instances.INSTANCE_CREATE,
         fields={
             "name": Field(default=""),
             "topology": Field(default=""),
@@ -116,7 +106,7 @@ deploy = run.single(
 
 
 async def _upgrade(call: Call) -> int:
-    instance = await call.session.call(INSTANCE_GET, instance_id=call["instance_id"])
+    instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     wanted = await versions.find(call.session, instance.app_slug, call["version"])
     given = values.build(wanted.manifest, call["sets"] or [])
     inputs = {**instance.inputs, **given} if given else None
@@ -128,7 +118,7 @@ upgrade = run.single(
     "upgrade",
     __doc__,
     Command(
-        UPGRADE,
+        instances.UPGRADE,
         fields={"version": Field(default="")},
         extra={"sets": Field(type=list[str], default=None)},
         work=_upgrade,
@@ -154,7 +144,7 @@ rollback = run.single("rollback", __doc__, instances.ROLLBACK)
 decommission = run.single("decommission", __doc__, Command(instances.DECOMMISSION, confirm=_confirm))
 
 
-role = run.group("role", __doc__, reset_breaker=BREAKER_RESET)
+role = run.group("role", __doc__, reset_breaker=instances.BREAKER_RESET)
 
 
 hold = run.group(
@@ -175,7 +165,7 @@ operator = run.group(
     "operator",
     __doc__,
     set=Command(
-        OPERATOR_SET,
+        instances.OPERATOR_SET,
         fields={"operator_service_account_id": Field(default="")},
         extra={"any_account": SWITCH},
         check=_check,
@@ -183,8 +173,8 @@ operator = run.group(
 )
 
 
-async def _show(call: Call) -> AccessBundle:
-    bundle: AccessBundle = await call.send()
+async def _show(call: Call) -> instances.AccessBundle:
+    bundle: instances.AccessBundle = await call.send()
     nodes = {} if call.flags.structured_whole else await _nodes(call, bundle)
     output.show_page(call.flags, bundle, story.of_access(bundle, nodes))
     if not call.flags.structured_whole:
@@ -192,7 +182,7 @@ async def _show(call: Call) -> AccessBundle:
     return bundle
 
 
-async def _nodes(call: Call, bundle: AccessBundle) -> dict[str, str]:
+async def _nodes(call: Call, bundle: instances.AccessBundle) -> dict[str, str]:
     """The node of each machine that a command names."""
     nodes: dict[str, str] = {}
     for allocation_id in {command.allocation_id for command in bundle.commands if command.allocation_id}:
@@ -203,4 +193,4 @@ async def _nodes(call: Call, bundle: AccessBundle) -> dict[str, str]:
     return nodes
 
 
-access = run.single("access", __doc__, Command(ACCESS_BUNDLE_GET, work=_show, show=nothing))
+access = run.single("access", __doc__, Command(instances.ACCESS_BUNDLE_GET, work=_show, show=nothing))

@@ -37,8 +37,6 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
 """
 
 from gpuaas_contract import agents, capacity
-from gpuaas_contract.agents import NodeTask
-from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, NodeAllocation, NodeDrain
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.output import table
@@ -47,8 +45,8 @@ from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
 
 
-async def _token(call: Call) -> EnrolmentToken:
-    made: EnrolmentToken = await call.send()
+async def _token(call: Call) -> capacity.EnrolmentToken:
+    made: capacity.EnrolmentToken = await call.send()
     if not call.flags.structured_whole and not call.dry_run:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
@@ -56,20 +54,20 @@ async def _token(call: Call) -> EnrolmentToken:
     return made
 
 
-async def _get(call: Call) -> Node:
-    node: Node = await call.send()
+async def _get(call: Call) -> capacity.Node:
+    node: capacity.Node = await call.send()
     if not call.flags.structured:
-        allocations = (await call.session.call(NODE_ALLOCATIONS, node_id=node.node_id)).items
+        allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
     return node
 
 
-def _show_structured(call: Call, node: Node) -> None:
+def _show_structured(call: Call, node: capacity.Node) -> None:
     if call.flags.structured:
         kinds.show_one(call.flags, "nodes", node)
 
 
-async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
+async def _inspect(call: Call) -> list[tuple[capacity.Node, agents.NodeTask]]:
     """Every node is asked before the first one is waited for."""
     nodes = [await call.session.call(capacity.NODE_GET, node_id=name) for name in call.targets]
     tasks = [await call.send(node.node_id) for node in nodes]
@@ -78,7 +76,7 @@ async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
     return list(zip(nodes, await waits.all_ended(call.session, tasks, nodes), strict=True))
 
 
-def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
+def _show_tasks(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> bool:
     """For programs, and of a dry run, the tasks themselves."""
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}
@@ -87,20 +85,20 @@ def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
     return False
 
 
-def _facts(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+def _facts(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
     if not _show_tasks(call, matches):
         print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
     return _verdict(call, matches)
 
 
-def _health(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+def _health(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
     if not _show_tasks(call, matches):
         print("\n".join(machines.of_health(matches)))
     healthy = call.dry_run or all(task.result.get("ok") for _, task in matches)
     return _verdict(call, matches) or (failures.OK if healthy else failures.FAILED)
 
 
-def _verdict(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
+def _verdict(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
     failed = [(node, task) for node, task in matches if task.state != "succeeded"]
     if failed and not call.dry_run:
         raise waits.failure(failed[0][1], failed[0][0])
@@ -112,23 +110,23 @@ def _check_set(call: Call) -> None:
         raise failures.usage("Name a SKU or a region", "gpuaas node set NODE --sku SKU --reason REASON")
 
 
-def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
+def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
     kinds.show_list(call.flags, "nodes", [item.node for item in drained])
-    left: dict[str, list[NodeAllocation]] = {item.node.name: item.allocations for item in drained}
+    left: dict[str, list[capacity.NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)
 
 
-async def _tasks(call: Call) -> list[NodeTask]:
+async def _tasks(call: Call) -> list[agents.NodeTask]:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
     tasks = await call.session.every(agents.NODE_TASK_LIST, node_id=node.node_id)
     output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name}))
     return tasks
 
 
-async def _describe_task(call: Call) -> NodeTask:
+async def _describe_task(call: Call) -> agents.NodeTask:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
-    matches: NodeTask = await call.send()
+    matches: agents.NodeTask = await call.send()
     output.show_page(call.flags, matches, machines.of_task(matches, node))
     return matches
 
@@ -142,7 +140,7 @@ app = run.group(
     __doc__,
     token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
     list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
-    get=Command(capacity.NODE_GET, work=_get, show=_show_structured, also=(NODE_ALLOCATIONS,)),
+    get=Command(capacity.NODE_GET, work=_get, show=_show_structured, also=(capacity.NODE_ALLOCATIONS,)),
     inspect=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.facts"), work=_inspect, show=_facts),
     health=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.health"), work=_inspect, show=_health),
     set=Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),

@@ -58,25 +58,22 @@ gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
 
 import os
 
-from gpuaas_contract import bindings, permissions
-from gpuaas_contract.identity import ORG_CREATE, PROJECT_CREATE, PROJECT_DELETE, PROJECT_GET, PROJECT_RENAME, Project
-from gpuaas_contract.sessions import SESSION_END, SESSION_LIST
-from gpuaas_contract.users import MY_PASSWORD, USER_CREATE, USER_DISABLE, USER_ENABLE, USER_LIST, USER_SET_PASSWORD
+from gpuaas_contract import bindings, identity, permissions, sessions, users
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 
-org = run.group("org", __doc__, create=ORG_CREATE)
+org = run.group("org", __doc__, create=identity.ORG_CREATE)
 
 
-def _use_first(call: Call, made: Project) -> None:
+def _use_first(call: Call, made: identity.Project) -> None:
     if not call.session.target.project and not call.dry_run:
         home.change_context(home.folder(os.environ), call.session.target.context, project_id=made.project_id)
 
 
-def _use(call: Call, chosen: Project) -> None:
+def _use(call: Call, chosen: identity.Project) -> None:
     home.change_context(home.folder(os.environ), call.session.target.context, project_id=chosen.project_id)
     output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
 
@@ -84,11 +81,11 @@ def _use(call: Call, chosen: Project) -> None:
 project = run.group(
     "project",
     __doc__,
-    create=Command(PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
-    get=PROJECT_GET,
-    rename=Command(PROJECT_RENAME, reads=PROJECT_GET),
-    delete=PROJECT_DELETE,
-    use=Command(PROJECT_GET, show=_use),
+    create=Command(identity.PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
+    get=identity.PROJECT_GET,
+    rename=Command(identity.PROJECT_RENAME, reads=identity.PROJECT_GET),
+    delete=identity.PROJECT_DELETE,
+    use=Command(identity.PROJECT_GET, show=_use),
 )
 
 
@@ -105,15 +102,15 @@ user = run.group(
     "user",
     __doc__,
     create=Command(
-        USER_CREATE,
+        users.USER_CREATE,
         fields={"password": Field(typed=False, read=_first_password)},
         extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
     ),
-    list=USER_LIST,
-    disable=USER_DISABLE,
-    enable=USER_ENABLE,
-    set_password=Command(USER_SET_PASSWORD, fields={"password": Field(typed=False, read=_password)}),
+    list=users.USER_LIST,
+    disable=users.USER_DISABLE,
+    enable=users.USER_ENABLE,
+    set_password=Command(users.USER_SET_PASSWORD, fields={"password": Field(typed=False, read=_password)}),
 )
 
 
@@ -134,14 +131,14 @@ password = run.single(
     "password",
     __doc__,
     Command(
-        MY_PASSWORD,
+        users.MY_PASSWORD,
         fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
         then=_changed,
     ),
 )
 
 
-own_sessions = run.group("session", __doc__, list=SESSION_LIST, end=SESSION_END)
+own_sessions = run.group("session", __doc__, list=sessions.SESSION_LIST, end=sessions.SESSION_END)
 
 
 def _check_role(call: Call) -> None:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 from gpuaas_contract import capacity, catalog, identity, instances
-from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
-from gpuaas_contract.identity import ServiceAccountLogin
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import home, machine
@@ -28,16 +26,16 @@ PROOF_PAUSE_S = 2.0
 WATCHDOG_S = 1.0
 
 
-def write_files(where: plan.Places, slug: str) -> Manifest:
+def write_files(where: plan.Places, slug: str) -> catalog.Manifest:
     """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
     program, manifest = require_program(f"gpuaas-{slug}"), where.of_app(slug, "manifest.json")
     manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     where.of_app(slug, PACKAGES).write_text(captured([program, "packages"]))
     manifest.write_text(captured([program, "manifest"]))
-    return msgspec.json.decode(manifest.read_bytes(), type=Manifest)
+    return msgspec.json.decode(manifest.read_bytes(), type=catalog.Manifest)
 
 
-async def offer(session: Session, manifest: Manifest, report: Report) -> None:
+async def offer(session: Session, manifest: catalog.Manifest, report: Report) -> None:
     """Register, publish and entitle, unless the project may deploy exactly this already."""
     slug, version = manifest.slug, manifest.version
     with report.step(f"registering {slug}", f"{slug} {version} in the catalog"):
@@ -57,7 +55,7 @@ class LocalApp:
     where: plan.Places
     wanted: plan.Wish
     report: Report
-    manifest: Manifest
+    manifest: catalog.Manifest
 
     @property
     def controller(self) -> Process:
@@ -89,7 +87,7 @@ class LocalApp:
         """A key that works stays; a missing or refused one is replaced."""
         file = self.where.of_app(self.wanted.app, "credentials.json")
         try:
-            login = msgspec.json.decode(file.read_bytes(), type=ServiceAccountLogin)
+            login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
             await self.session.call(identity.SERVICE_ACCOUNT_TOKEN, login)
             return
         except (FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
@@ -99,7 +97,7 @@ class LocalApp:
         except NotFound:
             await self.session.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
         key = await self.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
-        content = ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+        content = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
         home.write_private(file, msgspec.json.encode(content))
 
     async def _instance(self, allocation_ids: Sequence[str]) -> int:

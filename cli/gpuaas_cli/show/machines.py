@@ -4,9 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuaas_contract.agents import NodeTask
-from gpuaas_contract.capacity import Node, NodeAllocation
-from gpuaas_contract.ssh_keys import AllocationKeys
+from gpuaas_contract import agents, capacity, ssh_keys
 
 from gpuaas_cli.output import Table, age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show import states
@@ -30,11 +28,11 @@ _ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requ
 _PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
-def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
+def of_node(node: capacity.Node, allocations: Sequence[capacity.NodeAllocation]) -> Lines:
     return [*facts(node, _NODE), *section("Work on it", listing(allocations, _ALLOCATIONS))]
 
 
-def of_task(task: NodeTask, node: Node) -> Lines:
+def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
     shape = table(
         "Task=task_id Node Type For=subject_id State Issued=issued_at Until=expires_at Correlation=correlation_id",
         Node=lambda _: f"{node.name} ({node.node_id})",
@@ -55,11 +53,11 @@ def tasks(node_names: Mapping[str, str]) -> Table:
     )
 
 
-def of_facts(node: Node, task: NodeTask) -> Lines:
+def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
     return [f"Node  {node.name} ({node.node_id})", *section("What it reports", _values(task.result))]
 
 
-def of_health(matches: Iterable[tuple[Node, NodeTask]]) -> Lines:
+def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
     """A line for each check of each node."""
     rows = [["NODE", "CHECK", "OK", "WHY"]]
     for node, task in matches:
@@ -70,7 +68,7 @@ def of_health(matches: Iterable[tuple[Node, NodeTask]]) -> Lines:
     return aligned(rows)
 
 
-def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
+def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:
     """The allocations that keep each node from being empty."""
     lines: Lines = []
     for name, allocations in left.items():
@@ -82,7 +80,7 @@ def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
     return lines
 
 
-def of_people(keys: AllocationKeys) -> Lines:
+def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
     state = (
         f"on the machine since {clock_time(keys.installed_at)}" if keys.installed_at else "no key is on the machine yet"
     )
@@ -91,7 +89,7 @@ def of_people(keys: AllocationKeys) -> Lines:
     return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
 
 
-def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
+def _check(node: capacity.Node, name: str, *, ok: bool, why: str) -> list[str]:
     return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
 
 
