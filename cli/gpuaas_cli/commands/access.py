@@ -59,7 +59,7 @@ from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, SSH_KEY_LIS
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.runner import Call, Command, Field, asked, run
 
 
 async def _list(call: Call) -> Sequence[Any]:
@@ -138,14 +138,11 @@ def next_command(status: CustodyStatus) -> str:
     return (status.fix or "gpuaas custody unseal") if status.sealed else ""
 
 
-def _passphrase(call: Call, _: object) -> str:
-    return ask.secret(call.flags, "Passphrase", "gpuaas custody unseal")
-
-
+_PASSPHRASE = asked(lambda call: ask.secret(call.flags, "Passphrase", "gpuaas custody unseal"))
 _TABLE = table("STORE STATE KEY", state, STATE=state)
 custody = run.group(
     "custody",
     __doc__,
     status=Command(CUSTODY_GET, table=_TABLE, next=next_command),
-    unseal=Command(UNSEAL, fields={"passphrase": Field(typed=False, read=_passphrase)}, table=_TABLE),
+    unseal=Command(UNSEAL, fields={"passphrase": _PASSPHRASE}, table=_TABLE),
 )

@@ -21,13 +21,12 @@ gpuaas agent upgrade --all --to 0.2.0 --reason "fixes host keys"
 """
 
 import asyncio
-from typing import Any
 
 from gpuaas_contract import agents, capacity
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import files
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import follow, rollout, waits
 
@@ -112,10 +111,6 @@ async def _watched(call: Call, task: agents.NodeTask, rest: list[capacity.Node])
         raise
 
 
-def _code(_: Call, code: Any) -> int:
-    return int(code)
-
-
 app = run.group(
     "agent",
     __doc__,
@@ -135,6 +130,6 @@ app = run.group(
         extra={"to": Field(default=...), "nodes": Field(type=list[str], default=None), "every_node": SWITCH},
         check=_check_nodes,
         work=_upgrade,
-        show=_code,
+        show=nothing,
     ),
 )

@@ -40,9 +40,8 @@ from gpuaas_cli.work import waits
 
 def _check_request(call: Call) -> None:
     if call["node_name"] and call["count"] > 1:
-        raise failures.usage(
-            "--node names one node, so --count cannot be more than 1", "gpuaas allocation request --help"
-        )
+        message = "--node names one node, so --count cannot be more than 1"
+        raise failures.usage(message, "gpuaas allocation request --help")
 
 
 async def _request(call: Call) -> list[Allocation]:
@@ -91,9 +90,8 @@ def _verdict(wanted: str) -> Any:
 
 
 async def _people(call: Call) -> Any:
-    path = await call.path()
     if call["user_ids"] is None:
-        return await call.session.call(ssh_keys.ALLOCATION_KEYS_GET, **path)
+        return await call.session.call(ssh_keys.ALLOCATION_KEYS_GET, **await call.path())
     return await call.send()
 
 

@@ -61,6 +61,8 @@ from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow, versions
 
+_SETS = {"sets": Field(type=list[str], default=None)}
+
 
 async def _deploy(call: Call) -> int:
     version = await versions.find(call.session, call["app_slug"], call["version"])
@@ -98,7 +100,7 @@ deploy = run.single(
             "operating_mode": None,
             "control_plane_scope": None,
         },
-        extra={"sets": Field(type=list[str], default=None)},
+        extra=_SETS,
         work=_deploy,
         follows=True,
     ),
@@ -115,14 +117,7 @@ async def _upgrade(call: Call) -> int:
 
 
 upgrade = run.single(
-    "upgrade",
-    __doc__,
-    Command(
-        instances.UPGRADE,
-        fields={"version": Field(default="")},
-        extra={"sets": Field(type=list[str], default=None)},
-        work=_upgrade,
-    ),
+    "upgrade", __doc__, Command(instances.UPGRADE, fields={"version": Field(default="")}, extra=_SETS, work=_upgrade)
 )
 
 

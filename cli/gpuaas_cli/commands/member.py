@@ -22,7 +22,7 @@ from typing import Any
 from gpuaas_contract.instances import MEMBER_OPERATION_CREATE
 
 from gpuaas_cli import failures
-from gpuaas_cli.runner import Call, Command, Field, run, words
+from gpuaas_cli.runner import Call, Command, Field, fixed, run, words
 
 _NODES = Field(type=list[str], default=...)
 _MEMBERS: dict[str, Field | None] = {
@@ -51,7 +51,7 @@ def _check_counts(call: Call) -> None:
 
 
 def _command(kind: str, fields: dict[str, Field | None], **more: Any) -> Command:
-    given = {"kind": Field(typed=False, read=lambda *_: kind), **fields, **_ALWAYS}
+    given = {"kind": fixed(kind), **fields, **_ALWAYS}
     return Command(MEMBER_OPERATION_CREATE, fields=given, work=_operate, **more)
 
 

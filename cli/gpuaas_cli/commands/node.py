@@ -40,7 +40,7 @@ from gpuaas_contract import agents, capacity
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, nothing, run
+from gpuaas_cli.runner import Call, Command, fixed, nothing, run
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
 
@@ -56,53 +56,41 @@ async def _token(call: Call) -> capacity.EnrolmentToken:
 
 async def _get(call: Call) -> capacity.Node:
     node: capacity.Node = await call.send()
-    if not call.flags.structured:
+    if call.flags.structured:
+        kinds.show_one(call.flags, "nodes", node)
+    else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
     return node
 
 
-def _show_structured(call: Call, node: capacity.Node) -> None:
-    if call.flags.structured:
-        kinds.show_one(call.flags, "nodes", node)
+Inspected = list[tuple[capacity.Node, agents.NodeTask]]
 
 
-async def _inspect(call: Call) -> list[tuple[capacity.Node, agents.NodeTask]]:
+async def _inspect(call: Call) -> Inspected:
     """Every node is asked before the first one is waited for."""
     nodes = [await call.session.call(capacity.NODE_GET, node_id=name) for name in call.targets]
     tasks = [await call.send(node.node_id) for node in nodes]
-    if call.dry_run:
-        return list(zip(nodes, tasks, strict=True))
-    return list(zip(nodes, await waits.all_ended(call.session, tasks, nodes), strict=True))
+    if not call.dry_run:
+        tasks = await waits.all_ended(call.session, tasks, nodes)
+    return list(zip(nodes, tasks, strict=True))
 
 
-def _show_tasks(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> bool:
+def _show_inspected(call: Call, matches: Inspected) -> int:
     """For programs, and of a dry run, the tasks themselves."""
+    is_health = call.sent["type"] == "host.health"
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}
         output.show_list(call.flags, [task for _, task in matches], machines.tasks(names))
-        return True
-    return False
-
-
-def _facts(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
-    if not _show_tasks(call, matches):
-        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
-    return _verdict(call, matches)
-
-
-def _health(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
-    if not _show_tasks(call, matches):
+    elif is_health:
         print("\n".join(machines.of_health(matches)))
-    healthy = call.dry_run or all(task.result.get("ok") for _, task in matches)
-    return _verdict(call, matches) or (failures.OK if healthy else failures.FAILED)
-
-
-def _verdict(call: Call, matches: list[tuple[capacity.Node, agents.NodeTask]]) -> int:
-    failed = [(node, task) for node, task in matches if task.state != "succeeded"]
-    if failed and not call.dry_run:
-        raise waits.failure(failed[0][1], failed[0][0])
-    return failures.OK
+    else:
+        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
+    for node, task in matches:
+        if task.state != "succeeded" and not call.dry_run:
+            raise waits.failure(task, node)
+    healthy = call.dry_run or not is_health or all(task.result.get("ok") for _, task in matches)
+    return failures.OK if healthy else failures.FAILED
 
 
 def _check_set(call: Call) -> None:
@@ -131,18 +119,15 @@ async def _describe_task(call: Call) -> agents.NodeTask:
     return matches
 
 
-def _asked(kind: str) -> dict[str, Field]:
-    return {"type": Field(typed=False, read=lambda *_: kind)}
-
-
+_FACTS, _HEALTH = {"type": fixed("host.facts")}, {"type": fixed("host.health")}
 app = run.group(
     "node",
     __doc__,
     token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
     list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
-    get=Command(capacity.NODE_GET, work=_get, show=_show_structured, also=(capacity.NODE_ALLOCATIONS,)),
-    inspect=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.facts"), work=_inspect, show=_facts),
-    health=Command(agents.NODE_INSPECT, many=True, fields=_asked("host.health"), work=_inspect, show=_health),
+    get=Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
+    inspect=Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),
+    health=Command(agents.NODE_INSPECT, many=True, fields=_HEALTH, work=_inspect, show=_show_inspected),
     set=Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),
     cordon=Command(capacity.NODE_CORDON, many=True),
     uncordon=Command(capacity.NODE_UNCORDON, many=True),

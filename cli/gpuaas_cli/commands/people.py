@@ -63,7 +63,7 @@ from gpuaas_contract import bindings, identity, permissions, sessions, users
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked, run
 
 org = run.group("org", __doc__, create=identity.ORG_CREATE)
 
@@ -89,13 +89,9 @@ project = run.group(
 )
 
 
-def _password(call: Call, _: object) -> str:
+def _password(call: Call) -> str:
     name = call["name"] or call["user_id"]
     return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
-
-
-def _first_password(call: Call, _: object) -> str:
-    return _password(call, _) if call["with_password"] else ""
 
 
 user = run.group(
@@ -103,23 +99,15 @@ user = run.group(
     __doc__,
     create=Command(
         users.USER_CREATE,
-        fields={"password": Field(typed=False, read=_first_password)},
+        fields={"password": asked(lambda call: _password(call) if call["with_password"] else "")},
         extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
     ),
     list=users.USER_LIST,
     disable=users.USER_DISABLE,
     enable=users.USER_ENABLE,
-    set_password=Command(users.USER_SET_PASSWORD, fields={"password": Field(typed=False, read=_password)}),
+    set_password=Command(users.USER_SET_PASSWORD, fields={"password": asked(_password)}),
 )
-
-
-def _present(call: Call, _: object) -> str:
-    return ask.secret(call.flags, "Present password", "gpuaas password")
-
-
-def _new(call: Call, _: object) -> str:
-    return ask.new_password(call.flags, "yours from now on", "gpuaas password")
 
 
 def _changed(call: Call, _: object) -> None:
@@ -132,7 +120,10 @@ password = run.single(
     __doc__,
     Command(
         users.MY_PASSWORD,
-        fields={"present_password": Field(typed=False, read=_present), "new_password": Field(typed=False, read=_new)},
+        fields={
+            "present_password": asked(lambda call: ask.secret(call.flags, "Present password", "gpuaas password")),
+            "new_password": asked(lambda call: ask.new_password(call.flags, "yours from now on", "gpuaas password")),
+        },
         then=_changed,
     ),
 )

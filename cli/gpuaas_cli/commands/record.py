@@ -37,6 +37,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,15 +69,12 @@ async def _follow(call: Call) -> None:
     path: dict[str, Any] = await call.path()
     if call.level == "project":
         path["project_id"] = await call.session.project()
-    begin = call["after"] if call["after"] is not None else await _now(call, path)
+    begin = call["after"]
+    if begin is None:
+        # The cursor behind everything that has happened: it moves past what a filter leaves out, here all.
+        begin = (await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)).cursor
     async for event in call.session.client.follow(call.endpoint, filters, after=begin, **path):
         print(_line(call.flags, event), flush=True)
-
-
-async def _now(call: Call, path: dict[str, Any]) -> int:
-    """The cursor behind everything that has happened: it moves past what a filter leaves out, here all."""
-    page = await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)
-    return int(page.cursor)
 
 
 def _line(flags: Flags, event: Event) -> str:
@@ -103,8 +101,14 @@ events = run.single(
 )
 
 
-def _moment(option: str) -> Any:
-    return lambda _, text: times.moment(text, option).isoformat() if text else ""
+def _moment(option: str, *, day: bool = False) -> Field:
+    """A moment, or the day it is in."""
+
+    def read(_: Call, text: str) -> str:
+        moment = times.moment(text, option).isoformat() if text else ""
+        return moment.partition("T")[0] if day else moment
+
+    return Field(f"{option} TIME", default="", read=read)
 
 
 async def _list(call: Call) -> tuple[list[AuditRow], bool]:
@@ -124,11 +128,7 @@ audit = run.group(
     __doc__,
     list=Command(
         Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
-        fields={
-            "result": Field(type=str, default=""),
-            "since": Field(default="", read=_moment("--since")),
-            "until": Field(default="", read=_moment("--until")),
-        },
+        fields={"result": Field(type=str, default=""), "since": _moment("--since"), "until": _moment("--until")},
         extra={"limit": Field(type=int, default=AUDIT_LIMIT)},
         work=_list,
         show=_audit_show,
@@ -136,19 +136,11 @@ audit = run.group(
 )
 
 
-def _usage_moment(option: str, *, day: bool = False) -> Any:
-    def read(_: Call, text: str) -> str:
-        moment = times.moment(text, option).isoformat() if text else ""
-        return moment.partition("T")[0] if day else moment
-
-    return read
-
-
 def _filters(*, day: bool = False) -> dict[str, Field]:
     since = "Started then or later: 2030-01-31, or 7d for seven days ago."
     return {
-        "since": Field("--since TIME", since, default="", read=_usage_moment("--since", day=day)),
-        "until": Field("--until TIME", "Started before.", default="", read=_usage_moment("--until", day=day)),
+        "since": replace(_moment("--since", day=day), help=since),
+        "until": replace(_moment("--until", day=day), help="Started before."),
         "instance_id": Field("--instance", "Only of this instance."),
         "meter": Field("--meter", "Only of this meter."),
     }

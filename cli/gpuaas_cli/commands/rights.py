@@ -38,15 +38,6 @@ from gpuaas_contract import policy as contract
 from gpuaas_contract.bindings import BREAK_GLASS_CREATE, BREAK_GLASS_END, PROJECT_BINDING_LIST, RoleBinding
 from gpuaas_contract.identity import ME
 from gpuaas_contract.permissions import BREAK_GLASS
-from gpuaas_contract.policy import (
-    CAN_I,
-    CanIAnswer,
-    ChangedPolicyLayer,
-    Ineffective,
-    Overlay,
-    PolicyExplanation,
-    PolicyLayer,
-)
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
@@ -55,10 +46,10 @@ from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 from gpuaas_cli.show.story import section
 
 
-async def _ask(call: Call) -> CanIAnswer:
+async def _ask(call: Call) -> contract.CanIAnswer:
     scope = {"project": "project_id", "org": "org_id", "platform": ""}[call.level]
     where: dict[str, Any] = {scope: call["org"] or await call.session.project()} if scope else {}
-    answer: CanIAnswer = await call.send(**where)
+    answer: contract.CanIAnswer = await call.send(**where)
     if not call.flags.structured_whole:
         output.talk(answer.explanation)
     return answer
@@ -68,7 +59,7 @@ can_i = run.single(
     "can-i",
     __doc__,
     Command(
-        CAN_I,
+        contract.CAN_I,
         fields={"project_id": None, "org_id": None},
         extra={"platform": SWITCH},
         work=_ask,
@@ -83,7 +74,7 @@ _GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)
 _SET = Levels(contract.PROJECT_SET, contract.GLOBAL_SET, contract.ORG_SET)
 
 
-async def _set(call: Call) -> ChangedPolicyLayer:
+async def _set(call: Call) -> contract.ChangedPolicyLayer:
     """The overlay takes the place of the revision that was named, else of the present one."""
     path = await call.path()
     etag = call["if_match"] or (f'"{call["revision"]}"' if call["revision"] is not None else "")
@@ -92,26 +83,26 @@ async def _set(call: Call) -> ChangedPolicyLayer:
     return await call.session.call(call.endpoint, call.sent["body"], if_match=etag, dry_run=call.dry_run, **path)
 
 
-def _origin(layer: PolicyLayer) -> str:
+def _origin(layer: contract.PolicyLayer) -> str:
     where = f"{layer.layer} layer of {layer.scope}"
     if layer.changed_at is None:
         return f"{where}: never set"
     return f"{where}: revision {layer.revision}, {clock_time(layer.changed_at)} by {layer.changed_by}"
 
 
-def _show_origin(call: Call, layer: PolicyLayer) -> None:
+def _show_origin(call: Call, layer: contract.PolicyLayer) -> None:
     if not call.flags.structured_whole:
         output.talk(_origin(layer))
 
 
-def _changed(layer: ChangedPolicyLayer) -> list[str]:
+def _changed(layer: contract.ChangedPolicyLayer) -> list[str]:
     return [_origin(layer), *section("Without effect", _ineffective(layer.ineffective))]
 
 
-def _explanation(result: PolicyExplanation) -> list[str]:
+def _explanation(result: contract.PolicyExplanation) -> list[str]:
+    words = {True: "allowed", False: "refused"}
     verdicts = [
-        [item.subject, item.value, "allowed" if item.allowed else "refused", item.layer or "-", item.rule]
-        for item in result.verdicts
+        [item.subject, item.value, words[item.allowed], item.layer or "-", item.rule] for item in result.verdicts
     ]
     limits = [[item.limit, str(item.max), item.layer, item.rule] for item in result.limits]
     return [
@@ -122,14 +113,14 @@ def _explanation(result: PolicyExplanation) -> list[str]:
     ]
 
 
-def _text(overlay: Overlay) -> str:
+def _text(overlay: contract.Overlay) -> str:
     """Only what the overlay narrows."""
-    empty = output.plain(Overlay())
+    empty = output.plain(contract.Overlay())
     narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
     return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
 
 
-def _ineffective(entries: list[Ineffective]) -> list[str]:
+def _ineffective(entries: list[contract.Ineffective]) -> list[str]:
     """What is written down but wider than the layers above allow."""
     return [
         f"{item.layer} {item.field} {item.entry}: {item.extent}, by {item.narrowed_by}: {item.rule}" for item in entries

@@ -42,8 +42,6 @@ from gpuaas_cli.runner import Call, Command, Field, run
 
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _KEY_FILE = Field(default=...)
-_EXAMPLE = "slurm-controller"
-_KEY_EXAMPLE = "slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2"
 
 
 def _check_file(call: Call) -> None:

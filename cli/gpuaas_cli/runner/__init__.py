@@ -7,5 +7,7 @@ from gpuaas_cli.runner.command import AnyEndpoint as AnyEndpoint
 from gpuaas_cli.runner.command import Command as Command
 from gpuaas_cli.runner.command import Field as Field
 from gpuaas_cli.runner.command import Levels as Levels
+from gpuaas_cli.runner.command import asked as asked
+from gpuaas_cli.runner.command import fixed as fixed
 from gpuaas_cli.runner.command import nothing as nothing
 from gpuaas_cli.runner.command import shared as shared

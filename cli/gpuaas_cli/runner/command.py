@@ -71,8 +71,19 @@ Target = AnyEndpoint | Levels
 """What a command calls."""
 
 
-def nothing(_: Any, __: Any) -> None:
-    """For commands that show their answer while they work."""
+def fixed(value: str) -> Field:
+    """A field that the command always sends with this value."""
+    return Field(typed=False, read=lambda *_: value)
+
+
+def asked(ask: Callable[[Any], str]) -> Field:
+    """A field that a person is asked for, or that is read from stdin: a secret is never an argument."""
+    return Field(typed=False, read=lambda call, _: ask(call))
+
+
+def nothing(_: Any, answer: Any) -> int | None:
+    """For commands that show their answer while they work; a number is their exit code."""
+    return answer if isinstance(answer, int) else None
 
 
 def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
