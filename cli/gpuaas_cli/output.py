@@ -55,9 +55,11 @@ def talk(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_list(flags: Flags, rows: Sequence[Any], shape: Table) -> None:
+def show(flags: Flags, answer: Any, shape: Table) -> None:
+    """A list, or one thing."""
+    rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
-        show_data(flags, {"items": list(rows)})
+        show_data(flags, {"items": list(rows)} if rows is answer else answer)
     elif flags.output == "name":
         print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
     elif rows:
@@ -65,13 +67,6 @@ def show_list(flags: Flags, rows: Sequence[Any], shape: Table) -> None:
         print("\n".join(lines(rows, shape.columns, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
-
-
-def show_one(flags: Flags, row: Any, shape: Table) -> None:
-    if flags.structured_whole:
-        show_data(flags, row)
-    else:
-        show_list(flags, [row], shape)
 
 
 def show_page(flags: Flags, row: Any, page: Sequence[str]) -> None:

@@ -31,10 +31,10 @@ class Target:
 
     context: str
     server: str
-    token: str
-    project: str
+    token: str = ""
+    project: str = ""
     """Name or id; empty where none was chosen."""
-    ca_file: str
+    ca_file: str = ""
 
     def __repr__(self) -> str:
         return f"Target(context={self.context!r}, server={self.server!r}, token=…)"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -136,7 +137,7 @@ async def sign_in(target: home.Target, prove: Prove) -> home.Context:
     """A context with a fresh token; when there is but one project it is chosen."""
     async with make_client(target) as client:
         token = await prove(client)
-    signed_in = home.Target(target.context, target.server, token.access_token, "", target.ca_file)
+    signed_in = dataclasses.replace(target, token=token.access_token)
     async with make_client(signed_in) as client:
         projects = (await client.call(PROJECT_LIST, timeout_s=READ_S)).items
     project_id = projects[0].project_id if len(projects) == 1 else ""

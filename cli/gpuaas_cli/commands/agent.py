@@ -90,7 +90,7 @@ async def _roll(call: Call, nodes: list[capacity.Node], release: agents.AgentRel
         if not call.dry_run and task.state != "succeeded":
             break
     if tasks or call.flags.structured:
-        output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name for node in nodes}))
+        output.show(call.flags, tasks, machines.tasks({node.node_id: node.name for node in nodes}))
     return failures.OK if call.dry_run else _verdict(tasks, nodes)
 
 

@@ -101,7 +101,7 @@ def publish(
         return await _send(connection, made, file, platform=platform) if file and not dry_run else made
 
     made = session.run(flags, work)
-    kinds.show_one(flags, "artifacts", made)
+    kinds.show(flags, "artifacts", made)
     if dry_run:
         output.talk("Nothing was changed.")
     else:
@@ -127,7 +127,7 @@ def upload(
         return await _send(connection, await connection.call(endpoint, artifact_id=name), file, platform=platform)
 
     flags = run.flags_of(context)
-    kinds.show_one(flags, "artifacts", session.run(flags, work))
+    kinds.show(flags, "artifacts", session.run(flags, work))
     return failures.OK
 
 

@@ -40,7 +40,7 @@ def explain(
         output.show_data(flags, list(forms.every()))
         return failures.OK
     if not path:
-        output.show_list(flags, kinds.KINDS, _KINDS)
+        output.show(flags, kinds.KINDS, _KINDS)
         return failures.OK
     form, field = forms.find(path)
     if flags.structured_whole:
@@ -72,7 +72,7 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
     """
     flags = run.flags_of(context)
     if not name and not flags.structured_whole:
-        output.show_list(flags, registry.ENDPOINTS, _ENDPOINTS)
+        output.show(flags, registry.ENDPOINTS, _ENDPOINTS)
     elif not name:
         output.show_data(flags, openapi.document())
     elif "." not in name:

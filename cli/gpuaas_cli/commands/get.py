@@ -40,28 +40,24 @@ def get(
         raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
     if wanted.of_instance and not instance and wanted.plural != "members":
         if not name:
-            raise failures.usage(
-                f"Name the instance whose {wanted.plural} you want", f"gpuaas get {wanted.plural} INSTANCE"
-            )
+            again = f"gpuaas get {wanted.plural} INSTANCE"
+            raise failures.usage(f"Name the instance whose {wanted.plural} you want", again)
         instance, name = name, ""
     # What was named is shown even if it is gone.
     filters = kinds.Filters(instance, correlation, everything or bool(name))
-    if not name:
-        output.show_list(flags, session.run(flags, lambda connection: _list(connection, wanted, filters)), wanted.table)
-        return failures.OK
     result = session.run(flags, lambda connection: _find(connection, wanted, filters, name))
-    show = output.show_list if isinstance(result, list) else output.show_one
-    show(flags, result, wanted.table)
+    output.show(flags, result, wanted.table)
     return failures.OK
 
 
 async def _list(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
     rows = await kind.fetch(connection, filters)
-    with_id = [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
-    return with_id
+    return [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
 
 
 async def _find(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
+    if not name:
+        return await _list(connection, kind, filters)
     if kind.getting is not None:
         parameter = kind.getting.path.rpartition("{")[2].rstrip("}")
         path: dict[str, Any] = {parameter: name}

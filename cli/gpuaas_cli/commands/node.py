@@ -57,7 +57,7 @@ async def _token(call: Call) -> capacity.EnrolmentToken:
 async def _get(call: Call) -> capacity.Node:
     node: capacity.Node = await call.send()
     if call.flags.structured:
-        kinds.show_one(call.flags, "nodes", node)
+        kinds.show(call.flags, "nodes", node)
     else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
@@ -81,7 +81,7 @@ def _show_inspected(call: Call, matches: Inspected) -> int:
     is_health = call.sent["type"] == "host.health"
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}
-        output.show_list(call.flags, [task for _, task in matches], machines.tasks(names))
+        output.show(call.flags, [task for _, task in matches], machines.tasks(names))
     elif is_health:
         print("\n".join(machines.of_health(matches)))
     else:
@@ -99,7 +99,7 @@ def _check_set(call: Call) -> None:
 
 
 def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
-    kinds.show_list(call.flags, "nodes", [item.node for item in drained])
+    kinds.show(call.flags, "nodes", [item.node for item in drained])
     left: dict[str, list[capacity.NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)
@@ -108,7 +108,7 @@ def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
 async def _tasks(call: Call) -> list[agents.NodeTask]:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
     tasks = await call.session.every(agents.NODE_TASK_LIST, node_id=node.node_id)
-    output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name}))
+    output.show(call.flags, tasks, machines.tasks({node.node_id: node.name}))
     return tasks
 
 

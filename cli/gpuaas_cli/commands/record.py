@@ -118,7 +118,7 @@ async def _list(call: Call) -> tuple[list[AuditRow], bool]:
 
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
-    kinds.show_list(call.flags, "audit", rows)
+    kinds.show(call.flags, "audit", rows)
     if more:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
 
@@ -206,7 +206,7 @@ def _triage_show(call: Call, result: Correlation) -> None:
     if call.flags.structured_whole:
         output.show_data(call.flags, result)
         return
-    output.show_list(call.flags, timeline.entries(result), _ENTRIES)
+    output.show(call.flags, timeline.entries(result), _ENTRIES)
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
     print("\n".join(story.section("Next", next_commands)))
 

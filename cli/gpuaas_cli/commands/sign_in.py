@@ -60,7 +60,7 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
     if not server:
         raise failures.usage("No server was named", "gpuaas login --server http://127.0.0.1:7070 --name admin")
     ca_file = flags.ca_file or (known.ca_file if known else "")
-    return home.Target(context_name, server.rstrip("/"), "", "", ca_file)
+    return home.Target(context_name, server.rstrip("/"), ca_file=ca_file)
 
 
 def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
@@ -89,7 +89,7 @@ def logout(context: typer.Context) -> int:
     if known is None or not known.token:
         output.talk("You were not signed in.")
         return failures.OK
-    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
+    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, ca_file=known.ca_file)))
     home.change_context(folder, name, token="")
     output.talk(f"Signed out of {known.server} (context {name}).")
     if trouble:

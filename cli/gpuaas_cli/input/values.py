@@ -73,23 +73,16 @@ def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
         if text.lower() not in _TRUE | _FALSE:
             raise failures.usage(f"{name} takes true or false, not {text!r}", f"{option} {name}=true")
         return text.lower() in _TRUE
-    if kind in ("integer", "number", "object"):
-        return _json(name, text, option)
-    return _json_or_text(text)
+    return _json(name, text, option, or_text=kind not in ("integer", "number", "object"))
 
 
-def _json(name: str, text: str, option: str) -> Any:
+def _json(name: str, text: str, option: str, *, or_text: bool = False) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
+        if or_text:
+            return text
         raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"{option} '{name}=JSON'") from error
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:

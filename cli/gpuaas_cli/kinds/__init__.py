@@ -1,6 +1,5 @@
 """The kinds of things that commands list and show, one module per domain."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_cli import output
@@ -27,12 +26,8 @@ def of(struct: Any) -> Kind | None:
     return next((kind for kind in KINDS if kind.struct is struct), None)
 
 
-def show_list(flags: Flags, plural: str, rows: Sequence[Any]) -> None:
-    output.show_list(flags, rows, get(plural).table)
-
-
-def show_one(flags: Flags, plural: str, row: Any) -> None:
-    output.show_one(flags, row, get(plural).table)
+def show(flags: Flags, plural: str, answer: Any) -> None:
+    output.show(flags, answer, get(plural).table)
 
 
 def cells(flags: Flags, plural: str, row: Any) -> list[str]:

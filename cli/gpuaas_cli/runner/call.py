@@ -133,9 +133,7 @@ class Call:
         if command.page and self.flags.output != "name":
             output.show_page(self.flags, answer, command.page(answer))
             return None
-        shape = command.table or _table(answer, self.endpoint)
-        show = output.show_list if isinstance(answer, list | tuple) else output.show_one
-        show(self.flags, answer, shape)
+        output.show(self.flags, answer, command.table or _table(answer, self.endpoint))
         return None
 
     async def _body(self, path: dict[str, Any], changes: Mapping[str, Any]) -> tuple[Any, str]:

@@ -63,10 +63,8 @@ async def to_the_end(
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
-        output.talk(
-            "\nDetached. The operation continues in the background; nothing was cancelled.\n"
-            f"  follow it: gpuaas op follow {operation_id}"
-        )
+        output.talk("\nDetached. The operation continues in the background; nothing was cancelled.")
+        output.talk(f"  follow it: gpuaas op follow {operation_id}")
         raise
     if session.flags.structured:
         show(session.flags, operation)
