@@ -41,13 +41,13 @@ from typing import Annotated
 
 import typer
 from gpuaas_contract import artifacts, trust_keys
-from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact, Source
+from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.input import ask, files
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, shared
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, asked, run, shared
 
 app = run.group("artifact", __doc__)
 
@@ -60,10 +60,10 @@ Shared = Annotated[bool, typer.Option("--platform", help="Shared with every proj
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
 
 
-@run.by_hand(
-    app,
-    reaches=(*(artifacts.PUBLISH, artifacts.CONTENT_PUT), *(artifacts.SHARED_PUBLISH, artifacts.SHARED_CONTENT_PUT)),
-)
+_PUBLISHING = (artifacts.PUBLISH, artifacts.CONTENT_PUT, artifacts.SHARED_PUBLISH, artifacts.SHARED_CONTENT_PUT)
+
+
+@run.by_hand(app, reaches=_PUBLISHING)
 def publish(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
@@ -86,13 +86,10 @@ def publish(
         raise failures.usage("Exactly one of --file, --url and --oci is needed", "gpuaas artifact publish --help")
     if file:
         digest, size = _measured(file)
+    envelope = files.document(signature, Envelope) if signature else None
+    source = HttpSource(url=url) if url else OciSource(reference=oci) if oci else LocalSource()
     body = PublishArtifact(
-        name=name,
-        digest=digest,
-        size_bytes=size,
-        media_type=media_type,
-        source=_source(url, oci),
-        signature=files.document(signature, Envelope) if signature else None,
+        name=name, digest=digest, size_bytes=size, media_type=media_type, source=source, signature=envelope
     )
 
     async def work(connection: session.Session) -> Artifact:
@@ -102,10 +99,8 @@ def publish(
 
     made = session.run(flags, work)
     kinds.show(flags, "artifacts", made)
-    if dry_run:
-        output.talk("Nothing was changed.")
-    else:
-        output.talk(f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}")
+    verify = f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}"
+    output.talk("Nothing was changed." if dry_run else verify)
     return failures.OK
 
 
@@ -131,7 +126,7 @@ def upload(
     return failures.OK
 
 
-def _token(call: Call, _: object) -> str:
+def _token(call: Call) -> str:
     if not call["with_token"]:
         return ""
     return ask.secret(call.flags, f"Token for the source of {call['artifact_id']}", "gpuaas artifact verify")
@@ -148,13 +143,11 @@ def _verified(call: Call, artifact: Artifact) -> int:
 
 
 def _promote(artifact: Artifact) -> str:
-    if artifact.trust != "verified":
-        return ""
-    return f"gpuaas artifact promote {artifact.artifact_id} --channel stable{_flag(artifact)}"
+    promote = f"gpuaas artifact promote {artifact.artifact_id} --channel stable{_flag(artifact)}"
+    return promote if artifact.trust == "verified" else ""
 
 
-_SECRET = {"source_token": Field(typed=False, read=_token)}
-_WITH_TOKEN = {"with_token": SWITCH}
+_SECRET, _WITH_TOKEN = {"source_token": asked(_token)}, {"with_token": SWITCH}
 run.declare(
     app,
     "artifact",
@@ -217,12 +210,6 @@ def _measured(file: str) -> tuple[str, int]:
             return f"sha256:{digest}", content.tell()
     except OSError as error:
         raise failures.usage(f"{file} cannot be read: {error.strerror}", "Name a file") from error
-
-
-def _source(url: str, oci: str) -> Source:
-    if url:
-        return HttpSource(url=url)
-    return OciSource(reference=oci) if oci else LocalSource()
 
 
 def _flag(artifact: Artifact) -> str:

@@ -57,8 +57,8 @@ def member(
     async def gather(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
         result = await _member(connection, named, instance)
         operations = await _operations(connection, result.instance_id, result.last_operation_id)
-        data = {"member": result, "operations": [item for item in operations if _concerns(item, result.member_id)]}
-        return story.of_member(result, operations, _now()), data
+        about = story.operations_on(result, operations)
+        return story.of_member(result, operations, _now()), {"member": result, "operations": about}
 
     return _show(context, gather, name)
 
@@ -117,10 +117,6 @@ def _show(context: typer.Context, gather: Any, name: str) -> int:
     lines, data = session.run(flags, lambda connection: gather(connection, name))
     output.show_page(flags, data, lines)
     return failures.OK
-
-
-def _concerns(operation: Operation, member_id: str) -> bool:
-    return any(target.member_id == member_id for target in operation.targets)
 
 
 def _now() -> datetime.datetime:

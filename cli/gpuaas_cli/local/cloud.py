@@ -187,8 +187,6 @@ def _down(home_folder: Path, where: plan.Places, lab_name: str, report: Report, 
 
 
 def _stop(process: processes.Process, what: str, report: Report) -> None:
-    if process.running() is None:
-        process.stop()
-        return
-    with report.step(f"stopping the {what}", f"{what} stopped"):
+    running = process.running() is not None
+    with report.step(f"stopping the {what}", f"{what} stopped") if running else contextlib.nullcontext():
         process.stop()

@@ -69,12 +69,13 @@ def request_form(command: Command) -> type[msgspec.Struct] | None:
 
 
 def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
-    """Every field of the request that the command gives, and how."""
+    """Every field of the request that the command gives, and how: those that it names first, in its order."""
     form = request_form(command)
     if form is None:
         return
     texts = meanings.of(form)
-    for field in shapes.type_info(form).fields:  # type: ignore[attr-defined]
+    fields = {field.name: field for field in shapes.type_info(form).fields}  # type: ignore[attr-defined]
+    for field in (fields[name] for name in dict.fromkeys((*command.fields, *fields)) if name in fields):
         given = command.fields.get(field.name, _NAME if field.name == "name" and field.required else Field())
         if field.name not in _PAGING and given is not None and (field.name in command.fields or _derivable(field.type)):
             filters = "" if command.main.mutates else f"Only with this {field.name.replace('_', ' ')}."
@@ -90,8 +91,7 @@ def _all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter(name, given, list[str] if several else str, given.default, help_text)
     if command.whole:
         yield _parameter("body", command.whole, str, command.whole.default, command.whole.help)
-    fields = sorted(form_fields(command), key=lambda pair: _order(command, pair[0].name))
-    for field, given in fields:
+    for field, given in form_fields(command):
         if given.typed:
             yield _of_form(field, given, reads=command.reads is not None)
     for name, given in (*command.extra.items(), *_of_runner(command)):
@@ -122,12 +122,6 @@ def _switch(flag: str, help_text: str) -> Field:
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-def _order(command: Command, name: str) -> int:
-    """Fields in the order in which the command names them, the others after them."""
-    names = list(command.fields)
-    return names.index(name) if name in names else len(names)
 
 
 def _with_help(given: Field, name: str, meaning: str) -> Field:

@@ -73,7 +73,7 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
 def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
     latest = next((item for item in operations if item.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
-    about = [item for item in operations if any(target.member_id == member.member_id for target in item.targets)]
+    about = operations_on(member, operations)
     names = {member.member_id: member.node_name}
     return [
         *_member_facts(member, now),
@@ -83,6 +83,10 @@ def of_member(member: Member, operations: Sequence[Operation], now: datetime.dat
         *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *section("Next", _next_of_member(member)),
     ]
+
+
+def operations_on(member: Member, operations: Sequence[Operation]) -> list[Operation]:
+    return [item for item in operations if any(target.member_id == member.member_id for target in item.targets)]
 
 
 def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
