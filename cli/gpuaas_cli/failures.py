@@ -1,6 +1,8 @@
 """How a command fails: an exit code, one line of what happened, one line of what to do next. `runner.run` prints it."""
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 
 from gpuaas_contract.errors import ApiError
@@ -35,6 +37,16 @@ def usage(message: str, fix: str) -> Failure:
 
 def not_found(message: str, fix: str, correlation_id: str = "") -> Failure:
     return Failure(message, fix=fix, code="not_found", exit_code=NOT_FOUND, correlation_id=correlation_id)
+
+
+def timeout(message: str, fix: str) -> Failure:
+    return Failure(message, fix=fix, code="timeout", exit_code=SERVER)
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """What a person who typed an unknown word may have meant, for the end of a message."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def as_failure(error: Failure | ApiError | NoAnswer) -> Failure:

@@ -50,6 +50,10 @@ def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Tabl
     return Table(name or result[0].value, tuple(result))
 
 
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 def talk(text: str) -> None:
     """For people, never for programs."""
     print(text, file=sys.stderr, flush=True)
@@ -152,8 +156,8 @@ def elided(text: str) -> str:
     return text
 
 
-def age(moment: datetime.datetime, now: datetime.datetime | None = None) -> str:
-    seconds = max(0, int(((now or datetime.datetime.now(datetime.UTC)) - moment).total_seconds()))
+def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
+    seconds = max(0, int(((at or now()) - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"

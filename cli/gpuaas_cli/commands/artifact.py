@@ -76,7 +76,7 @@ def publish(
     signature: Annotated[str, typer.Option(metavar="FILE", help="DSSE envelope, JSON; can come later.")] = "",
     platform: Shared = False,
     dry_run: DryRun = False,
-) -> int:
+) -> None:
     """Publish content: a file of yours, or what a server or a registry keeps.
 
     Example: gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
@@ -101,7 +101,6 @@ def publish(
     kinds.show(flags, "artifacts", made)
     verify = f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}"
     output.talk("Nothing was changed." if dry_run else verify)
-    return failures.OK
 
 
 @run.by_hand(app, reaches=(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT, artifacts.GET, artifacts.SHARED_GET))
@@ -110,7 +109,7 @@ def upload(
     name: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Id, digest, or a name only one has.")],
     file: Annotated[str, typer.Argument(metavar="FILE")],
     platform: Shared = False,
-) -> int:
+) -> None:
     """Send the content of an artifact that was published as local; kept only if size and digest are as published.
 
     Example: gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
@@ -123,7 +122,6 @@ def upload(
 
     flags = run.flags_of(context)
     kinds.show(flags, "artifacts", session.run(flags, work))
-    return failures.OK
 
 
 def _token(call: Call) -> str:

@@ -1,6 +1,5 @@
 """`gpuaas explain` and `gpuaas schema`: the contract in words. Neither asks a server."""
 
-import difflib
 from typing import Annotated, Any
 
 import msgspec
@@ -13,8 +12,6 @@ from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import reach, run
 
-explain_app = run.single()
-
 _KINDS = table(
     "KIND=plural FORM* MEANING",
     FORM=lambda kind: forms.find(kind.plural)[0].name,
@@ -22,11 +19,11 @@ _KINDS = table(
 )
 
 
-@run.by_hand(explain_app)
+@run.alone()
 def explain(
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
-) -> int:
+) -> None:
     """What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
 
     Without a name: the resources there are.
@@ -38,10 +35,10 @@ def explain(
     flags = run.flags_of(context)
     if not path and flags.structured_whole:  # programs get the name of every form, people see what they can list
         output.show_data(flags, list(forms.every()))
-        return failures.OK
+        return
     if not path:
         output.show(flags, kinds.KINDS, _KINDS)
-        return failures.OK
+        return
     form, field = forms.find(path)
     if flags.structured_whole:
         output.show_data(flags, pages.as_data(form) if field is None else field)
@@ -50,17 +47,15 @@ def explain(
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
-    return failures.OK
 
 
 _ENDPOINTS = table(
     "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND", COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), "")
 )
-schema_app = run.single()
 
 
-@run.by_hand(schema_app)
-def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> int:
+@run.alone()
+def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> None:
     """What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
 
     Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
@@ -83,7 +78,6 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_endpoint(_endpoint(name), width)))
-    return failures.OK
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
@@ -95,7 +89,7 @@ def json_schema(form: forms.Form) -> dict[str, Any]:
 
 def _endpoint(name: str) -> Endpoint[Any, Any]:
     if name not in registry.BY_NAME:
-        close = difflib.get_close_matches(name, registry.BY_NAME, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise failures.not_found(f"There is no endpoint {name!r}{hint}", "gpuaas schema")
+        raise failures.not_found(
+            f"There is no endpoint {name!r}{failures.hint(name, registry.BY_NAME)}", "gpuaas schema"
+        )
     return registry.BY_NAME[name]

@@ -72,9 +72,5 @@ async def _wait(connection: session.Session, operation_id: str, timeout_s: float
     done, _ = await asyncio.wait({waiting}, timeout=timeout_s or None)
     if done:
         return waiting.result()
-    raise failures.Failure(
-        f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background",
-        fix=f"gpuaas op follow {operation_id}",
-        code="timeout",
-        exit_code=failures.SERVER,
-    )
+    message = f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background"
+    raise failures.timeout(message, f"gpuaas op follow {operation_id}")

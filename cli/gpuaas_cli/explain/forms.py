@@ -1,7 +1,6 @@
 """Pure: what crosses the wire, as people ask for it: a form by its name, its fields, what each means. Needs no server;
 everything is read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
 
-import difflib
 import functools
 import inspect
 import re
@@ -118,9 +117,7 @@ def _named(word: str) -> Form:
 
 
 def _unknown(message: str, word: str, known: list[str], of_form: str) -> failures.Failure:
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return failures.not_found(f"{message}{hint}", f"gpuaas explain {of_form}".rstrip())
+    return failures.not_found(f"{message}{failures.hint(word, known)}", f"gpuaas explain {of_form}".rstrip())
 
 
 def _gather(kind: shapes.Type, result: dict[str, shapes.StructType]) -> None:

@@ -155,15 +155,11 @@ class LocalApp:
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        print("\n".join(framed(f"{node}{user}: {command.line}", shown)), flush=True)
+        lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
+        print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
         self.report.note(f"Your cloud is up ({self.report.total()}). Next:")
         members = await kinds.members(self.session, name)
         self.report.commands(*plan.next_commands(self.wanted, self.manifest, members, allocations))
-
-
-def framed(title: str, text: str) -> list[str]:
-    lines = output.clean(text.rstrip("\n")).splitlines()
-    return [f"┌ {title}", *(f"│ {line}" for line in lines), "└"]
 
 
 async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:

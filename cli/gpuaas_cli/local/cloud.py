@@ -32,10 +32,9 @@ def up(home_folder: Path, request: plan.Wish) -> int:
         return asyncio.run(_up(home_folder, plan.places(home_folder, request.lab), request, Report()))
 
 
-def down(home_folder: Path, lab_name: str, *, purge: bool) -> int:
+def down(home_folder: Path, lab_name: str, *, purge: bool) -> None:
     with locked(home_folder, lab_name):
         _down(home_folder, plan.places(home_folder, lab_name), lab_name, Report(), purge=purge)
-    return failures.OK
 
 
 @contextlib.contextmanager
@@ -139,12 +138,10 @@ async def _until_nodes_ready(
     ends_at = time.monotonic() + NODES_READY_S
     while missing := plan.not_ready(wanted, await session.every(capacity.NODE_LIST), seen_since):
         if time.monotonic() >= ends_at:
-            raise failures.Failure(
+            raise failures.timeout(
                 f"No heartbeat of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
                 "server keeps asking for that one until it is purged",
-                fix=f"gpuaas lab exec {missing[0]} --lab {request.lab} -- journalctl -u gpuaas-agent -n 20",
-                code="timeout",
-                exit_code=failures.SERVER,
+                f"gpuaas lab exec {missing[0]} --lab {request.lab} -- journalctl -u gpuaas-agent -n 20",
             )
         await asyncio.sleep(POLL_S)
 

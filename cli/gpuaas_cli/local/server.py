@@ -77,12 +77,8 @@ async def _becomes_ready(process: Process, wanted: plan.Wish) -> bool:
         if process.running() is None:
             return False
         if time.monotonic() >= ends_at:
-            raise failures.Failure(
-                f"The server runs but is not ready after {READY_S:g} s",
-                fix=f"tail {process.log}",
-                code="timeout",
-                exit_code=failures.SERVER,
-            )
+            message = f"The server runs but is not ready after {READY_S:g} s"
+            raise failures.timeout(message, f"tail {process.log}")
         await asyncio.sleep(POLL_S)
     return True
 

@@ -26,27 +26,16 @@ class Page:
 
 def page(text: str | None, command: str) -> Page:
     """`command` is what is typed after `gpuaas`."""
-    for examples, lines in _blocks(text or ""):
-        if f"{examples[0]} ".startswith(f"gpuaas {command} "):
-            return _page(examples, lines)
+    for result in pages(text or ""):
+        if f"{result.examples[0]} ".startswith(f"gpuaas {command} "):
+            return result
     raise LookupError(f"the docstring has no page for gpuaas {command}")
 
 
-def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The examples of each command, and the lines below them."""
-    examples: list[str] = []
-    lines: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("gpuaas "):
-            lines.append(line)
-            continue
-        if lines and examples:
-            yield examples, lines
-            examples = []
-        lines = []
-        examples.append(line.strip())
-    if examples:
-        yield examples, lines
+def pages(text: str) -> Iterator[Page]:
+    """Examples begin their lines; what is about them is moved in."""
+    for examples, lines in re.findall(r"((?:^gpuaas .*\n)+)((?:^(?: +.*)?\n)*)", text, re.MULTILINE):
+        yield _page(examples.splitlines(), lines.splitlines())
 
 
 def _page(examples: list[str], lines: list[str]) -> Page:

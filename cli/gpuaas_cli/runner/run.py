@@ -43,11 +43,10 @@ class App(typer.Typer):
                 below.typer_instance.register(words[1:] if words and below.name == words[0] else words)
 
 
-def single(name: str = "", text: str | None = None, command: Command | Target | None = None) -> App:
+def single(name: str, text: str | None, command: Command | Target) -> App:
     """The place of a command without sub-commands."""
     app = App()
-    if command:
-        declare(app, "", text, **{name: command})
+    declare(app, "", text, **{name: command})
     return app
 
 
@@ -78,6 +77,17 @@ def by_hand(
     def register(function: Handler) -> Handler:
         function.endpoints = (reaches, ())  # type: ignore[attr-defined]
         return app.command(name, epilog=HELP)(function)
+
+    return register
+
+
+def alone(*reaches: AnyEndpoint) -> Callable[[Handler], App]:
+    """Make a command without sub-commands of a function."""
+
+    def register(function: Handler) -> App:
+        app = App()
+        by_hand(app, reaches=reaches)(function)
+        return app
 
     return register
 

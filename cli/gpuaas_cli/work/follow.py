@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,7 +39,7 @@ async def finish(
     else:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
-        print("\n".join(plans.of_operation(operation, about, names, datetime.datetime.now(datetime.UTC))))
+        print("\n".join(plans.of_operation(operation, about, names, output.now())))
     output.talk("Nothing was changed.")
     return failures.OK
 
@@ -189,7 +188,7 @@ class _Lines(_Silence):
         if operation.status == "accepted":
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
-        for line in steps.news(operation, self._seen, names, datetime.datetime.now(datetime.UTC)):
+        for line in steps.news(operation, self._seen, names, output.now()):
             _say(self._flags, line)
 
     def _stop_waiting(self) -> None:

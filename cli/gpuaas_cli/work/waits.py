@@ -53,10 +53,6 @@ async def settled(session: Session, allocation_id: str) -> Allocation:
         if allocation.status in SETTLED:
             return allocation
         if time.monotonic() >= ends_at:
-            raise failures.Failure(
-                f"{allocation_id} is still {allocation.status} after {ALLOCATION_S:g} s",
-                fix=f"gpuaas get allocation {allocation_id}",
-                code="timeout",
-                exit_code=failures.SERVER,
-            )
+            message = f"{allocation_id} is still {allocation.status} after {ALLOCATION_S:g} s"
+            raise failures.timeout(message, f"gpuaas get allocation {allocation_id}")
         await asyncio.sleep(POLL_S)
