@@ -28,7 +28,7 @@ gpuaas user create ada --password
     Create a person. The password is asked for, or read from stdin; never give it on the command line.
     with_password --password: Ask for a password, or read it from stdin; without, none is set.
 gpuaas user list
-    Everybody.
+    Every user.
 gpuaas user disable ada
     End all of a person's sessions at once and let them start no new ones.
 gpuaas user enable ada

@@ -1,4 +1,5 @@
-"""A command is a declaration: the endpoint it calls, what differs from the endpoint's request, help and example.
+"""A command is a declaration: the endpoint it calls, and what differs from the endpoint's request. Help, examples and
+the words of its options are in the manual, the docstring of its module.
 
 `parameters` makes arguments and options from it, `call` runs it, `reach` reads which endpoints it reaches."""
 
@@ -153,6 +154,8 @@ class Command:
             name: dataclasses.replace(self.fields.get(name) or self.extra.get(name) or Field(), flag=flag, help=text)
             for name, flag, text in page.options
         }
+        if missing := set(self.extra) - set(named):
+            raise LookupError(f"{page.examples[0]}: the manual does not name {', '.join(missing)}")
         whole = named.pop("body", None)
         extra = {name: given for name, given in named.items() if name not in of_request}
         fields: dict[str, Field | None] = {name: given for name, given in named.items() if name in of_request}
