@@ -3,11 +3,7 @@
 import datetime
 
 from gpuaas_contract import errors
-from gpuaas_contract.operations import (
-    CLOCKS_APART_S,
-    EVIDENCE_FRESH_FOR_S,
-    Evidence,
-)
+from gpuaas_contract.operations import CLOCKS_APART_S, EVIDENCE_FRESH_FOR_S, Evidence
 
 
 def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> errors.EvidenceRequired | None:

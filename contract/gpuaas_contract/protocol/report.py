@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
-from gpuaas_contract.operations import (
-    GOALS,
-    Evidence,
-    Operation,
-    OperationHead,
-    Outcome,
-    Target,
-)
+from gpuaas_contract.operations import GOALS, Evidence, Operation, OperationHead, Outcome, Target
 from gpuaas_contract.protocol.evidence import evidence_gap
 
 

@@ -46,9 +46,7 @@ async def accept(tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, 
         )
         await instance_members.save(tx, call.origin, instance.app_slug, member, taken)
     payload = OperationAccepted(
-        operation_id=operation.operation_id,
-        kind=operation.kind,
-        members=[member.member_id for member in draft.members],
+        operation_id=operation.operation_id, kind=operation.kind, members=[member.member_id for member in draft.members]
     )
     await events.emit(tx, call.origin, "apps.operation.accepted", operation, payload)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))

@@ -17,10 +17,7 @@ routes.write(instances.UPGRADE, service.upgrade, authorise=service.check_force, 
 routes.write(instances.ROLLBACK, service.rollback, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.DECOMMISSION, service.decommission, authorise=service.check_force, settle=previews.attach)
 routes.write(
-    instances.MEMBER_OPERATION_CREATE,
-    service.operate_members,
-    authorise=service.check_force,
-    settle=previews.attach,
+    instances.MEMBER_OPERATION_CREATE, service.operate_members, authorise=service.check_force, settle=previews.attach
 )
 routes.write(actions.ACTION_INVOKE, invocations.invoke, authorise=invocations.authorise, settle=invocations.wait)
 routes.flow(operations.OPERATION_GET, exits.wait_for_change)

@@ -208,12 +208,7 @@ async def _change_all(
 
 
 async def _check_member_operation(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    role: RoleSpec,
-    members: Sequence[Member],
-    body: MemberOperationRequest,
+    tx: db.Tx, call: Call, instance: Instance, role: RoleSpec, members: Sequence[Member], body: MemberOperationRequest
 ) -> None:
     """Refuse what other operations, holds, the budget, the breaker or the machines in use stand against."""
     active = await read.active(tx, instance.instance_id)
@@ -230,12 +225,7 @@ async def _check_member_operation(
 
 
 async def _targets(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    role: RoleSpec,
-    members: Sequence[Member],
-    body: MemberOperationRequest,
+    tx: db.Tx, call: Call, instance: Instance, role: RoleSpec, members: Sequence[Member], body: MemberOperationRequest
 ) -> list[Member]:
     """Return the members that the operation works on; `add` inserts them."""
     if body.kind != "add":
@@ -311,11 +301,7 @@ async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[
 
 
 def _new_instance(
-    call: Call,
-    body: DeployInstance,
-    version: AppVersion,
-    placement: dict[str, list[str]],
-    resolved: dict[str, str],
+    call: Call, body: DeployInstance, version: AppVersion, placement: dict[str, list[str]], resolved: dict[str, str]
 ) -> Instance:
     project, manifest = call.in_project(), version.manifest
     instance_id = ids.new("inst")
