@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.actions import InvokeAction
 from gpuaas_contract.catalog import ActionSpec, Manifest
@@ -11,6 +10,7 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import Operation, OperationHead
 from gpuaas_contract.paths import ActionPath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
+from msgspec.structs import replace
 
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
@@ -44,8 +44,7 @@ async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
     ids_by_name = await allocations.ids_of(reader, project.project_id, named)
     inputs = names.with_allocations(action.input_schema, (), body.inputs, ids_by_name)
     catalog_rules.check_action_inputs(action, inputs)
-    body = msgspec.structs.replace(body, inputs=inputs)
-    return Invocation(instance, manifest, action, body)
+    return Invocation(instance, manifest, action, replace(body, inputs=inputs))
 
 
 async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Operation:

@@ -1,17 +1,15 @@
 """Pure: checks of a request against policy and entitlement, and what the holder of an operation is checked against."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 
 from gpuaas_platform.policy import rules as policy_rules
 
 
-@dataclass(frozen=True)
-class HeldOperation:
+class HeldOperation(msgspec.Struct, frozen=True):
     """An operation that the caller holds with its newest epoch, with what its app declares and what people gave it."""
 
     operation_id: str
@@ -22,7 +20,7 @@ class HeldOperation:
     correlation_id: str
     purposes: tuple[SecretPurpose, ...]
     """What the app's manifest declares."""
-    inputs: tuple[dict[str, Any], ...] = ()
+    inputs: tuple[dict[str, object], ...] = ()
     """What people gave the instance, and the operation."""
 
 

@@ -36,7 +36,10 @@ async def present(reader: db.Reader, instance_id: str, record_ids: Collection[st
 
 async def add(tx: db.Tx, records: Sequence[UsageRecord]) -> None:
     for some in _chunks(records):
-        values = [value for record in some for value in _values(record)]
+        values: list[object] = []
+        for record in some:
+            values += [record.usage_id, record.project_id, record.instance_id, record.record_id, record.meter]
+            values += [clock.micros(record.started_at), msgspec.json.encode(record).decode()]
         await tx.run(_insert_sql("usage_records", _RECORD_COLUMNS, len(some)), *values)
 
 
@@ -120,18 +123,6 @@ def _filters(project_id: str, instance_id: str, meter: str) -> tuple[str, list[s
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     return (items[first : first + _CHUNK] for first in range(0, len(items), _CHUNK))
-
-
-def _values(record: UsageRecord) -> tuple[object, ...]:
-    return (
-        record.usage_id,
-        record.project_id,
-        record.instance_id,
-        record.record_id,
-        record.meter,
-        clock.micros(record.started_at),
-        msgspec.json.encode(record).decode(),
-    )
 
 
 @functools.lru_cache(maxsize=2 * _CHUNK)
