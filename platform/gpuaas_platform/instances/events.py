@@ -16,14 +16,7 @@ async def emit(
 ) -> None:
     """What an operation is or causes is emitted under the correlation id of the request that asked for it."""
     operation = of if isinstance(of, OperationHead) else cause
-    correlation_id = operation.correlation_id if operation else ""
+    under = operation.correlation_id if operation else ""
     await record.emit(
-        tx,
-        origin,
-        kind,
-        payload,
-        of,
-        app_slug=of.app_slug,
-        app_instance_id=of.instance_id,
-        correlation_id=correlation_id,
+        tx, origin, kind, payload, of, app_slug=of.app_slug, app_instance_id=of.instance_id, correlation_id=under
     )

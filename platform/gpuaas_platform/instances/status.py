@@ -22,10 +22,9 @@ async def derive(
     origin: Origin,
     instance: Instance,
     active: OperationKind | None,
-    *,
-    operation: OperationHead | None = None,
-    conditions: Sequence[Condition] = (),
-    changed: Instance | None = None,
+    operation: OperationHead | None,
+    conditions: Sequence[Condition],
+    changed: Instance | None,
 ) -> Instance:
     """Derive the status from the members, the conditions and the active operation on the whole instance.
 

@@ -20,8 +20,11 @@ _LEASE_CHECK_S = 1.0
 
 async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Claim the next operation of the app, and wait for one as long as the caller asks."""
-    await catalog.check_app(call.site.database.reader, body.app_slug)
-    await _note_presence(call, body)
+    reader = call.site.database.reader
+    await catalog.check_app(reader, body.app_slug)
+    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
+    if controller is not None:  # only what is due is written: controllers that wait for work cost no transactions
+        await call.site.database.write(lambda tx: controllers.put(tx, controller))
     return await call.site.hub.poll(
         state.claims_topic(call.path.project_id, body.app_slug),
         body.wait_s,
@@ -36,7 +39,7 @@ async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbea
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     if operation.lease is None:
         raise errors.LeaseLost
-    expires_at = _lease_end(call, body.lease_s)
+    expires_at = call.now + datetime.timedelta(seconds=body.lease_s)
     await store.renew(tx, operation.operation_id, clock.micros(expires_at))
     await controllers.note(tx, call, operation.app_slug, operation.lease.holder)
     return receipt(replace(operation, lease=replace(operation.lease, expires_at=expires_at)))
@@ -52,14 +55,6 @@ def receipt(operation: OperationHead) -> Receipt:
         cancel_requested=operation.lease.cancel_requested,
         lease=operation.lease,
     )
-
-
-async def _note_presence(call: Call[ProjectPath], body: runtime.ClaimOperation) -> None:
-    """Write only what is due, so that controllers that wait for work cost no transactions."""
-    reader = call.site.database.reader
-    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
-    if controller is not None:
-        await call.site.database.write(lambda tx: controllers.put(tx, controller))
 
 
 async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
@@ -104,7 +99,7 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
         holder=body.holder,
         claim_id=body.claim_id,
         epoch=epoch,
-        expires_at=_lease_end(call, body.lease_s),
+        expires_at=call.now + datetime.timedelta(seconds=body.lease_s),
         actor_id=call.caller.actor_id,
         cancel_requested=waiting.status == "cancelling",
     )
@@ -122,7 +117,3 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
     if waiting.status == "accepted" and waiting.kind == "deploy":
         await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
     return saved
-
-
-def _lease_end(call: Call, lease_s: int) -> datetime.datetime:
-    return call.now + datetime.timedelta(seconds=lease_s)

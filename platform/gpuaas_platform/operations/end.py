@@ -1,7 +1,7 @@
 """How an operation ends: by its controller, by a person through an exit, or past its deadline."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, OperationError
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation
 from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import end as end_rules
 from gpuaas_contract.protocol import request as request_rules
@@ -40,7 +40,7 @@ async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation
     request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
     error = end_rules.failure(body.code, message, body.failure_class, fix)
-    return await _fail(tx, call.origin, operation, operation, error)
+    return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))
 
 
 async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
@@ -52,7 +52,7 @@ async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
         code, why = "controller_lost", "its app controller fell silent, and none took it over before its deadline"
     fix = "See that the app's controller runs, then retry; the operation's exits say what else may be done."
     error = end_rules.failure(code, f"{operation.kind}: {why}.", "expired", fix)
-    await _fail(tx, origin, operation, fenced(operation), error)
+    await end(tx, origin, operation, fenced(operation), end_rules.Ending("failed", operation.targets, error))
 
 
 def fenced(operation: Operation) -> Operation:
@@ -74,10 +74,6 @@ async def end(tx: db.Tx, origin: Origin, present: Operation, changed: Operation,
     payload = structs.pick(event_types.OperationEnded, ended, error=why)
     await events.emit(tx, origin, "apps.operation.ended", ended, payload)
     return ended
-
-
-async def _fail(tx: db.Tx, origin: Origin, present: Operation, changed: Operation, error: OperationError) -> Operation:
-    return await end(tx, origin, present, changed, end_rules.Ending("failed", present.targets, error))
 
 
 async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:

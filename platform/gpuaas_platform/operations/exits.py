@@ -16,7 +16,6 @@ from gpuaas_contract.operations import (
     ExitTaken,
     GiveUpMembers,
     Operation,
-    OperationHead,
     OperationQuery,
     TakeExit,
 )
@@ -51,11 +50,11 @@ async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) 
     """Return the operation with its exits, once its revision differs from the one that the caller has seen."""
     reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
 
-    async def look() -> OperationHead:
-        return await read.head(reader, call, operation_id)
-
     latest = await call.site.hub.poll(
-        state.topic(operation_id), query.wait_s, look, lambda operation: operation.revision != query.revision
+        state.topic(operation_id),
+        query.wait_s,
+        lambda: read.head(reader, call, operation_id),
+        lambda operation: operation.revision != query.revision,
     )
     return await offered(reader, call, await read.shown(reader, latest))
 

@@ -27,7 +27,10 @@ async def named(reader: db.Reader, call: Call[OperationPath]) -> Operation:
 
 async def heads_by_id(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, OperationHead]:
     """Return those of the operations that exist, in one statement."""
-    return {operation.operation_id: operation for operation in await store.named(reader, operation_ids)}
+    if not operation_ids:
+        return {}
+    heads = await store.heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
+    return {operation.operation_id: operation for operation in heads}
 
 
 async def shown(reader: db.Reader, operation: OperationHead) -> Operation:

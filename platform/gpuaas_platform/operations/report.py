@@ -3,7 +3,7 @@
 A report writes its own rows only; its cost does not grow with the number of members or steps."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.instances import AccessBundle, Member
 from gpuaas_contract.operations import OperationHead, Receipt, Target
 from gpuaas_contract.paths import OperationMemberPath, OperationPath
 from gpuaas_contract.protocol import report as report_rules
@@ -52,8 +52,10 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
     changed = replace(target, outcome=outcome, error=error, evidence=evidence)
     await store.save_target(tx, operation.operation_id, changed)
-    if outcome == "failed":
-        await _count_failure(tx, call, operation, instance, saved, again=target.outcome == "failed")
+    if outcome == "failed" != target.outcome and operation.kind in request_rules.JOINING:
+        await breakers.count_failures(tx, call.origin, operation, instance, [saved])
+    if outcome == "failed" and operation.stop_after_failures:
+        await _skip_rest(tx, call, operation)
     operation = await state.advance(tx, operation)
     if saved.status in lifecycles.GONE_MEMBER:
         await members.release(tx, operation, [saved.allocation_id])
@@ -84,16 +86,6 @@ async def _reported(
         standing = await holds.standing(tx, member.instance_id, call.now)
         request_rules.check_holds(operation.kind, [member.member_id], standing)
     return member, about_member.targets[0]
-
-
-async def _count_failure(
-    tx: db.Tx, call: Call, operation: OperationHead, instance: Instance, member: Member, *, again: bool
-) -> None:
-    """What a failed target means for the role's breaker and for the other targets. `again`: it had failed before."""
-    if not again and operation.kind in request_rules.JOINING:
-        await breakers.count_failures(tx, call.origin, operation, instance, [member])
-    if operation.stop_after_failures:
-        await _skip_rest(tx, call, operation)
 
 
 async def _skip_rest(tx: db.Tx, call: Call, head: OperationHead) -> None:

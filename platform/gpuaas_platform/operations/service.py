@@ -37,7 +37,8 @@ from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.operations import read, rules, state, store
-from gpuaas_platform.operations.accept import OperationDraft, accept
+from gpuaas_platform.operations.accept import OperationDraft, accept, with_allocation_ids
+from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
 
 
@@ -50,8 +51,10 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     catalog_rules.check_inputs(manifest, body.topology, inputs)
     placement = catalog_rules.placement(manifest, body.topology, inputs)
     await instances.check_name_free(tx, project.project_id, body.name)
-    rules.check_policy(layers, await instances.live_count(tx, project.project_id), placement)
-    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
+    present, asked = await instances.live_count(tx, project.project_id), sum(map(len, placement.values()))
+    policy_rules.check_limit(layers, "instances_max", present=present, asked=1)
+    policy_rules.check_limit(layers, "members_per_instance_max", present=0, asked=asked)
+    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, asked)
     operator = await _operator(tx, project.project_id, body.operator_service_account_id)
     body = replace(body, inputs=inputs, operator_service_account_id=operator)
     resolved = await _resolve_artifacts(tx, call, manifest)
@@ -206,7 +209,8 @@ async def _targets(
         by_id = {member.member_id: member for member in members}
         return [by_id[member_id] for member_id in body.member_ids]
     more = len(body.allocation_ids)
-    rules.check_members_max(await policy.of_project(tx, call.in_project()), len(members), more)
+    layers = await policy.of_project(tx, call.in_project())
+    policy_rules.check_limit(layers, "members_per_instance_max", present=len(members), asked=more)
     await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
     return [
         await instance_members.new(tx, call, instance, role.component_key, allocation_id)
@@ -252,9 +256,7 @@ async def _named_inputs(
 ) -> dict[str, object]:
     """Return the inputs with each allocation by its id; people name an allocation by its node."""
     fields = manifest.topologies.get(topology, {}).values()
-    named = names.allocations_in(manifest.deploy_form, fields, inputs)
-    ids_by_name = await allocations.ids_of(reader, project_id, named)
-    return names.with_allocations(manifest.deploy_form, fields, inputs, ids_by_name)
+    return await with_allocation_ids(reader, project_id, manifest.deploy_form, fields, inputs)
 
 
 async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:

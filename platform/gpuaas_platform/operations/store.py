@@ -71,12 +71,6 @@ async def heads(reader: db.Reader, where: str, *values: object) -> list[Operatio
     return [_head(row) for row in await reader.all(f"{_HEAD} WHERE {where}", *values)]
 
 
-async def named(reader: db.Reader, operation_ids: Sequence[str]) -> list[OperationHead]:
-    if not operation_ids:
-        return []
-    return await heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
-
-
 async def page(reader: db.Reader, where: str, values: Sequence[object], after: str, limit: int) -> list[OperationHead]:
     """In order of id, which is the order of creation."""
     place = len(values) + 1
