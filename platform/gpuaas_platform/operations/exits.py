@@ -49,7 +49,6 @@ async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operat
 async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) -> Operation:
     """Return the operation with its exits, once its revision differs from the one that the caller has seen."""
     reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
-
     latest = await call.site.hub.poll(
         state.topic(operation_id),
         query.wait_s,
