@@ -52,7 +52,7 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
     changed = replace(target, outcome=outcome, error=error, evidence=evidence)
     await store.save_target(tx, operation.operation_id, changed)
-    if outcome == "failed" != target.outcome and operation.kind in request_rules.JOINING:
+    if outcome == "failed" and target.outcome != "failed" and operation.kind in request_rules.JOINING:
         await breakers.count_failures(tx, call.origin, operation, instance, [saved])
     if outcome == "failed" and operation.stop_after_failures:
         await _skip_rest(tx, call, operation)
