@@ -47,7 +47,7 @@ from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
-from gpuaas_platform.instances import retention as instances_retention
+from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
 from gpuaas_platform.kit.reactions import Reactions
@@ -57,7 +57,6 @@ from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
-from gpuaas_platform.operations.controller_routes import routes as controller_routes
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
@@ -83,7 +82,6 @@ DOMAINS: tuple[Routes, ...] = (
     allocation_keys_routes,
     instances_routes,
     operations_routes,
-    controller_routes,
     grant_routes,
     placement_routes,
     secret_routes,
@@ -98,6 +96,8 @@ RETAINED: tuple[retention.Retained, ...] = (
     *token_retention.RETAINED,
     record_retention.RETAINED,
     placement_retention.RETAINED,
+    breakers.RETAINED,
+    controllers.RETAINED,
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 
@@ -197,8 +197,6 @@ async def loops(site: Site) -> AsyncIterator[None]:
         authority_reconcile.TOPIC: authority_reconcile.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         operations_reconcile.TOPIC: operations_reconcile.sweep,
-        controllers.TOPIC: controllers.sweep,
-        instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         retention.TOPIC: forget_old_rows,
     }
