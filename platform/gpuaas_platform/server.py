@@ -25,7 +25,7 @@ from gpuaas_platform.access.machines import authority_reconcile
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
 from gpuaas_platform.access.machines.routes import routes as grant_routes
-from gpuaas_platform.access.placements import retention as placement_retention
+from gpuaas_platform.access.placements import service as placements
 from gpuaas_platform.access.placements.reactions import reactions as placement_reactions
 from gpuaas_platform.access.placements.routes import routes as placement_routes
 from gpuaas_platform.access.seal.routes import routes as custody_routes
@@ -53,7 +53,6 @@ from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, pos
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
-from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
@@ -79,7 +78,6 @@ DOMAINS: tuple[Routes, ...] = (
     allocation_routes,
     allocations_by_node_routes,
     node_routes,
-    agent_routes,
     allocation_keys_routes,
     instances_routes,
     operations_routes,
@@ -97,7 +95,9 @@ RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,
     record_retention.RETAINED,
-    placement_retention.RETAINED,
+    placements.RETAINED,
+    artifacts_reconcile.RETAINED,
+    *nodes_reconcile.RETAINED,
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 

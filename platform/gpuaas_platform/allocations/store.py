@@ -1,7 +1,6 @@
 """SQL of allocations."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gpuaas_contract.capacity import Allocation, AllocationQuery
 
@@ -25,14 +24,12 @@ _BATCH = 100
 _REQUESTED = "status = 'requested' ORDER BY allocation_id"
 
 
-def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[Any]]:
+def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[str]]:
     """The condition of a list of a project's allocations."""
-    wanted = {name: getattr(query, name) for name in ("status", "sku", "region")}
-    asked = [("project_id", project_id), *((name, value) for name, value in wanted.items() if value)]
-    parts = [f"{name} = ${position}" for position, (name, _) in enumerate(asked, 1)]
-    if query.free:
-        parts.append("status = 'active' AND is_used = 0")
-    return " AND ".join(parts), [value for _, value in asked]
+    where, values = db.equal(
+        {"project_id": project_id, "status": query.status, "sku": query.sku, "region": query.region}
+    )
+    return f"{where} AND status = 'active' AND is_used = 0" if query.free else where, values
 
 
 async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Allocation]:

@@ -8,25 +8,19 @@ import structlog
 
 from gpuaas_platform.artifacts import content, rules, store
 from gpuaas_platform.call import Site
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, retention
 
 log = structlog.get_logger()
 
 TOPIC = "artifacts.sweep"
 CONTENT_TOPIC = "artifacts.content"
 _BATCH = 500
-_EXPIRED_KEPT_S = 86_400
-"""For a day, the answer for an expired one is that it expired; after that, that it is unknown."""
+RETAINED = retention.expired("artifacts.deliveries", "artifact_deliveries", "delivery_id", lambda _: 86_400)
+"""For a day, the answer for an expired delivery is that it expired; after that, that it is unknown."""
 
 
 async def sweep(site: Site) -> None:
-    """Each check reads one index entry."""
     content.blobs(site).drop_abandoned_drafts()
-    expired_before = clock.micros(site.clock()) - _EXPIRED_KEPT_S * 1_000_000
-    for table in store.EXPIRING:
-        forget = functools.partial(store.forget, table=table, expired_before=expired_before, limit=_BATCH)
-        while (oldest := await store.oldest_expiry(site.database.reader, table)) and oldest < expired_before:
-            await site.database.write(forget)
 
 
 class ContentSweep:

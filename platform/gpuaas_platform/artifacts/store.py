@@ -23,8 +23,6 @@ ARTIFACTS = Table(
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
-EXPIRING = {"artifact_deliveries": "delivery_id"}
-"""Tables whose rows are deleted some time after they expired -> key."""
 
 
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
@@ -103,18 +101,4 @@ async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
     return await reader.one(
         "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1",
         delivery_id,
-    )
-
-
-async def oldest_expiry(reader: db.Reader, table: str) -> int | None:
-    row = await reader.one(f"SELECT expires_at FROM {table} ORDER BY expires_at LIMIT 1")  # noqa: S608 - names are ours
-    return int(row[0]) if row is not None else None
-
-
-async def forget(tx: db.Tx, table: str, expired_before: int, limit: int) -> int:
-    key = EXPIRING[table]
-    return await tx.run(
-        f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE expires_at < $1 LIMIT $2)",  # noqa: S608
-        expired_before,
-        limit,
     )

@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleet import allocate, copy_node
 from gpuaas_contract import access, capacity, node, ssh_keys
+from gpuaas_platform import server
 from gpuaas_platform.access.machines import authority_reconcile, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines import store as grants_store
@@ -33,6 +34,7 @@ SWEEPS: dict[str, Sweep] = {
     "instances": instances_retention.sweep,
     "nodes": nodes_reconcile.sweep,
     "operations": operations_reconcile.sweep,
+    "retention": server.forget_old_rows,
     "secrets": secrets_reconcile.sweep,
 }
 FEW, MANY = 10, 500

@@ -37,7 +37,8 @@ async def grant(
 
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
-    where, values = store.where(call.path.project_id, call.query)
+    asked = {name: getattr(call.query, name) for name in ("state", "allocation_id", "operation_id")}
+    where, values = db.equal({"project_id": call.path.project_id, **asked})
     return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
 
 

@@ -3,7 +3,7 @@
 import datetime
 from typing import NamedTuple
 
-from gpuaas_contract.access import GrantQuery, MachineGrant
+from gpuaas_contract.access import MachineGrant
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -39,12 +39,6 @@ GRANTS = Table(
     is_enforced=lambda grant: int(grant.enforced_at is not None),
     refused_until=_refused_until,
 )
-
-
-def where(project_id: str, query: GrantQuery) -> tuple[str, list[str]]:
-    asked = {name: getattr(query, name) for name in ("state", "allocation_id", "operation_id")}
-    wanted = {"project_id": project_id, **{name: value for name, value in asked.items() if value}}
-    return " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1)), list(wanted.values())
 
 
 async def active(reader: db.Reader) -> list[MachineGrant]:

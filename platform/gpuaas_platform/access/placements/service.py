@@ -22,9 +22,11 @@ from gpuaas_platform.access.placements import rules, store
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, ids, structs
+from gpuaas_platform.kit import db, ids, retention, structs
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
+
+RETAINED = retention.expired("access.placements", "artifact_placements", "placement_id", lambda _: 86_400)
 
 
 async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:

@@ -4,36 +4,25 @@ from gpuaas_platform.kit import db
 
 
 async def add_token(tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int) -> None:
-    await tx.run(
-        """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)
-           VALUES ($1, $2, $3, $4, $5, '', '')""",
-        digest,
-        name,
-        sku,
-        region,
-        expires_at,
-    )
+    sql = """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)
+             VALUES ($1, $2, $3, $4, $5, '', '')"""
+    await tx.run(sql, digest, name, sku, region, expires_at)
 
 
 async def token(reader: db.Reader, digest: str) -> db.Row | None:
-    return await reader.one(
-        "SELECT name, sku, region, expires_at, used_by, node_id FROM enrolment_tokens WHERE digest = $1", digest
-    )
+    sql = "SELECT name, sku, region, expires_at, used_by, node_id FROM enrolment_tokens WHERE digest = $1"
+    return await reader.one(sql, digest)
 
 
 async def use_token(tx: db.Tx, digest: str, public_key_pem: str, node_id: str) -> None:
-    await tx.run(
-        "UPDATE enrolment_tokens SET used_by = $2, node_id = $3 WHERE digest = $1", digest, public_key_pem, node_id
-    )
+    sql = "UPDATE enrolment_tokens SET used_by = $2, node_id = $3 WHERE digest = $1"
+    await tx.run(sql, digest, public_key_pem, node_id)
 
 
 async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
-    await tx.run(
-        """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
-           ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem""",
-        node_id,
-        public_key_pem,
-    )
+    sql = """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
+             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem"""
+    await tx.run(sql, node_id, public_key_pem)
 
 
 async def key(reader: db.Reader, node_id: str) -> str | None:

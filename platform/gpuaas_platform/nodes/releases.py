@@ -12,7 +12,7 @@ from gpuaas_contract.wire import PageQuery
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, paging
 from gpuaas_platform.kit.paging import EncodedPage
-from gpuaas_platform.nodes.releases import store
+from gpuaas_platform.nodes import store
 from gpuaas_platform.nodes.tasks import service as tasks
 
 
@@ -22,11 +22,8 @@ async def register(tx: db.Tx, call: Call, body: RegisterAgentRelease) -> AgentRe
     if known is not None:
         return known
     if not zipfile.is_zipfile(io.BytesIO(body.content)):
-        raise errors.ValidationFailed(
-            "`content` is not an agent archive.",
-            details={"field": "content"},
-            fix="Build one: python -m gpuaas_agent.build OUT.pyz",
-        )
+        fix = "Build one: python -m gpuaas_agent.build OUT.pyz"
+        raise errors.ValidationFailed("`content` is not an agent archive.", details={"field": "content"}, fix=fix)
     release = AgentRelease(
         sha256=sha256,
         version=body.version,
