@@ -20,20 +20,12 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access.credentials.routes import routes as credential_routes
 from gpuaas_platform.access.machines import authority_reconcile
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
-from gpuaas_platform.access.machines.routes import routes as grant_routes
 from gpuaas_platform.access.placements import service as placements
-from gpuaas_platform.access.placements.reactions import reactions as placement_reactions
-from gpuaas_platform.access.placements.routes import routes as placement_routes
-from gpuaas_platform.access.seal.routes import routes as custody_routes
+from gpuaas_platform.access.routes import routes as access_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
-from gpuaas_platform.access.secrets.routes import routes as secret_routes
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
-from gpuaas_platform.allocations.by_node.routes import routes as allocations_by_node_routes
-from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
 from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
 from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
@@ -76,21 +68,15 @@ DOMAINS: tuple[Routes, ...] = (
     catalog_routes,
     artifacts_routes,
     allocation_routes,
-    allocations_by_node_routes,
     node_routes,
-    allocation_keys_routes,
     instances_routes,
     operations_routes,
     controller_routes,
-    grant_routes,
-    placement_routes,
-    secret_routes,
-    credential_routes,
-    custody_routes,
+    access_routes,
     usage_routes,
     project_routes,
 )
-REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
+REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,

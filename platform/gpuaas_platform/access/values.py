@@ -85,6 +85,12 @@ async def destroy(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None:
     tx.wake(TOPIC)
 
 
+async def check(site: Site) -> None:
+    """Raise if custody cannot store or read values now."""
+    with translated():
+        await site.custody.check()
+
+
 async def _put(site: Site, secret_id: str, value: bytes) -> None:
     try:
         await site.custody.put(secret_id, value)

@@ -2,10 +2,11 @@
 
 import datetime
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, ReleaseEvidence
+from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, Node, ReleaseEvidence
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.node import TaskResult
 
@@ -68,6 +69,16 @@ def check_unused(allocation: Allocation) -> None:
             f"An app instance uses this allocation: {users}.",
             details={"instance_ids": allocation.used_by_instance_ids},
             fix=f"gpuaas decommission {allocation.used_by_instance_ids[0]}",
+        )
+
+
+def check_retire(node: Node, allocations: Sequence[Allocation]) -> None:
+    if allocations:
+        named = ", ".join(f"{held.allocation_id} ({held.status}) of {held.project_id}" for held in allocations)
+        raise errors.Conflict(
+            f"Node {node.name} still carries {named}.",
+            details={"allocation_ids": [held.allocation_id for held in allocations]},
+            fix=f"gpuaas node drain {node.name}, wait for its owner to release it, then retire it.",
         )
 
 

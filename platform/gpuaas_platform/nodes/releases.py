@@ -47,7 +47,7 @@ async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTa
             f"There is no agent release {body.sha256}.", fix="Register it first: POST /api/v1/admin/agent-releases"
         )
     settings = call.site.settings
-    params: dict[str, object] = {"sha256": body.sha256, "trial_s": settings.agent_trial_s}
+    params = {"sha256": body.sha256, "trial_s": settings.agent_trial_s}
     return await tasks.queue_for_operator(tx, call, "agent.upgrade", params, ttl_s=settings.agent_upgrade_ttl_s)
 
 

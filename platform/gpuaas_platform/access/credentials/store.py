@@ -33,12 +33,9 @@ async def secret_id(reader: db.Reader, credential_id: str) -> str:
 
 
 async def set_secret_id(tx: db.Tx, credential_id: str, new_secret_id: str) -> None:
-    await tx.run(
-        """INSERT INTO credential_keys (credential_id, secret_id) VALUES ($1, $2)
-           ON CONFLICT (credential_id) DO UPDATE SET secret_id = excluded.secret_id""",
-        credential_id,
-        new_secret_id,
-    )
+    sql = """INSERT INTO credential_keys (credential_id, secret_id) VALUES ($1, $2)
+             ON CONFLICT (credential_id) DO UPDATE SET secret_id = excluded.secret_id"""
+    await tx.run(sql, credential_id, new_secret_id)
 
 
 async def forget_secret_id(tx: db.Tx, credential_id: str) -> None:

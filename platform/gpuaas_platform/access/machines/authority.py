@@ -30,8 +30,7 @@ async def signing_key(site: Site) -> Ed25519PrivateKey:
     """Return the private key for one signature; the caller does not store it."""
     present = await ssh_trust.authority(site.database.reader)
     if present is None:
-        with values.translated():
-            await site.custody.check()
+        await values.check(site)
         raise errors.Unavailable("The SSH authority has not been made yet.", fix="Ask again when custody answers.")
     try:
         value = await values.read(site, present.secret_id, custody.SecretMissing)

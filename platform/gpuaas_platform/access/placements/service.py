@@ -1,11 +1,10 @@
 """The placement of an artifact on a machine, for a controller that holds an operation there.
 
 The node fetches the content with its own token (`content`), as long as the placement is queued for it, so its task
-carries no secret. `reactions` reports the end of that task.
+carries no secret.
 """
 
 import datetime
-from collections.abc import Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact
@@ -20,12 +19,16 @@ from gpuaas_platform.access.machines import rules as machine_rules
 from gpuaas_platform.access.machines import service as grants
 from gpuaas_platform.access.placements import rules, store
 from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.facts import ReleaseStarted
 from gpuaas_platform.artifacts import service as artifacts
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.kit import db, ids, retention, structs
+from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.nodes.facts import TaskEnded
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
+reactions = Reactions()
 RETAINED = retention.expired("access.placements", "artifact_placements", "placement_id", lambda _: 86_400)
 
 
@@ -70,13 +73,19 @@ async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: Ta
     await _save(tx, origin, outcome)
 
 
-async def call_off(tx: db.Tx, origin: Origin, allocation_id: str) -> Sequence[ArtifactPlacement]:
-    """End all queued placements of an allocation that is being released."""
-    queued = await store.queued(tx, allocation_id)
+@reactions.to(TaskEnded, FETCH_TASK)
+async def fetch_ended(tx: db.Tx, ended: TaskEnded) -> None:
+    await record_result(tx, ended.origin, ended.subject_id, ended.result)
+
+
+@reactions.to(ReleaseStarted)
+async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
+    """End queued placements and withdraw their tasks: a fetch must not run after the machine was cleaned."""
+    allocation, origin = started.allocation, started.origin
     error = TaskError(code="allocation_released", message="The machine is being released.")
-    for placement in queued:
+    for placement in await store.queued(tx, allocation.allocation_id):
         await _save(tx, origin, rules.failed(placement, error, origin.now))
-    return queued
+        await tasks.withdraw(tx, allocation.node_id, placement.placement_id)
 
 
 async def deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
@@ -116,7 +125,7 @@ async def _begin(
 
 
 async def _queue(tx: db.Tx, call: Call, placement: ArtifactPlacement, user: str) -> None:
-    params: dict[str, object] = {
+    params = {
         "placement_id": placement.placement_id,
         "allocation_id": placement.allocation_id,
         "user": user,

@@ -5,7 +5,7 @@ The domain that queues a task declares in its reactions what happens at the end 
 
 import base64
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from gpuaas_contract import errors, node
@@ -30,7 +30,7 @@ async def queue(
     node_id: str,
     kind: str,
     subject_id: str,
-    params: dict[str, object],
+    params: Mapping[str, object],
     *,
     ttl_s: int | None = None,
 ) -> str:
@@ -56,7 +56,7 @@ async def queue(
 
 
 async def queue_for_operator(
-    tx: db.Tx, call: Call[NodePath], kind: str, params: dict[str, object], *, ttl_s: int | None = None
+    tx: db.Tx, call: Call[NodePath], kind: str, params: Mapping[str, object], *, ttl_s: int | None = None
 ) -> NodeTask:
     """Queue a task about the node itself, which the route names."""
     target = await nodes.get(tx, call)
