@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority as ssh_authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.placements import service as placements
 from gpuaas_platform.access.routes import routes as access_routes
@@ -159,7 +159,7 @@ async def serve(
     """Open the store, run `prepare`, then serve until a signal stops the process."""
     async with open_site(settings) as site:
         await prepare(site)
-        await authority_reconcile.start(site)
+        await ssh_authority.start(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()
@@ -180,7 +180,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
         nodes_reconcile.TOPIC: nodes_reconcile.sweep,
-        authority_reconcile.TOPIC: authority_reconcile.sweep,
+        ssh_authority.TOPIC: ssh_authority.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         operations_reconcile.TOPIC: operations_reconcile.sweep,
         controllers.TOPIC: controllers.sweep,

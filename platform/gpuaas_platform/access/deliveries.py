@@ -67,11 +67,9 @@ async def open_once(
     ready = await _read_early(call, body)
     delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, body, of))
     if not is_first:
-        raise errors.SecretAlreadyDelivered(
-            "This delivery was opened before.",
-            details={"delivery_id": delivery.delivery_id},
-            fix="Ask for a new delivery; if none of your processes opened this one, revoke what it held.",
-        )
+        details = {"delivery_id": delivery.delivery_id}
+        fix = "Ask for a new delivery; if none of your processes opened this one, revoke what it held."
+        raise errors.SecretAlreadyDelivered("This delivery was opened before.", details=details, fix=fix)
     return delivery, thing, b"" if call.dry_run else ready or await values.read(call.site, delivery.secret_id)
 
 

@@ -6,7 +6,6 @@ from gpuaas_platform.access import custody as custody_service
 from gpuaas_platform.access.credentials import service as credential_service
 from gpuaas_platform.access.machines import revoke
 from gpuaas_platform.access.machines import service as grant_service
-from gpuaas_platform.access.placements import content
 from gpuaas_platform.access.placements import service as placement_service
 from gpuaas_platform.access.secrets import service as secret_service
 from gpuaas_platform.call import Routes
@@ -18,7 +17,7 @@ routes.write(access.GRANT_REVOKE, revoke.revoke)
 
 routes.write(placements.PLACEMENT_CREATE, placement_service.place)
 routes.flow(placements.PLACEMENT_GET, placement_service.wait_for)
-routes.stream(placements.PLACED_CONTENT_GET, content.open_content)
+routes.stream(placements.PLACED_CONTENT_GET, placement_service.open_content)
 
 routes.flow(secrets.SECRET_ISSUE, secret_service.issue)
 routes.flow(secrets.DELIVERY_OPEN, secret_service.open_delivery)

@@ -9,8 +9,8 @@ from gpuaas_contract.paths import NodePath
 from gpuaas_platform.allocations import rules, store
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, structs
+from gpuaas_platform.nodes import enrolment
 from gpuaas_platform.nodes import service as nodes
-from gpuaas_platform.nodes.enrolment import service as enrolment
 from gpuaas_platform.record import service as record
 
 

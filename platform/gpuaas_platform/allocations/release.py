@@ -44,7 +44,12 @@ async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRel
     call.details["reason"] = body.reason
     given_up = await service.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
     await nodes.unassign(tx, given_up.node_id, given_up.allocation_id)
-    await _cordon(tx, call.origin, given_up, body.reason)
+    node = await nodes.by_id(tx, given_up.node_id)
+    if node is None:
+        raise errors.NotFound
+    if node.admin_state == "active":  # one that operators drain or cordoned keeps its state
+        why = f"{given_up.allocation_id} was given up before it was cleaned: {body.reason}"
+        await nodes.set_admin_state(tx, call.origin, node, "cordoned", why)
     return await _start(tx, call.site, call.origin, given_up)
 
 
@@ -65,13 +70,3 @@ async def _start(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, 
     await site.reactions.react(tx, ReleaseStarted(origin, allocation))
     await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
     return await service.save(tx, origin, allocation, rules.releasing(allocation, reason))
-
-
-async def _cordon(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
-    """Cordon an active node. One that operators drain or cordoned keeps its state."""
-    node = await nodes.by_id(tx, allocation.node_id)
-    if node is None:
-        raise errors.NotFound
-    if node.admin_state == "active":
-        why = f"{allocation.allocation_id} was given up before it was cleaned: {reason}"
-        await nodes.set_admin_state(tx, origin, node, "cordoned", why)

@@ -30,19 +30,6 @@ class Retained:
     """Delete rows older than this moment, at most so many."""
 
 
-def expired(name: str, table: str, key: str, kept_s: Callable[[Settings], float], where: str = "1 = 1") -> Retained:
-    """Rows of a table that are deleted so long after their `expires_at`; `where` leaves others out."""
-    old = f"{table} WHERE {where} AND expires_at < $1 LIMIT"
-
-    async def is_old(reader: db.Reader, before: int) -> bool:
-        return await reader.one(f"SELECT 1 FROM {old} 1", before) is not None  # noqa: S608 - names are ours
-
-    async def forget(tx: db.Tx, before: int, limit: int) -> None:
-        await tx.run(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {old} $2)", before, limit)  # noqa: S608
-
-    return Retained(name, kept_s, is_old, forget)
-
-
 async def sweep(database: db.Database, settings: Settings, now: datetime.datetime, table: Sequence[Retained]) -> None:
     """A failure of one entry is logged and does not stop the others."""
     for retained in table:

@@ -4,18 +4,16 @@ It looks with a reader and writes only when something is due.
 """
 
 from gpuaas_platform import call
-from gpuaas_platform.kit import db, retention
-from gpuaas_platform.nodes import presence
+from gpuaas_platform.kit import db
+from gpuaas_platform.kit.retention import Retained
+from gpuaas_platform.nodes import presence, store
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.nodes.tasks import store as tasks_store
 
 TOPIC = "nodes"
 RETAINED = (
-    retention.expired(
-        "nodes.tasks", "node_tasks", "task_id", lambda settings: settings.node_tasks_kept_s, tasks_store.ENDED
-    ),
-    # Expiry has no index here: only valid tokens are left after a sweep, and those are few.
-    retention.expired("nodes.enrolment_tokens", "enrolment_tokens", "digest", lambda _: 0),
+    Retained("nodes.tasks", lambda settings: settings.node_tasks_kept_s, tasks_store.is_old, tasks_store.forget),
+    Retained("nodes.enrolment_tokens", lambda _: 0, store.is_old_token, store.forget_tokens),
 )
 
 

@@ -43,9 +43,8 @@ async def list_releases(reader: db.Reader, call: Call[Path, PageQuery]) -> Encod
 async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTask:
     call.details["reason"] = body.reason
     if await store.AGENT_RELEASES.get(tx, body.sha256) is None:
-        raise errors.NotFound(
-            f"There is no agent release {body.sha256}.", fix="Register it first: POST /api/v1/admin/agent-releases"
-        )
+        fix = "Register it first: POST /api/v1/admin/agent-releases"
+        raise errors.NotFound(f"There is no agent release {body.sha256}.", fix=fix)
     settings = call.site.settings
     params = {"sha256": body.sha256, "trial_s": settings.agent_trial_s}
     return await tasks.queue_for_operator(tx, call, "agent.upgrade", params, ttl_s=settings.agent_upgrade_ttl_s)

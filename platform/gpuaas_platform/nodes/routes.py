@@ -3,8 +3,7 @@
 from gpuaas_contract import agents, capacity, node
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.nodes import presence, releases, service
-from gpuaas_platform.nodes.enrolment import service as enrolment
+from gpuaas_platform.nodes import enrolment, presence, releases, service
 from gpuaas_platform.nodes.tasks import service as tasks
 
 routes = Routes()

@@ -25,12 +25,8 @@ async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedP
 
 
 async def get(reader: db.Reader, call: Call[NodePath]) -> Node:
-    """The node that the route names."""
-    return await named(reader, call.path.node_id)
-
-
-async def named(reader: db.Reader, id_or_name: str) -> Node:
-    """Return the node with this id, or the node of this name that is not retired."""
+    """Return the node that the route names, by its id or by the name of one that is not retired."""
+    id_or_name = call.path.node_id
     node = await store.NODES.get(reader, id_or_name) or await store.by_name(reader, id_or_name)
     if node is None:
         raise errors.NotFound(f"There is no node {id_or_name}.")

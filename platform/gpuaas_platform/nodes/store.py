@@ -1,4 +1,4 @@
-"""SQL of nodes, of when the platform could receive heartbeats, and of the agent's releases and their files."""
+"""SQL of nodes and of what admits them, of when heartbeats could be received, and of the agent's releases."""
 
 import base64
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
     """The condition of a list of nodes. Retired nodes are listed only if the query asks for them."""
-    where, values = db.equal({name: getattr(query, name) for name in _LISTED_BY})
+    where, values = _equal({name: getattr(query, name) for name in _LISTED_BY})
     return where if query.admin_state else f"{where} AND admin_state <> 'retired'", values
 
 
@@ -45,7 +45,7 @@ async def by_name(reader: db.Reader, name: str) -> Node | None:
 
 async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[FreeNodes]:
     """How many nodes can be allocated, by region and SKU. An empty filter matches all."""
-    where, values = db.equal({"region": region, "sku": sku, "name": name})
+    where, values = _equal({"region": region, "sku": sku, "name": name})
     sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
     rows = await reader.all(sql, *values)
     return [FreeNodes(row[0], row[1], int(row[2])) for row in rows]
@@ -60,11 +60,9 @@ async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, 
 
 async def summaries(reader: db.Reader) -> list[NodeSummary]:
     """Every node that is not retired, by name."""
-    rows = await reader.all(
-        """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
-           WHERE admin_state <> 'retired' ORDER BY name"""
-    )
-    return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
+    sql = """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
+             WHERE admin_state <> 'retired' ORDER BY name"""
+    return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in await reader.all(sql)]
 
 
 async def is_any_silent(reader: db.Reader, silent_since: int) -> bool:
@@ -92,6 +90,55 @@ async def set_presence(tx: db.Tx, since: int, noted_at: int) -> None:
     await tx.run(sql, since, noted_at)
 
 
+async def add_token(tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int) -> None:
+    sql = """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)
+             VALUES ($1, $2, $3, $4, $5, '', '')"""
+    await tx.run(sql, digest, name, sku, region, expires_at)
+
+
+async def enrolment_token(reader: db.Reader, digest: str) -> db.Row | None:
+    sql = "SELECT name, sku, region, expires_at, used_by, node_id FROM enrolment_tokens WHERE digest = $1"
+    return await reader.one(sql, digest)
+
+
+async def use_token(tx: db.Tx, digest: str, public_key_pem: str, node_id: str) -> None:
+    sql = "UPDATE enrolment_tokens SET used_by = $2, node_id = $3 WHERE digest = $1"
+    await tx.run(sql, digest, public_key_pem, node_id)
+
+
+async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
+    sql = """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
+             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem"""
+    await tx.run(sql, node_id, public_key_pem)
+
+
+async def node_key(reader: db.Reader, node_id: str) -> str | None:
+    """The node's public key in PEM form."""
+    row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
+    return str(row[0]) if row is not None else None
+
+
+async def delete_key(tx: db.Tx, node_id: str) -> None:
+    await tx.run("DELETE FROM node_keys WHERE node_id = $1", node_id)
+
+
+async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at: int) -> bool:
+    """Record the proof; return False if it was used before. A used proof is kept for as long as it would be valid."""
+    await tx.run("DELETE FROM node_proofs WHERE node_id = $1 AND expires_at < $2", node_id, now)
+    sql = "INSERT INTO node_proofs (node_id, nonce, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+    return await tx.run(sql, node_id, nonce, expires_at) == 1
+
+
+async def is_old_token(reader: db.Reader, before: int) -> bool:
+    """Expiry has no index: only valid tokens are left after a sweep, and those are few."""
+    return await reader.one("SELECT 1 FROM enrolment_tokens WHERE expires_at < $1 LIMIT 1", before) is not None
+
+
+async def forget_tokens(tx: db.Tx, before: int, limit: int) -> None:
+    old = "SELECT digest FROM enrolment_tokens WHERE expires_at < $1 LIMIT $2"
+    await tx.run(f"DELETE FROM enrolment_tokens WHERE digest IN ({old})", before, limit)  # noqa: S608
+
+
 async def add_file(tx: db.Tx, sha256: str, content: bytes) -> None:
     encoded = base64.b64encode(content).decode()
     await tx.run("INSERT INTO agent_files (sha256, content) VALUES ($1, $2)", sha256, encoded)
@@ -100,3 +147,9 @@ async def add_file(tx: db.Tx, sha256: str, content: bytes) -> None:
 async def file(reader: db.Reader, sha256: str) -> bytes | None:
     row = await reader.one("SELECT content FROM agent_files WHERE sha256 = $1", sha256)
     return base64.b64decode(row[0]) if row is not None else None
+
+
+def _equal(wanted: dict[str, str]) -> tuple[str, list[str]]:
+    """The condition that these columns have these values, and the values. An empty one matches all."""
+    asked = {column: value for column, value in wanted.items() if value}
+    return " AND ".join(["1 = 1", *(f"{column} = ${at}" for at, column in enumerate(asked, 1))]), list(asked.values())

@@ -37,8 +37,10 @@ async def test_an_enrolment_token_is_deleted_once_it_expired(world: World) -> No
 
     for name, ttl_s in (("n1", 60), ("n2", 3600)):
         await world.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name, ttl_s=ttl_s))
+    writes: list[int] = []
+    world.site.database.on_group = lambda size, _: writes.append(size)
     await server.forget_old_rows(world.site)
-    assert sorted(await stored()) == ["n1", "n2"]
+    assert (sorted(await stored()), writes) == (["n1", "n2"], [])
     world.clock.forward(61)
     await server.forget_old_rows(world.site)
     assert await stored() == ["n2"]

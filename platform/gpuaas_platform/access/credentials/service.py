@@ -1,16 +1,20 @@
 """Private keys of customers: store them, rotate them, open each delivery once and sealed, destroy them."""
 
+import base64
+import dataclasses
 import datetime
 
 import msgspec
+from cryptography.hazmat.primitives import hpke
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from gpuaas_contract import credentials, errors
-from gpuaas_contract.credentials import Credential, CredentialDelivery, OpenedCredential
+from gpuaas_contract.credentials import Credential, CredentialDelivery, OpenedCredential, seal_info
 from gpuaas_contract.event_types import CredentialChanged
 from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
 from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.access import deliveries, values
-from gpuaas_platform.access.credentials import rules, seal, store
+from gpuaas_platform.access.credentials import rules, store
 from gpuaas_platform.access.deliveries import Delivery, Opened
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
@@ -21,6 +25,7 @@ from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
+_SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 DELIVERY_TTL = datetime.timedelta(minutes=5)
 """A controller opens a delivery right after it was made; a later opening is refused."""
 
@@ -30,7 +35,8 @@ async def create(call: Call[ProjectPath], body: credentials.CreateCredential) ->
     half = rules.public_half(body.private_key)
 
     async def find(tx: db.Tx) -> Credential | None:
-        present = await store.active_named(tx, call.in_project().project_id, body.name)
+        where = "project_id = $1 AND name = $2 AND state = 'active'"
+        present = next(iter(await store.CREDENTIALS.find(tx, where, call.in_project().project_id, body.name)), None)
         if present is None:
             return None
         if (present.public_key, present.username) != (half.public_key, body.username):
@@ -44,7 +50,6 @@ async def create(call: Call[ProjectPath], body: credentials.CreateCredential) ->
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         await orgs.check_exists(tx, call.in_project().project_id)
-        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
         await store.set_secret_id(tx, made.credential_id, secret_id)
@@ -81,17 +86,9 @@ async def rotate(call: Call[CredentialPath], body: credentials.RotateCredential)
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         present = await get(tx, call)
-        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
         await values.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
         await store.set_secret_id(tx, present.credential_id, secret_id)
-        rotated = replace(
-            present,
-            version=present.version + 1,
-            rotated_at=call.now,
-            algorithm=half.algorithm,
-            fingerprint=half.fingerprint,
-            public_key=half.public_key,
-        )
+        rotated = replace(present, version=present.version + 1, rotated_at=call.now, **dataclasses.asdict(half))
         await store.CREDENTIALS.save(tx, rotated)
         await _announce(tx, call, "rotated", rotated)
         await _audit(tx, call, rotated)
@@ -124,7 +121,7 @@ async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.Delive
     credential = await _named(tx, call, body.credential_id)
     rules.check_given(credential.credential_id, *held.inputs)
     rules.check_active(credential)
-    seal.check_recipient(body.recipient_key)
+    _check_recipient(body.recipient_key)
     expires_at = call.now + DELIVERY_TTL
     delivery = Delivery(
         delivery_id=ids.new("dlv"),
@@ -144,7 +141,7 @@ async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.Delive
 
 async def open_delivery(call: Call[SealedDeliveryPath], body: credentials.OpenCredential) -> OpenedCredential:
     delivery, credential, key = await deliveries.open_once(call, body, _Credentials())
-    sealed = seal.sealed(key, delivery.recipient_key, delivery.delivery_id) if key else ""
+    sealed = _sealed(key, delivery.recipient_key, delivery.delivery_id) if key else ""
     return OpenedCredential(
         delivery_id=delivery.delivery_id, credential=credential, suite=credentials.SUITE, sealed=sealed
     )
@@ -201,6 +198,24 @@ def _new_credential(call: Call, body: credentials.CreateCredential, half: rules.
         created_by=call.caller.actor_id,
         created_at=call.now,
     )
+
+
+def _sealed(value: bytes, recipient_key: str, delivery_id: str) -> str:
+    """Seal a value to a public key (HPKE, RFC 9180), so that only the holder of the private key can open it.
+
+    Base mode, bound to the delivery: `enc || ciphertext` in base64. The SDK opens it."""
+    recipient = X25519PublicKey.from_public_bytes(base64.b64decode(recipient_key))
+    return base64.b64encode(_SUITE.encrypt(value, recipient, info=seal_info(delivery_id))).decode()
+
+
+def _check_recipient(recipient_key: str) -> None:
+    """Refuse a key of low order, with which the shared secret would be the same for every sender."""
+    try:
+        _sealed(b"", recipient_key, "")
+    except ValueError as error:
+        raise errors.ValidationFailed(
+            "recipient_key is not an X25519 public key.", details={"field": "recipient_key"}
+        ) from error
 
 
 async def _announce(

@@ -15,11 +15,6 @@ CREDENTIALS = Table(
 )
 
 
-async def active_named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
-    active = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 AND state = 'active'", project_id, name)
-    return active[0] if active else None
-
-
 async def named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
     every = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 ORDER BY credential_id", project_id, name)
     active = [credential for credential in every if credential.state == "active"]

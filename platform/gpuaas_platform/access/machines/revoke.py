@@ -77,13 +77,14 @@ async def _follow_up(site: Site, node_id: str, tx: db.Tx) -> None:
     for sent, state in await _due(tx, origin.now, node_id):
         node = await nodes.by_id(tx, node_id)
         if state == "succeeded" or node is None or node.admin_state == "retired":
-            for grant in await store.not_enforced(tx, node_id):
+            where = "node_id = $1 AND refused_until > 0 AND state = 'ended' AND is_enforced = 0"
+            for grant in await store.GRANTS.find(tx, where, node_id):
                 await store.GRANTS.save(tx, msgspec.structs.replace(grant, enforced_at=origin.now))
             await store.forget_sent(tx, node_id)
         elif sent.retry_at:
             await send(tx, site, origin, node_id)
         else:
-            await store.set_retry_at(tx, node_id, origin.now + _RETRY_AFTER)
+            await store.expect(tx, sent._replace(retry_at=clock.micros(origin.now + _RETRY_AFTER)))
 
 
 async def _due(reader: db.Reader, now: datetime.datetime, node_id: str = "") -> list[tuple[store.Sent, str]]:

@@ -11,7 +11,6 @@ from gpuaas_contract.operations import OperationHead
 NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
 """Kinds that bring something new in. Without the entitlement they end; running instances can still be managed."""
 _ACTORS = {"user": "the person", "service_account": "the service account"}
-LOOPBACK = ("127.0.0.1", "::1", "")
 
 
 @dataclass(frozen=True)

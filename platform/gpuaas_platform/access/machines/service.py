@@ -22,6 +22,7 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
+from gpuaas_platform.nodes import rules as node_rules
 from gpuaas_platform.operations import fence
 from gpuaas_platform.record import service as record
 
@@ -42,17 +43,16 @@ async def grant(
     if body.operation_id:
         await check_hold(tx, call, allocation, body.operation_id, body.epoch)
     elif call.caller.actor_type != "user":
-        raise errors.PermissionDenied(
-            "A service account enters a machine only for an operation it holds.",
-            fix="Send operation_id and epoch of an operation you claimed.",
-        )
+        fix = "Send operation_id and epoch of an operation you claimed."
+        raise errors.PermissionDenied("A service account enters a machine only for an operation it holds.", fix=fix)
     return await _sign_and_record(tx, call, allocation, body, signing_key)
 
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
     asked = {name: getattr(call.query, name) for name in ("state", "allocation_id", "operation_id")}
-    where, values = db.equal({"project_id": call.path.project_id, **asked})
-    return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
+    wanted = {"project_id": call.path.project_id, **{name: value for name, value in asked.items() if value}}
+    where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1))
+    return await paging.encoded(reader, store.GRANTS, call.query, where, *wanted.values())
 
 
 async def check_hold(tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int) -> None:
@@ -86,16 +86,15 @@ async def _sign_and_record(
     certificate = _sign(signing_key, body.public_key, int(granted.serial), terms)
     await store.GRANTS.insert(tx, granted)
     await record.emit(tx, call.origin, "access.machine.granted", structs.pick(MachineGranted, granted), granted)
-    return MachineAccess(
-        grant_id=granted.grant_id,
+    return structs.pick(
+        MachineAccess,
+        granted,
         certificate="" if call.dry_run else certificate,
-        serial=granted.serial,
         principal=terms.principal,
         host=allocation.address,
         port=_SSH_PORT,
         user=allocation.username_on_node,
         host_public_key=await allocations.host_public_key(tx, allocation),
-        expires_at=terms.valid_to,
     )
 
 
@@ -126,7 +125,7 @@ def _new_grant(
 
 def _source(peer: str, machine_address: str) -> str:
     """Return the address that the machine will see: for a caller on loopback, the one that this host would use."""
-    if peer not in rules.LOOPBACK:
+    if peer not in node_rules.LOOPBACK:
         return peer
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

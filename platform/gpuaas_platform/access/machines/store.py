@@ -50,11 +50,6 @@ async def refused_serials(reader: db.Reader, node_id: str, now: datetime.datetim
     return [int(row[0]) for row in await reader.all(sql, node_id, clock.micros(now))]
 
 
-async def not_enforced(reader: db.Reader, node_id: str) -> list[MachineGrant]:
-    where = "node_id = $1 AND refused_until > 0 AND state = 'ended' AND is_enforced = 0"
-    return await GRANTS.find(reader, where, node_id)
-
-
 async def expect(tx: db.Tx, sent: Sent) -> None:
     """The node enforces every end so far once this task has succeeded."""
     sql = """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, $3)
@@ -64,13 +59,9 @@ async def expect(tx: db.Tx, sent: Sent) -> None:
 
 async def expected(reader: db.Reader, node_id: str) -> list[Sent]:
     """What was sent to this node or, if it is empty, to all."""
-    where, values = db.equal({"node_id": node_id})
-    sql = f"SELECT node_id, task_id, retry_at FROM node_revocations WHERE {where} ORDER BY node_id"  # noqa: S608 - columns are ours
+    where, values = ("node_id = $1", [node_id]) if node_id else ("1 = 1", [])
+    sql = f"SELECT node_id, task_id, retry_at FROM node_revocations WHERE {where} ORDER BY node_id"  # noqa: S608
     return [Sent(row[0], row[1], row[2]) for row in await reader.all(sql, *values)]
-
-
-async def set_retry_at(tx: db.Tx, node_id: str, moment: datetime.datetime) -> None:
-    await tx.run("UPDATE node_revocations SET retry_at = $2 WHERE node_id = $1", node_id, clock.micros(moment))
 
 
 async def forget_sent(tx: db.Tx, node_id: str) -> None:

@@ -1,7 +1,7 @@
 """Issue runtime secrets to controllers that hold an operation, open each delivery once, end them."""
 
 import datetime
-import os
+import secrets
 
 import msgspec
 from gpuaas_contract import errors
@@ -21,9 +21,12 @@ from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
+_MINTED_BYTES = 32
+
 
 async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
-    value = body.value or rules.minted(os.urandom(rules.MINTED_BYTES))
+    value = body.value or secrets.token_urlsafe(_MINTED_BYTES)
+    expires_at = call.now + datetime.timedelta(seconds=body.ttl_s)
 
     async def find(tx: db.Tx) -> IssuedSecret | None:
         held = await fence.held(tx, call, call.path.operation_id, body.epoch)
@@ -41,12 +44,11 @@ async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
         held = await fence.held(tx, call, call.path.operation_id, body.epoch)
         version = await store.next_version(tx, held.instance_id, body.purpose, body.name)
         secret = _new_secret(call, held, body, secret_id, version, value)
-        await values.keep_until(tx, call.site, secret_id, secret.expires_at)
         await store.SECRETS.insert(tx, secret)
         return await _deliver(tx, call, held, secret)
 
     with values.translated():
-        return await values.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
+        return await values.keep(call.site, value.encode(), find, make, until=expires_at, dry_run=call.dry_run)
 
 
 async def open_delivery(call: Call[SealedDeliveryPath], body: OpenDelivery) -> OpenedDelivery:

@@ -33,10 +33,8 @@ _LIVE = ("requested", "provisioning", "active")
 
 async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied(
-            "Only people have SSH keys; a service account gets a certificate.",
-            fix="Use machine access, which gives a certificate.",
-        )
+        fix = "Use machine access, which gives a certificate."
+        raise errors.PermissionDenied("Only people have SSH keys; a service account gets a certificate.", fix=fix)
     user_id, parsed = call.caller.actor_id, rules.read_public_key(body.public_key, body.comment)
     present = await store.SSH_KEYS.find(tx, "user_id = $1", user_id)
     if any(key.fingerprint == parsed.fingerprint for key in present):
@@ -98,14 +96,8 @@ async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
     present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
     chosen = (await _chosen(reader, [allocation_id], call.now))[allocation_id]
     is_installed = present.digest == rules.digest(rules.lines(rules.wanted(chosen))) and not present.asked
-    return AllocationKeys(
-        allocation_id=allocation_id,
-        people=rules.shown(chosen),
-        state="installed" if is_installed else "pending",
-        installed=present.installed,
-        installed_at=present.installed_at,
-        error=present.error,
-    )
+    state = "installed" if is_installed else "pending"
+    return structs.pick(AllocationKeys, present, people=rules.shown(chosen), state=state)
 
 
 async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
@@ -182,12 +174,7 @@ async def _chosen(
 
 
 async def _install(
-    tx: db.Tx,
-    site: Site,
-    origin: Origin,
-    allocation: Allocation,
-    present: rules.KeySet,
-    chosen: Sequence[rules.Chosen],
+    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet, chosen: Sequence[rules.Chosen]
 ) -> None:
     after, has_user = present, allocation.status != "requested"
     if has_user and rules.must_install(present, chosen, origin.now):

@@ -7,12 +7,12 @@ from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.node import URGENT_TASKS, TaskResult
 from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db, paging
+from gpuaas_platform.kit import clock, db, paging, structs
 from gpuaas_platform.kit.paging import PageRequest
 
 _STORED = "task_id, node_id, type, subject_id, state"
 _SHOWN = f"SELECT {_STORED}, payload, result FROM node_tasks WHERE"  # noqa: S608 - columns are ours
-ENDED = "state IN ('succeeded', 'failed', 'refused', 'expired')"
+_OLD = "state IN ('succeeded', 'failed', 'refused', 'expired') AND expires_at < $1"
 _EXPIRED_BATCH = 100
 _IS_URGENT = f"type IN ({', '.join(repr(kind) for kind in sorted(URGENT_TASKS))})"
 _READY = f"""
@@ -78,6 +78,15 @@ async def is_any_expired(reader: db.Reader, now: int) -> bool:
     return await reader.one(f"SELECT 1 FROM node_tasks WHERE {_IS_EXPIRED} LIMIT 1", now) is not None  # noqa: S608
 
 
+async def is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one(f"SELECT 1 FROM node_tasks WHERE {_OLD} LIMIT 1", before) is not None  # noqa: S608
+
+
+async def forget(tx: db.Tx, before: int, limit: int) -> None:
+    old = f"SELECT task_id FROM node_tasks WHERE {_OLD} LIMIT $2"  # noqa: S608
+    await tx.run(f"DELETE FROM node_tasks WHERE task_id IN ({old})", before, limit)  # noqa: S608
+
+
 async def shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask | None:
     row = await reader.one(f"{_SHOWN} task_id = $1 AND node_id = $2", task_id, node_id)
     return _node_task(row) if row is not None else None
@@ -108,12 +117,9 @@ def _stored(row: db.Row) -> Stored:
 def _node_task(row: db.Row) -> NodeTask:
     payload = msgspec.json.decode(row["payload"], type=_Payload)
     ended = msgspec.json.decode(row["result"], type=TaskResult) if row["result"] else None
-    return NodeTask(
-        task_id=row["task_id"],
-        node_id=row["node_id"],
-        type=row["type"],
-        subject_id=row["subject_id"],
-        state=row["state"],
+    return structs.pick(
+        NodeTask,
+        _stored(row),
         result=ended.result if ended else {},
         error=ended.error if ended else None,
         correlation_id=payload.correlation_id,
