@@ -17,7 +17,7 @@ from gpuaas_platform.operations.rules import HeldOperation
 Thing = TypeVar("Thing")
 Opening = OpenDelivery | OpenCredential
 """The body of a call that opens a delivery: it names the operation that the caller holds."""
-Opened = Literal["opened", "reopened"]
+Outcome = Literal["opened", "reopened"]
 _COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, recipient_key, expires_at, opened_at"
 
 
@@ -46,7 +46,7 @@ class Delivered(Protocol[Thing]):
         """Check that it is still valid and save that it was opened."""
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing, what: Opened
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing, what: Outcome
     ) -> None:
         """Record the first opening, or a later one that is refused."""
 

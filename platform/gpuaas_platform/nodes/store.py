@@ -47,8 +47,7 @@ async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[F
     """How many nodes can be allocated, by region and SKU. An empty filter matches all."""
     where, values = _equal({"region": region, "sku": sku, "name": name})
     sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
-    rows = await reader.all(sql, *values)
-    return [FreeNodes(row[0], row[1], int(row[2])) for row in rows]
+    return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values)]
 
 
 async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:

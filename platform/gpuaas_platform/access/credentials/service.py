@@ -15,7 +15,7 @@ from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.access import deliveries, values
 from gpuaas_platform.access.credentials import rules, store
-from gpuaas_platform.access.deliveries import Delivery, Opened
+from gpuaas_platform.access.deliveries import Delivery, Outcome
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import clock, db, ids, paging, structs
@@ -161,13 +161,13 @@ class _Credentials:
             raise errors.Conflict(
                 "The credential was rotated since this delivery was made.", fix="Ask for a new delivery."
             )
-        opened = thing.deliveries_opened + 1
-        credential = replace(thing, deliveries_opened=opened, last_used_at=call.now, last_used_for=held.operation_id)
+        count = thing.deliveries_opened + 1
+        credential = replace(thing, deliveries_opened=count, last_used_at=call.now, last_used_for=held.operation_id)
         await store.CREDENTIALS.save(tx, credential)
         return credential
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential, what: Opened
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential, what: Outcome
     ) -> None:
         await _announce(tx, call, what, thing, held, delivery_id=delivery.delivery_id)
         await _audit(tx, call, thing, delivery.delivery_id, result="success" if what == "opened" else "failure")

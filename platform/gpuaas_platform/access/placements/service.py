@@ -1,7 +1,7 @@
 """The placement of an artifact on a machine, for a controller that holds an operation there.
 
-The node fetches the content with its own token, as long as the placement is queued for it, so its task
-carries no secret.
+The node fetches the content with its own token, as long as the placement is queued for it, so its task carries no
+secret.
 """
 
 import datetime
@@ -34,6 +34,7 @@ from gpuaas_platform.record import service as record
 
 reactions = Reactions()
 RETAINED = Retained("access.placements", lambda _: 86_400, store.is_old, store.forget)
+"""A placement is kept for a day after it expired."""
 
 
 async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:
@@ -72,6 +73,12 @@ async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> Arti
     return await call.site.hub.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
 
 
+async def open_content(call: Call[PlacedContentPath]) -> Source:
+    """Only the node that it is queued for can open it; for any other caller, and at any other time, it is not found."""
+    placement, artifact = await _open_to(call.site, call.path.placement_id, call.caller.actor_id)
+    return _Placing(call.site, placement, await content.opened(call.site, artifact))
+
+
 async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
     """Record the result, once: a placement that has ended already stays as it is. Content that was revoked during the
     transfer does not count as placed; the release of the machine removes it."""
@@ -81,7 +88,7 @@ async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: Ta
     outcome = rules.with_result(placement, result, origin.now)
     try:
         if outcome.state == "placed":
-            await deliverable(tx, placement)
+            await _deliverable(tx, placement)
     except errors.ApiError as refusal:
         outcome = rules.failed(placement, TaskError(code=refusal.code, message=refusal.message), origin.now)
     await _save(tx, origin, outcome)
@@ -103,7 +110,7 @@ async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
         await tasks.withdraw(tx, allocation.node_id, placement.placement_id)
 
 
-async def deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
+async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
     artifact = await artifacts.still_deliverable(reader, placement.project_id, placement.artifact_id)
     if artifact is None:
         raise errors.NotFound("The artifact or its project no longer exists.")
@@ -156,12 +163,6 @@ def _topic(placement_id: str) -> str:
     return f"placement:{placement_id}"
 
 
-async def open_content(call: Call[PlacedContentPath]) -> Source:
-    """Only the node that it is queued for can open it; for any other caller, and at any other time, it is not found."""
-    placement, artifact = await _open_to(call.site, call.path.placement_id, call.caller.actor_id)
-    return _Placing(call.site, placement, await content.opened(call.site, artifact))
-
-
 class _Placing:
     """The content of a placement. During the transfer the placement is checked again regularly, as the node is. A
     stored file that turns out to be wrong ends the placement: the node only sees that the connection broke."""
@@ -206,4 +207,4 @@ async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[Artifac
     placement = await store.PLACEMENTS.get(reader, placement_id)
     if placement is None or not rules.is_open_to(placement, node_id, site.clock()):
         raise errors.NotFound
-    return placement, await deliverable(reader, placement)
+    return placement, await _deliverable(reader, placement)

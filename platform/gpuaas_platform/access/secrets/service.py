@@ -11,7 +11,7 @@ from gpuaas_contract.secrets import IssuedSecret, IssueSecret, OpenDelivery, Ope
 from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.access import deliveries, values
-from gpuaas_platform.access.deliveries import Delivery, Opened
+from gpuaas_platform.access.deliveries import Delivery, Outcome
 from gpuaas_platform.access.secrets import rules, store
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.instances import service as instances
@@ -96,7 +96,7 @@ class _Secrets:
         return secret
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret, what: Opened
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret, what: Outcome
     ) -> None:
         target, result = f"{delivery.delivery_id}/{thing.secret_id}", "success" if what == "opened" else "failure"
         await _announce(tx, call.origin, what, thing, held, delivery_id=delivery.delivery_id)
