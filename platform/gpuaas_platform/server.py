@@ -20,20 +20,12 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access.credentials.routes import routes as credential_routes
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority as ssh_authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
-from gpuaas_platform.access.machines.routes import routes as grant_routes
-from gpuaas_platform.access.placements import retention as placement_retention
-from gpuaas_platform.access.placements.reactions import reactions as placement_reactions
-from gpuaas_platform.access.placements.routes import routes as placement_routes
-from gpuaas_platform.access.seal.routes import routes as custody_routes
+from gpuaas_platform.access.placements import service as placements
+from gpuaas_platform.access.routes import routes as access_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
-from gpuaas_platform.access.secrets.routes import routes as secret_routes
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
-from gpuaas_platform.allocations.by_node.routes import routes as allocations_by_node_routes
-from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
 from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
 from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
@@ -53,7 +45,6 @@ from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, pos
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
-from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
@@ -76,26 +67,21 @@ DOMAINS: tuple[Routes, ...] = (
     catalog_routes,
     artifacts_routes,
     allocation_routes,
-    allocations_by_node_routes,
     node_routes,
-    agent_routes,
-    allocation_keys_routes,
     instances_routes,
     operations_routes,
-    grant_routes,
-    placement_routes,
-    secret_routes,
-    credential_routes,
-    custody_routes,
+    access_routes,
     usage_routes,
     project_routes,
 )
-REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
+REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,
     record_retention.RETAINED,
-    placement_retention.RETAINED,
+    placements.RETAINED,
+    artifacts_reconcile.RETAINED,
+    *nodes_reconcile.RETAINED,
     breakers.RETAINED,
     controllers.RETAINED,
 )
@@ -173,7 +159,7 @@ async def serve(
     """Open the store, run `prepare`, then serve until a signal stops the process."""
     async with open_site(settings) as site:
         await prepare(site)
-        await authority_reconcile.start(site)
+        await ssh_authority.start(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()
@@ -194,7 +180,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
         nodes_reconcile.TOPIC: nodes_reconcile.sweep,
-        authority_reconcile.TOPIC: authority_reconcile.sweep,
+        ssh_authority.TOPIC: ssh_authority.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         operations_reconcile.TOPIC: operations_reconcile.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleet import allocate, copy_node
 from gpuaas_contract import access, capacity, node, ssh_keys
 from gpuaas_platform import server
-from gpuaas_platform.access.machines import authority_reconcile, revoke
+from gpuaas_platform.access.machines import authority, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
@@ -28,7 +28,7 @@ Sweep = Callable[[Site], Awaitable[None]]
 SWEEPS: dict[str, Sweep] = {
     "allocations": allocations_reconcile.sweep,
     "artifacts": artifacts_reconcile.sweep,
-    "authority": authority_reconcile.sweep,
+    "authority": authority.sweep,
     "grants": grants_reconcile.sweep,
     "nodes": nodes_reconcile.sweep,
     "operations": operations_reconcile.sweep,
