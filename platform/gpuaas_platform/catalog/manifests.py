@@ -4,7 +4,7 @@ All flaws are reported at once, each with the path of its field, so that one att
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 from gpuaas_contract import errors
@@ -66,7 +66,7 @@ def _topology_flaws(manifest: Manifest) -> Flaws:
     if not manifest.topologies:
         yield "topologies", "there must be at least one"
     roles = {role.component_key: role for role in manifest.roles}
-    fields: dict[str, Any] = manifest.deploy_form.get("properties", {})
+    fields: dict[str, object] = manifest.deploy_form.get("properties", {})
     for topology, placement in manifest.topologies.items():
         path = words.path("topologies", topology)
         for component_key, field in placement.items():
@@ -82,7 +82,7 @@ def _topology_flaws(manifest: Manifest) -> Flaws:
                 yield path, f"{key} has at least {role.min} members and is not placed"
 
 
-def _holds_ids(field: Any) -> bool:
+def _holds_ids(field: object) -> bool:
     """Whether `rules.placement` can read the field."""
     if not isinstance(field, dict):
         return False

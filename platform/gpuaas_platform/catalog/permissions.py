@@ -23,7 +23,7 @@ async def holds(reader: db.Reader, caller: Caller, project: Project, key: str, *
 
     Several apps may declare the same key. For an action, `app_slug` is the app whose declaration counts."""
     roles = await holders(reader, key, project.project_id, app_slug=app_slug)
-    return authority.can(caller, key, authority.of_project(project), holders=roles) == "allowed"
+    return authority.can(caller, key, authority.scopes_at(project), holders=roles) == "allowed"
 
 
 async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str = "") -> frozenset[str]:
@@ -36,8 +36,8 @@ async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str
 
 async def can_i(call: Call, body: CanI) -> CanIAnswer:
     """Outside a project the keys of apps are not disclosed: each is answered as not held, declared or not."""
-    reader = call.site.database.reader
-    if body.permission not in KEYS and not (body.project_id and _may_be_declared(body.permission)):
+    reader, area = call.site.database.reader, body.permission.partition(".")[0]
+    if body.permission not in KEYS and (area in manifests.PLATFORM_AREAS or not body.project_id):
         raise errors.ValidationFailed(
             f"There is no permission {body.permission}.",
             details={"field": "permission"},
@@ -47,19 +47,12 @@ async def can_i(call: Call, body: CanI) -> CanIAnswer:
     return await policy.can_i(reader, call, body, roles)
 
 
-def _may_be_declared(key: str) -> bool:
-    """Whether an app could declare the key."""
-    return key.partition(".")[0] not in manifests.PLATFORM_AREAS
-
-
 async def denial(call: Call, permission: str, why: str) -> errors.PermissionDenied:
     """The error for a refusal that the edge cannot decide. It is audited like the others, also in a dry run."""
-    project, details = call.in_project(), {"permission": permission}
-
-    async def use_case(tx: db.Tx) -> None:
-        await record.audit(tx, call.origin, "authz.deny", call.origin.route, project, result="failure", details=details)
-
-    await call.site.database.write(use_case)
+    origin, project, details = call.origin, call.in_project(), {"permission": permission}
+    await call.site.database.write(
+        lambda tx: record.audit(tx, origin, "authz.deny", origin.route, project, result="failure", details=details)
+    )
     return errors.PermissionDenied(why, details=details)
 
 

@@ -2,7 +2,7 @@
 
 `manifests` checks manifests."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
@@ -40,10 +40,6 @@ def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
 
 def admits_version(entitlement: Entitlement, version: str) -> bool:
     return not entitlement.versions or versions.matches(entitlement.versions, version)
-
-
-def is_shown(entitlement: Entitlement | None, version: AppVersion) -> bool:
-    return version.state in VISIBLE and admits(entitlement, version)
 
 
 def check_upgrade(target: AppVersion, present: str) -> None:
@@ -86,7 +82,7 @@ def withdrawn(version: AppVersion, instead: str) -> errors.Conflict:
     )
 
 
-def check_inputs(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> None:
+def check_inputs(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> None:
     if topology not in manifest.topologies:
         problem = words.unknown("topology", topology, manifest.topologies)
         raise errors.ValidationFailed(f"{manifest.display_name}: {problem}.", details={"field": "topology"})
@@ -101,16 +97,16 @@ def action_of(manifest: Manifest, name: str) -> ActionSpec:
     return spec
 
 
-def check_action_inputs(action: ActionSpec, inputs: dict[str, Any]) -> None:
+def check_action_inputs(action: ActionSpec, inputs: Mapping[str, object]) -> None:
     _check_fit(f"The inputs do not fit the action {action.name}", action.input_schema, inputs)
 
 
-def placement(manifest: Manifest, topology: str, inputs: dict[str, Any]) -> dict[str, list[str]]:
+def placement(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> dict[str, list[str]]:
     """component_key -> allocation ids, read from the form fields that the topology names."""
     placed: dict[str, list[str]] = {}
     for component_key, field in manifest.topologies[topology].items():
         value = inputs.get(field, [])
-        placed[component_key] = [value] if isinstance(value, str) else list(value)
+        placed[component_key] = list(value) if isinstance(value, list) else [str(value)]
     check_counts(manifest, {key: len(allocation_ids) for key, allocation_ids in placed.items()})
     for component_key, allocation_ids in placed.items():
         if len(set(allocation_ids)) != len(allocation_ids):
@@ -128,7 +124,7 @@ def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
             )
 
 
-def _check_fit(sentence: str, schema: dict[str, Any], inputs: dict[str, Any]) -> None:
+def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, object]) -> None:
     if len(msgspec.json.encode(inputs)) > INPUTS_MAX_BYTES:
         raise errors.ValidationFailed(
             f"The inputs have at most {INPUTS_MAX_BYTES // 1024} KiB.", details={"field": "inputs"}

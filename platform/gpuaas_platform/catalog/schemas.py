@@ -5,8 +5,8 @@ Schemas are written by app teams and run in the platform's process: what could l
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 import jsonschema_rs
 from gpuaas_contract.catalog import Picker
@@ -17,10 +17,7 @@ DEPTH_MAX = 16
 _MISFITS_MAX = 20
 PICKER = "x-gpuaas-picker"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_REFUSED = {
-    "$ref": "a schema is written out whole; references could loop, multiply or lead elsewhere",
-    "$dynamicRef": "a schema is written out whole; references could loop, multiply or lead elsewhere",
-}
+_NO_REFERENCES = "a schema is written out whole; references could loop, multiply or lead elsewhere"
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=100_000, dfa_size_limit=1_000_000)
 _MANY_BY_NAME = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -30,7 +27,7 @@ _SINGLE = (
 )
 
 
-def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def flaws(path: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
     """Path and description of each flaw of a schema."""
     if schema.get("$schema", _DIALECT) != _DIALECT:
         yield f"{path}.$schema", f"the platform reads {_DIALECT}"
@@ -48,13 +45,13 @@ def flaws(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{path}.type", "it describes an object"
 
 
-def misfits(schema: dict[str, Any], document: object) -> dict[str, str]:
+def misfits(schema: dict[str, object], document: object) -> dict[str, str]:
     """Path -> description of the first places where the document does not fit; `$` is the document itself."""
     problems = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
     return {words.path("", *error.instance_path) or "$": error.message[:500] for error in problems}
 
 
-def _validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+def _validator(schema: dict[str, object]) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS)
 
 
@@ -64,7 +61,7 @@ def _flaws_below(path: str, schema: object, depth: int) -> Iterator[tuple[str, s
     if depth > DEPTH_MAX:
         yield path, f"schemas are nested at most {DEPTH_MAX} deep"
         return
-    yield from ((f"{path}.{word}", why) for word, why in _REFUSED.items() if word in schema)
+    yield from ((f"{path}.{word}", _NO_REFERENCES) for word in ("$ref", "$dynamicRef") if word in schema)
     if PICKER in schema and schema[PICKER] not in get_args(Picker):
         yield f"{path}.{PICKER}", words.unknown("picker", schema[PICKER], get_args(Picker))
     for inner_path, inner in _inside(path, schema):
@@ -72,17 +69,11 @@ def _flaws_below(path: str, schema: object, depth: int) -> Iterator[tuple[str, s
 
 
 def _inside(path: str, schema: dict[str, object]) -> Iterator[tuple[str, object]]:
+    """The schema has not been validated yet, so each value may have any type."""
     for word in _MANY_BY_NAME:
-        yield from ((words.path(path, word, name), inner) for name, inner in _named(schema.get(word)))
+        if isinstance(by_name := schema.get(word), dict):
+            yield from ((words.path(path, word, name), inner) for name, inner in by_name.items())
     for word in _MANY:
-        yield from ((words.path(path, word, place), inner) for place, inner in _listed(schema.get(word)))
+        if isinstance(several := schema.get(word), list):
+            yield from ((words.path(path, word, place), inner) for place, inner in enumerate(several))
     yield from ((words.path(path, word), schema[word]) for word in _SINGLE if word in schema)
-
-
-def _named(value: object) -> Iterable[tuple[str, object]]:
-    """The schema has not been validated yet, so the value may have any type."""
-    return value.items() if isinstance(value, dict) else ()
-
-
-def _listed(value: object) -> Iterable[tuple[int, object]]:
-    return enumerate(value) if isinstance(value, list) else ()

@@ -8,16 +8,8 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gpuaas_contract import errors
-from gpuaas_contract.catalog import (
-    ENTITLEMENT_SET,
-    AppVersion,
-    Entitlement,
-    Manifest,
-    PublishVersion,
-    RetireVersion,
-    SetEntitlement,
-)
+from gpuaas_contract import catalog, errors
+from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, PublishVersion, RetireVersion, SetEntitlement
 from gpuaas_contract.event_types import EntitlementChanged, VersionChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import AppVersionState
@@ -123,7 +115,9 @@ async def get_project_app(reader: db.Reader, call: Call[ProjectAppPath]) -> AppV
 async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:
     """No service account's role holds the permission, but this check does not rely on that."""
     if call.caller.actor_type != "user":
-        raise await permissions.denial(call, ENTITLEMENT_SET.permission, "Only a person can change entitlements.")
+        raise await permissions.denial(
+            call, catalog.ENTITLEMENT_SET.permission, "Only a person can change entitlements."
+        )
     return body
 
 
@@ -201,12 +195,7 @@ async def deployable(
 
 
 async def upgradable(
-    reader: db.Reader,
-    project_id: str,
-    app_slug: str,
-    from_version: str,
-    to_version: str,
-    layers: policy_rules.Layers,
+    reader: db.Reader, project_id: str, app_slug: str, from_version: str, to_version: str, layers: policy_rules.Layers
 ) -> AppVersion:
     """The version an instance may be upgraded to; without a name, the newest. The conditions are those of a deploy."""
     target = await deployable(reader, project_id, app_slug, to_version, layers)
@@ -239,7 +228,8 @@ async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]
     return [
         version
         for version in versions
-        if rules.is_shown(entitlements.get(version.app_slug), version)
+        if version.state in rules.VISIBLE
+        and rules.admits(entitlements.get(version.app_slug), version)
         and policy_rules.verdict(layers, "app", version.app_slug).allowed
     ]
 

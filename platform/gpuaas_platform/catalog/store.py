@@ -44,11 +44,9 @@ async def app_exists(reader: db.Reader, app_slug: str) -> bool:
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
     """Names only: the caller reads one document after another, and mostly needs only the first."""
-    rows = await reader.all(
-        """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
-           ORDER BY version_order DESC, created_at DESC""",
-        app_slug,
-    )
+    sql = """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
+             ORDER BY version_order DESC, created_at DESC"""
+    rows = await reader.all(sql, app_slug)
     return [row[0].partition("@")[2] for row in rows]
 
 
@@ -69,36 +67,25 @@ async def entitlements_of(reader: db.Reader, project_id: str) -> dict[str, Entit
 
 
 async def declare_permissions(tx: db.Tx, declaring: AppVersion) -> None:
+    standing, order = _STANDING[declaring.state], versions.order(declaring.version)
+    sql = """INSERT INTO app_permissions (permission_key, app_version_id, app_slug, standing, version_order, document)
+             VALUES ($1, $2, $3, $4, $5, $6)"""
     for key, declared in declaring.manifest.permissions.items():
-        await tx.run(
-            """INSERT INTO app_permissions (permission_key, app_version_id, app_slug, standing, version_order, document)
-               VALUES ($1, $2, $3, $4, $5, $6)""",
-            key,
-            declaring.app_version_id,
-            declaring.app_slug,
-            _STANDING[declaring.state],
-            versions.order(declaring.version),
-            msgspec.json.encode(declared).decode(),
-        )
+        document = msgspec.json.encode(declared).decode()
+        await tx.run(sql, key, declaring.app_version_id, declaring.app_slug, standing, order, document)
 
 
 async def set_standing(tx: db.Tx, declaring: AppVersion) -> None:
-    await tx.run(
-        "UPDATE app_permissions SET standing = $2 WHERE app_version_id = $1",
-        declaring.app_version_id,
-        _STANDING[declaring.state],
-    )
+    sql = "UPDATE app_permissions SET standing = $2 WHERE app_version_id = $1"
+    await tx.run(sql, declaring.app_version_id, _STANDING[declaring.state])
 
 
 async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: str) -> list[PermissionSpec]:
     """The declarations of a key that count in a project: one per app that was ever enabled there, or of one app."""
     only = "AND entitlements.app_slug = $3" if app_slug else ""
-    values = [key, project_id, *([app_slug] if app_slug else [])]
-    rows = await reader.all(
-        f"""SELECT (SELECT declared.document FROM app_permissions declared
-                    WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug
-                    ORDER BY declared.standing DESC, declared.version_order DESC LIMIT 1)
-            FROM entitlements WHERE entitlements.project_id = $2 {only}""",  # noqa: S608 - `only` is ours
-        *values,
-    )
+    sql = f"""SELECT (SELECT declared.document FROM app_permissions declared
+                      WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug
+                      ORDER BY declared.standing DESC, declared.version_order DESC LIMIT 1)
+              FROM entitlements WHERE entitlements.project_id = $2 {only}"""  # noqa: S608 - `only` is ours
+    rows = await reader.all(sql, key, project_id, *([app_slug] if app_slug else []))
     return [_DECLARED.decode(row[0]) for row in rows if row[0] is not None]

@@ -5,17 +5,16 @@ A revocation, a disabled account or an expired role takes effect with the next c
 long as the store has had no commit since, and never past the moment at which the token or one of the roles expires.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.identity import Binding, Project, ServiceAccount
+from gpuaas_contract.identity import Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import authority, orgs, rules
-from gpuaas_platform.identity.accounts import service as service_accounts
+from gpuaas_platform.identity import authority, orgs, rules, store
 from gpuaas_platform.kit import clock, db, ids
 
 _KEPT_MAX = 10_000
@@ -36,7 +35,7 @@ _ADMISSION = """
     WHERE token.digest = $1"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Admission:
     """A caller at a target: the project or organisation the route names, or the platform where it names none."""
 
@@ -49,18 +48,16 @@ class Admission:
     """A target that does not exist is answered like a hidden one."""
     ends_at: datetime.datetime = clock.EPOCH
     """When the token or the first of the roles expires."""
-    _verdicts: dict[str, rules.Verdict] = field(default_factory=dict)
+    _verdicts: dict[str, rules.Verdict] = dataclasses.field(default_factory=dict)
 
     def decide(self, permission: str) -> rules.Verdict:
         """Decided once for each permission: neither the roles nor the target of an admission change."""
         verdict = self._verdicts.get(permission)
         if verdict is None:
-            verdict = self._verdicts[permission] = self._decide(permission) if self.target_exists else "hidden"
+            scopes = authority.scopes_of(self.org_id, self.project.project_id if self.project else "")
+            verdict = authority.can(self.caller, permission, scopes) if self.target_exists else "hidden"
+            self._verdicts[permission] = verdict
         return verdict
-
-    def _decide(self, permission: str) -> rules.Verdict:
-        project_id = self.project.project_id if self.project else ""
-        return authority.can(self.caller, permission, authority.scopes_of(self.org_id, project_id))
 
 
 class Admissions:
@@ -99,9 +96,11 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     if first[3] <= clock.micros(now):
         raise errors.TokenExpired
     caller = _caller(rows)
-    named = await _by_name(reader, caller, key, now) if _is_unknown(key, first) else key
-    if named != key:
-        return await _read(reader, named, now)
+    # No project or organisation has this id: it may be the name of one that the caller can see.
+    if project_id and first[7] is None and (named := await orgs.project_named(reader, caller, now, project_id)):
+        return await _read(reader, (token, named.project_id, org_id), now)
+    if org_id and first[8] is None and (org := await orgs.org_named(reader, caller, now, org_id)):
+        return await _read(reader, (token, project_id, org.org_id), now)
     project = _PROJECT.decode(first[7]) if first[7] is not None else None
     return Admission(
         caller,
@@ -112,21 +111,6 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     )
 
 
-def _is_unknown(key: tuple[str, str, str], row: db.Row) -> bool:
-    """No project or organisation has this id."""
-    return bool((key[1] and row[7] is None) or (key[2] and row[8] is None))
-
-
-async def _by_name(
-    reader: db.Reader, caller: Caller, key: tuple[str, str, str], now: datetime.datetime
-) -> tuple[str, str, str]:
-    """The same key with ids in place of names of a project or an organisation that the caller can see."""
-    token, project_name, org_name = key
-    project = await orgs.project_named(reader, caller, now, project_name) if project_name else None
-    org = await orgs.org_named(reader, caller, now, org_name) if org_name else None
-    return token, project.project_id if project else project_name, org.org_id if org else org_name
-
-
 def _caller(rows: Sequence[db.Row]) -> Caller:
     kind, actor_id, session_id, expires_at = rows[0][0], rows[0][1], rows[0][2], clock.moment(rows[0][3])
     if kind == "node":
@@ -135,13 +119,8 @@ def _caller(rows: Sequence[db.Row]) -> Caller:
         account = _ACCOUNT.decode(rows[0][6]) if rows[0][6] is not None else None
         if account is None or account.state != "active":
             raise errors.TokenInvalid
-        bindings: tuple[Binding, ...] = (service_accounts.binding_of(account),)
-        return Caller("service_account", actor_id, account.name, bindings, session_id, expires_at)
+        return dataclasses.replace(authority.of_account(account), session_id=session_id, session_expires_at=expires_at)
     if rows[0][5] != "active":
         raise errors.TokenInvalid
-    bindings = tuple(
-        Binding(role=row[9], scope=row[10], expires_at=clock.moment_or_none(row[11]), reason=row[12])
-        for row in rows
-        if row[9] is not None
-    )
-    return Caller("user", actor_id, rows[0][4], bindings, session_id, expires_at)
+    roles = tuple(store.role_of(row[9], row[10], row[11], row[12]) for row in rows if row[9] is not None)
+    return Caller("user", actor_id, rows[0][4], roles, session_id, expires_at)

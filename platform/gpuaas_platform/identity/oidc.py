@@ -42,7 +42,7 @@ async def finish(call: Call, body: OidcExchange) -> Token:
     try:
         claims = await provider.finish(body.code, kept["code_verifier"], kept["nonce"], call.now)
     except openid.Refused as error:
-        await _refuse(call, f"The identity provider's answer was refused: {error}.", error)
+        await _refuse(call, f"The identity provider's answer was refused: {error}.")
     except openid.Unreachable as error:
         raise _unavailable(error) from error
     token = await database.write(lambda tx: _sign_in(tx, call, provider.issuer, claims))
@@ -52,26 +52,20 @@ async def finish(call: Call, body: OidcExchange) -> Token:
 
 
 async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, object]) -> Token | None:
-    subject = str(claims["sub"])
-    user = await store.user_by_subject(tx, issuer, subject)
-    if user is None:
-        user = await _new_user(tx, call, issuer, subject, claims)
-    if user["state"] != "active":
+    user = await store.user_by_subject(tx, issuer, str(claims["sub"]))
+    if user is not None and user["state"] != "active":
         return None
-    caller = Caller("user", user["user_id"], user["name"])
+    caller = Caller("user", user["user_id"], user["name"]) if user else await _new_user(tx, call, issuer, claims)
     return await service.issue_token(tx, service.origin_of(call, caller), caller, call.site.settings.session_ttl_s)
 
 
-async def _new_user(tx: db.Tx, call: Call, issuer: str, subject: str, claims: dict[str, object]) -> db.Row:
+async def _new_user(tx: db.Tx, call: Call, issuer: str, claims: dict[str, object]) -> Caller:
     """A new user has no roles."""
-    name = await _free_name(tx, rules.wished_user_name(claims))
+    name, subject = await _free_name(tx, rules.wished_user_name(claims)), str(claims["sub"])
     user_id = await store.add_user(tx, name, issuer=issuer, subject=subject, created_by="oidc", now=call.now)
-    user = await store.user(tx, user_id)
-    if user is None:
-        raise LookupError(user_id)
-    origin = service.origin_of(call, Caller("user", user_id, name))
-    await record.audit(tx, origin, "identity.user.create", user_id, details={"external_id": f"oidc:{subject}"})
-    return user
+    caller, details = Caller("user", user_id, name), {"external_id": f"oidc:{subject}"}
+    await record.audit(tx, service.origin_of(call, caller), "identity.user.create", user_id, details=details)
+    return caller
 
 
 async def _free_name(tx: db.Tx, wished: str) -> str:
@@ -91,10 +85,5 @@ def _unavailable(error: openid.Unreachable) -> errors.Unavailable:
     return errors.Unavailable(f"The identity provider cannot be used right now: {error}")
 
 
-async def _refuse(call: Call, message: str, cause: Exception | None = None) -> NoReturn:
-    async def use_case(tx: db.Tx) -> None:
-        details = {"reason": message}
-        await record.audit(tx, call.origin, "auth.oidc.exchange", "oidc", result="failure", details=details)
-
-    await call.site.refusals.write(use_case)
-    raise errors.SignInRefused(message) from cause
+async def _refuse(call: Call, message: str) -> NoReturn:
+    await service.refuse(call, errors.SignInRefused(message), "auth.oidc.exchange", "oidc", reason=message)

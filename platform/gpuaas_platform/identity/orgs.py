@@ -10,15 +10,17 @@ from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.call import Call, Caller, Owner
-from gpuaas_platform.identity import rules, store
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.identity import authority, rules, store
+from gpuaas_platform.kit import clock, db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
+
+_SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
 
 
 async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
     """The creator becomes its first admin: an admin of the platform has no access to an organisation otherwise."""
-    check_name(body.name)
+    rules.check_name(body.name)
     if await store.ORGS.find(tx, "name = $1", body.name):
         raise errors.Conflict(f"An organisation named {body.name} already exists.")
     org = Org(org_id=ids.new("org"), name=body.name, created_at=call.now)
@@ -29,12 +31,12 @@ async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
 
 
 async def list_orgs(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[Org]:
-    where, values = store.visible_orgs(call.caller, call.now)
+    where, values = _visible_orgs(call.caller, call.now)
     return await paging.encoded(reader, store.ORGS, call.query, where, *values)
 
 
 async def create_project(tx: db.Tx, call: Call[OrgPath], body: CreateProject) -> Project:
-    check_name(body.name)
+    rules.check_name(body.name)
     org_id = call.path.org_id
     await _check_free(tx, org_id, body.name)
     project = Project(project_id=ids.new("proj"), org_id=org_id, name=body.name, created_at=call.now)
@@ -43,7 +45,7 @@ async def create_project(tx: db.Tx, call: Call[OrgPath], body: CreateProject) ->
 
 
 async def list_projects(reader: db.Reader, call: Call[Path, ProjectQuery]) -> EncodedPage[Project]:
-    where, values = store.visible_projects(call.caller, call.now)
+    where, values = _visible_projects(call.caller, call.now)
     if call.query.name:
         place = f"${len(values) + 1}"
         where, values = f"{where} AND (name = {place} OR project_id = {place})", [*values, call.query.name]
@@ -66,9 +68,7 @@ async def rename_project(tx: db.Tx, call: Call[ProjectPath], body: RenameProject
     renamed = msgspec.structs.replace(present, name=name, revision=present.revision + 1)
     await store.PROJECTS.save(tx, renamed)
     call.details.update(name=name, previous_name=present.name)
-    payload = ProjectRenamed(
-        project_id=renamed.project_id, name=name, previous_name=present.name, renamed_by=call.caller.actor_id
-    )
+    payload = structs.pick(ProjectRenamed, renamed, previous_name=present.name, renamed_by=call.caller.actor_id)
     await record.emit(tx, call.origin, "identity.project.renamed", payload, Owner(renamed.org_id))
     return renamed
 
@@ -79,7 +79,7 @@ async def delete_project(tx: db.Tx, call: Call[ProjectPath]) -> Project:
     await store.unbind_all(tx, present.project_id)
     await store.PROJECTS.delete(tx, present.project_id)
     call.details["name"] = present.name
-    payload = ProjectDeleted(project_id=present.project_id, name=present.name, deleted_by=call.caller.actor_id)
+    payload = structs.pick(ProjectDeleted, present, deleted_by=call.caller.actor_id)
     await record.emit(tx, call.origin, "identity.project.deleted", payload, Owner(present.org_id))
     return present
 
@@ -90,16 +90,26 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
         raise errors.NotFound
 
 
+async def find_project(reader: db.Reader, call: Call, id_or_name: str) -> Project | None:
+    """The project with this id, or of this name among those that the caller can see."""
+    project = await store.PROJECTS.get(reader, id_or_name)
+    return project or await project_named(reader, call.caller, call.now, id_or_name)
+
+
+async def find_org(reader: db.Reader, call: Call, id_or_name: str) -> Org | None:
+    return await store.ORGS.get(reader, id_or_name) or await org_named(reader, call.caller, call.now, id_or_name)
+
+
 async def project_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Project | None:
     """The project of this name among those that the caller can see."""
-    where, values = store.visible_projects(caller, now)
+    where, values = _visible_projects(caller, now)
     projects = await store.PROJECTS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
     return names.only(projects, name, lambda project: project.project_id)
 
 
 async def org_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Org | None:
     """The organisation of this name, if the caller can see it."""
-    where, values = store.visible_orgs(caller, now)
+    where, values = _visible_orgs(caller, now)
     orgs = await store.ORGS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
     return orgs[0] if orgs else None
 
@@ -109,8 +119,17 @@ async def _check_free(reader: db.Reader, org_id: str, name: str) -> None:
         raise errors.Conflict(f"The organisation already has a project named {name}.")
 
 
-def check_name(name: str) -> None:
-    if not rules.is_name(name):
-        raise errors.ValidationFailed(
-            "A name has 1 to 63 letters, digits, hyphens or underscores.", details={"field": "name"}
-        )
+def _visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
+    """The WHERE clause of the list of organisations the caller may see, and its values."""
+    if authority.can_everywhere(caller, "identity.org.read"):
+        return "1 = 1", []
+    return f"org_id IN ({_SCOPES})", [caller.actor_id, clock.micros(now)]
+
+
+def _visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
+    """The same for projects; a service account sees the one it belongs to."""
+    if authority.can_everywhere(caller, "identity.project.read"):
+        return "1 = 1", []
+    own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""
+    where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3)"
+    return where, [caller.actor_id, clock.micros(now), own]

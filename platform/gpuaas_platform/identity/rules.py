@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
+from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding
 from gpuaas_contract.permissions import APPOINTED, GRANTABLE, ROLES
 
@@ -34,16 +35,6 @@ def holders(permission: str) -> frozenset[str]:
     return frozenset(role for role, keys in ROLES.items() if permission in keys)
 
 
-def deciding(bindings: Iterable[Binding], holders: Collection[str], scopes: Sequence[str]) -> Binding | None:
-    """The binding to one of the roles `holders` that is bound highest; None when there is none."""
-    holding = [binding for binding in bindings if binding.scope in scopes and binding.role in holders]
-    return min(holding, key=lambda binding: (scopes.index(binding.scope), binding.role), default=None)
-
-
-def sees_everything(bindings: Iterable[Binding], permission: str) -> bool:
-    return decide(bindings, permission, ["platform"]) == "allowed"
-
-
 def why_not_grant(
     bindings: Iterable[Binding], role: str, level: Level, scopes: Sequence[str], *, to_self: bool
 ) -> str | None:
@@ -54,7 +45,8 @@ def why_not_grant(
     """
     if role not in GRANTABLE[level]:
         return f"At this level the roles are {', '.join(GRANTABLE[level])}."
-    held = _held(binding for binding in bindings if binding.scope in scopes and binding.expires_at is None)
+    lasting = (binding.role for binding in bindings if binding.scope in scopes and binding.expires_at is None)
+    held = {key for held_role in lasting for key in ROLES.get(held_role, ())}
     lacking = sorted(ROLES[role] - held)
     if not lacking:
         return None
@@ -63,12 +55,19 @@ def why_not_grant(
     return f"The role holds permissions that you lack here: {', '.join(lacking)}."
 
 
-def is_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise errors.ValidationFailed(
+            "A name has 1 to 63 letters, digits, hyphens or underscores.", details={"field": "name"}
+        )
 
 
-def is_user_name(name: str) -> bool:
-    return _USER_NAME.fullmatch(name) is not None
+def check_user_name(name: str) -> None:
+    if not _USER_NAME.fullmatch(name):
+        raise errors.ValidationFailed(
+            "A name begins with a letter or digit and has up to 63 letters, digits and characters of ._@+-",
+            details={"field": "name"},
+        )
 
 
 def wished_user_name(claims: dict[str, object]) -> str:
@@ -76,7 +75,3 @@ def wished_user_name(claims: dict[str, object]) -> str:
     wished = claims.get("preferred_username") or claims.get("email") or ""
     cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", str(wished)).lstrip("._@+-")
     return cleaned[: NAME_LENGTH_MAX - 5] or "user"
-
-
-def _held(bindings: Iterable[Binding]) -> frozenset[str]:
-    return frozenset[str]().union(*(ROLES.get(binding.role, frozenset()) for binding in bindings))

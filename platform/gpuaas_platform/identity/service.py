@@ -22,12 +22,12 @@ _NAME_KEPT_MAX = 100
 
 
 async def me(reader: db.Reader, call: Call) -> Me:
-    caller = call.caller
+    caller = await authority.with_all_roles(reader, call.caller, call.now)
     return Me(
         actor_type=caller.actor_type,
         actor_id=caller.actor_id,
         name=caller.name,
-        bindings=list(await authority.all_roles(reader, caller, call.now)),
+        bindings=list(caller.bindings),
         session_id=caller.session_id,
         session_expires_at=caller.session_expires_at,
     )
@@ -40,7 +40,7 @@ async def login(call: Call, body: Login) -> Token:
     keys = attempt_keys(call, body.name)
     matches = await passwords.matches(site.attempts, keys, call.now, password_hash, body.password)
     if user is None or not matches or user["state"] != "active":
-        await _refuse(call, body.name)
+        await refuse(call, errors.CredentialsInvalid(), "auth.login", body.name[:_NAME_KEPT_MAX])
     site.attempts.forget(keys[0])
     caller = Caller("user", user["user_id"], body.name)
 
@@ -58,7 +58,7 @@ async def service_account_login(call: Call, body: ServiceAccountLogin) -> Token:
     key = await token_store.key_secret(call.site.database.reader, body.key_id, call.now)
     expected = key["secret_digest"] if key else ids.digest("")
     if not hmac.compare_digest(expected, ids.digest(body.client_secret)) or key is None:
-        await _refuse(call, body.key_id)
+        await refuse(call, errors.CredentialsInvalid(), "auth.login", body.key_id[:_NAME_KEPT_MAX])
     return await call.site.database.write(lambda tx: _token_for_key(tx, call, body.key_id))
 
 
@@ -75,29 +75,19 @@ async def issue_token(
     secret = ids.new_secret({"user": "session", "service_account": "sat", "node": "node"}[caller.actor_type])
     expires_at = origin.now + datetime.timedelta(seconds=lifetime_s)
     expires_at = min(expires_at, until) if until else expires_at
-    await token_store.add_token(
-        tx,
-        ids.digest(secret),
-        caller.actor_type,
-        caller.actor_id,
-        token_id=ids.new("ses"),
-        key_id=key_id,
-        created_at=clock.micros(origin.now),
-        expires_at=clock.micros(expires_at),
-    )
+    await token_store.add_token(tx, ids.digest(secret), caller, key_id, origin.now, expires_at)
     if caller.actor_type != "node":
         await record.audit(tx, origin, "auth.token.issue", caller.actor_id)
     return Token(access_token=secret, expires_in_s=int((expires_at - origin.now).total_seconds()))
 
 
-async def end_tokens_of(tx: db.Tx, actor_id: str) -> None:
-    """End every token of this actor: its next call is refused."""
-    await token_store.end_tokens_of(tx, actor_id)
+end_tokens_of = token_store.end_tokens_of
+"""End every token of an actor: its next call is refused."""
 
 
 async def list_sessions(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Session]:
     async def read(after: str, limit: int) -> list[Session]:
-        rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after=after, limit=limit)
+        rows = await token_store.live_tokens(reader, call.caller.actor_id, call.now, after, limit)
         return [_shown_session(row, call) for row in rows]
 
     return await paging.page("sessions", call.query, read, lambda session: session.session_id)
@@ -138,6 +128,14 @@ async def set_password(site: Site, origin: Origin, name: str, password: str, rol
     await site.database.write(lambda tx: _enable(tx, origin, name, password_hash, role))
 
 
+async def refuse(call: Call, error: errors.ApiError, action: str, target: str, **details: str) -> NoReturn:
+    """Raise the error, and keep an audit row of the failed sign-in."""
+    await call.site.refusals.write(
+        lambda tx: record.audit(tx, call.origin, action, target, result="failure", details=details)
+    )
+    raise error
+
+
 def attempt_keys(call: Call, name: str) -> tuple[str, str]:
     """Failures count against the name and against the address they come from."""
     return f"name:{name[:_NAME_KEPT_MAX]}", f"peer:{call.peer}"
@@ -164,22 +162,8 @@ async def _token_for_key(tx: db.Tx, call: Call, key_id: str) -> Token:
         raise errors.CredentialsInvalid
     await token_store.note_key_use(tx, key_id, call.now)
     caller = Caller("service_account", account.service_account_id, account.name)
-    return await issue_token(
-        tx,
-        origin_of(call, caller),
-        caller,
-        call.site.settings.service_account_token_ttl_s,
-        key_id=key_id,
-        until=clock.moment_or_none(key["expires_at"]),
-    )
-
-
-async def _refuse(call: Call, name: str) -> NoReturn:
-    async def use_case(tx: db.Tx) -> None:
-        await record.audit(tx, call.origin, "auth.login", name[:_NAME_KEPT_MAX], result="failure")
-
-    await call.site.refusals.write(use_case)
-    raise errors.CredentialsInvalid
+    lifetime_s, until = call.site.settings.service_account_token_ttl_s, clock.moment_or_none(key["expires_at"])
+    return await issue_token(tx, origin_of(call, caller), caller, lifetime_s, key_id=key_id, until=until)
 
 
 def _shown_session(row: db.Row, call: Call) -> Session:

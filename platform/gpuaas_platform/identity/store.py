@@ -2,14 +2,12 @@
 
 import datetime
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuaas_contract.bindings import RoleBinding
 from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount
 from gpuaas_contract.users import User
 
-from gpuaas_platform.call import Caller
-from gpuaas_platform.identity import rules
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.kit.tables import Table
 
@@ -26,51 +24,37 @@ SERVICE_ACCOUNTS = Table(
     state=lambda account: account.state,
 )
 
-_SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
-_BATCH = 10_000
-_USER = "user_id, name, state, password_hash, issuer, subject, created_by, created_at"
-_BINDING = """bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope, bindings.created_by,
-    bindings.created_at, bindings.expires_at, bindings.reason
-    FROM bindings JOIN users ON users.user_id = bindings.user_id"""
+_USER = "SELECT user_id, name, state, password_hash, issuer, subject, created_by, created_at FROM users"
+_LIVE_BINDING = """SELECT bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope,
+    bindings.created_by, bindings.created_at, bindings.expires_at, bindings.reason
+    FROM bindings JOIN users ON users.user_id = bindings.user_id
+    WHERE (bindings.expires_at = 0 OR bindings.expires_at > $1)"""
 
 
 async def user_by_name(reader: db.Reader, name: str) -> db.Row | None:
-    return await reader.one(f"SELECT {_USER} FROM users WHERE name = $1", name)  # noqa: S608 - columns are ours
+    return await reader.one(f"{_USER} WHERE name = $1", name)
 
 
 async def user(reader: db.Reader, user_id: str) -> db.Row | None:
-    return await reader.one(f"SELECT {_USER} FROM users WHERE user_id = $1", user_id)  # noqa: S608
+    return await reader.one(f"{_USER} WHERE user_id = $1", user_id)
 
 
 async def user_by_subject(reader: db.Reader, issuer: str, subject: str) -> db.Row | None:
-    return await reader.one(
-        f"SELECT {_USER} FROM users WHERE issuer = $1 AND subject = $2 AND issuer <> ''",  # noqa: S608
-        issuer,
-        subject,
-    )
+    return await reader.one(f"{_USER} WHERE issuer = $1 AND subject = $2 AND issuer <> ''", issuer, subject)
 
 
-async def users_with_ids(reader: db.Reader, user_ids: Collection[str]) -> list[User]:
-    users: list[User] = []
-    for some in _batches(user_ids):
-        sql = f"SELECT {_USER} FROM users WHERE user_id IN ({db.marks(len(some))})"  # noqa: S608 - columns are ours
-        users += [shown_user(row) for row in await reader.all(sql, *some)]
-    return users
+async def users_with_ids(reader: db.Reader, user_ids: Sequence[str]) -> list[User]:
+    rows = await reader.all(f"{_USER} WHERE user_id IN ({db.marks(len(user_ids))})", *user_ids)
+    return [shown_user(row) for row in rows]
 
 
-async def accounts_with_ids(reader: db.Reader, account_ids: Collection[str]) -> list[ServiceAccount]:
-    accounts: list[ServiceAccount] = []
-    for some in _batches(account_ids):
-        accounts += await SERVICE_ACCOUNTS.find(reader, f"service_account_id IN ({db.marks(len(some))})", *some)
-    return accounts
+async def accounts_with_ids(reader: db.Reader, account_ids: Sequence[str]) -> list[ServiceAccount]:
+    where = f"service_account_id IN ({db.marks(len(account_ids))})"
+    return await SERVICE_ACCOUNTS.find(reader, where, *account_ids)
 
 
 async def users_after(reader: db.Reader, after: str, limit: int) -> list[User]:
-    rows = await reader.all(
-        f"SELECT {_USER} FROM users WHERE user_id > $1 ORDER BY user_id LIMIT $2",  # noqa: S608
-        after,
-        limit,
-    )
+    rows = await reader.all(f"{_USER} WHERE user_id > $1 ORDER BY user_id LIMIT $2", after, limit)
     return [shown_user(row) for row in rows]
 
 
@@ -98,17 +82,9 @@ async def add_user(
     subject: str = "",
 ) -> str:
     user_id = ids.new("user")
-    await tx.run(
-        """INSERT INTO users (user_id, name, state, password_hash, issuer, subject, created_by, created_at)
-           VALUES ($1, $2, 'active', $3, $4, $5, $6, $7)""",
-        user_id,
-        name,
-        password_hash,
-        issuer,
-        subject,
-        created_by,
-        clock.micros(now),
-    )
+    sql = """INSERT INTO users (user_id, name, state, password_hash, issuer, subject, created_by, created_at)
+             VALUES ($1, $2, 'active', $3, $4, $5, $6, $7)"""
+    await tx.run(sql, user_id, name, password_hash, issuer, subject, created_by, clock.micros(now))
     return user_id
 
 
@@ -133,21 +109,13 @@ async def bind(
 ) -> str:
     """Return the new binding's id. A temporary binding of the same role, expired or not, is replaced."""
     binding_id = ids.new("bind")
-    await tx.run(
-        """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-           ON CONFLICT (user_id, role, scope) DO UPDATE SET binding_id = excluded.binding_id,
-               created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at,
-               reason = excluded.reason WHERE bindings.expires_at <> 0""",
-        binding_id,
-        user_id,
-        role,
-        scope,
-        created_by,
-        clock.micros(now),
-        clock.micros(expires_at) if expires_at else 0,
-        reason,
-    )
+    sql = """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+             ON CONFLICT (user_id, role, scope) DO UPDATE SET binding_id = excluded.binding_id,
+                 created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at,
+                 reason = excluded.reason WHERE bindings.expires_at <> 0"""
+    ends = clock.micros(expires_at) if expires_at else 0
+    await tx.run(sql, binding_id, user_id, role, scope, created_by, clock.micros(now), ends, reason)
     return binding_id
 
 
@@ -159,93 +127,45 @@ async def unbind_all(tx: db.Tx, scope: str) -> None:
     await tx.run("DELETE FROM bindings WHERE scope = $1", scope)
 
 
-async def bindings(reader: db.Reader, user_id: str, now: datetime.datetime) -> tuple[Binding, ...]:
-    rows = await reader.all(
-        """SELECT role, scope, expires_at, reason FROM bindings
-           WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)""",
-        user_id,
-        clock.micros(now),
-    )
-    return tuple(
-        Binding(role=row[0], scope=row[1], expires_at=clock.moment_or_none(row[2]), reason=row[3]) for row in rows
-    )
-
-
-async def bindings_of(reader: db.Reader, user_ids: Collection[str], now: datetime.datetime) -> dict[str, list[Binding]]:
-    """The roles of many people, by user id."""
+async def bindings_of(reader: db.Reader, user_ids: Sequence[str], now: datetime.datetime) -> dict[str, list[Binding]]:
+    """The roles of people, by user id."""
     roles: dict[str, list[Binding]] = defaultdict(list)
-    for some in _batches(user_ids):
-        rows = await reader.all(
-            f"""SELECT user_id, role, scope, expires_at, reason FROM bindings
-                WHERE user_id IN ({db.marks(len(some), 2)}) AND (expires_at = 0 OR expires_at > $1)""",  # noqa: S608
-            clock.micros(now),
-            *some,
-        )
-        for row in rows:
-            roles[row[0]].append(
-                Binding(role=row[1], scope=row[2], expires_at=clock.moment_or_none(row[3]), reason=row[4])
-            )
+    sql = f"""SELECT user_id, role, scope, expires_at, reason FROM bindings
+              WHERE user_id IN ({db.marks(len(user_ids), 2)}) AND (expires_at = 0 OR expires_at > $1)"""  # noqa: S608
+    for row in await reader.all(sql, clock.micros(now), *user_ids):
+        roles[row[0]].append(role_of(row[1], row[2], row[3], row[4]))
     return roles
 
 
-async def binding(reader: db.Reader, binding_id: str, scope: str, now: datetime.datetime) -> RoleBinding | None:
-    return await _binding(reader, binding_id, "scope", scope, now)
+def role_of(role: str, scope: str, expires_at: int, reason: str) -> Binding:
+    return Binding(role=role, scope=scope, expires_at=clock.moment_or_none(expires_at), reason=reason)
 
 
-async def binding_of_role(reader: db.Reader, binding_id: str, role: str, now: datetime.datetime) -> RoleBinding | None:
-    """At any scope."""
-    return await _binding(reader, binding_id, "role", role, now)
+async def binding(reader: db.Reader, binding_id: str, now: datetime.datetime) -> RoleBinding | None:
+    row = await reader.one(f"{_LIVE_BINDING} AND bindings.binding_id = $2", clock.micros(now), binding_id)
+    return _shown_binding(row) if row is not None else None
 
 
 async def bindings_at(
-    reader: db.Reader, scope: str, now: datetime.datetime, *, after: str = "", limit: int
+    reader: db.Reader, scope: str, now: datetime.datetime, after: str, limit: int
 ) -> list[RoleBinding]:
-    rows = await reader.all(
-        f"""SELECT {_BINDING} WHERE bindings.scope = $1 AND bindings.binding_id > $2
-            AND (bindings.expires_at = 0 OR bindings.expires_at > $3) ORDER BY bindings.binding_id LIMIT $4""",
-        scope,
-        after,
-        clock.micros(now),
-        limit,
-    )
-    return [_shown_binding(row) for row in rows]
+    sql = f"{_LIVE_BINDING} AND bindings.scope = $2 AND bindings.binding_id > $3 ORDER BY bindings.binding_id LIMIT $4"
+    return [_shown_binding(row) for row in await reader.all(sql, clock.micros(now), scope, after, limit)]
 
 
 async def holds(reader: db.Reader, user_id: str, role: str, scope: str) -> bool:
     """Whether the role is held permanently: temporary roles do not count."""
-    row = await reader.one(
-        "SELECT 1 FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at = 0",
-        user_id,
-        role,
-        scope,
-    )
-    return row is not None
+    sql = "SELECT 1 FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at = 0"
+    return await reader.one(sql, user_id, role, scope) is not None
 
 
 async def others_holding(reader: db.Reader, role: str, scope: str, *, apart_from: str) -> int:
     """How many other people who can sign in hold the role there permanently."""
-    row = await reader.one(
-        """SELECT count(*) FROM bindings JOIN users ON users.user_id = bindings.user_id
-           WHERE bindings.role = $1 AND bindings.scope = $2 AND bindings.expires_at = 0
-           AND users.state = 'active' AND users.user_id <> $3""",
-        role,
-        scope,
-        apart_from,
-    )
+    sql = """SELECT count(*) FROM bindings JOIN users ON users.user_id = bindings.user_id
+             WHERE bindings.role = $1 AND bindings.scope = $2 AND bindings.expires_at = 0
+             AND users.state = 'active' AND users.user_id <> $3"""
+    row = await reader.one(sql, role, scope, apart_from)
     return int(row[0]) if row is not None else 0
-
-
-async def _binding(
-    reader: db.Reader, binding_id: str, column: str, value: str, now: datetime.datetime
-) -> RoleBinding | None:
-    row = await reader.one(
-        f"""SELECT {_BINDING} WHERE bindings.binding_id = $1 AND bindings.{column} = $2
-            AND (bindings.expires_at = 0 OR bindings.expires_at > $3)""",
-        binding_id,
-        value,
-        clock.micros(now),
-    )
-    return _shown_binding(row) if row is not None else None
 
 
 def _shown_binding(row: db.Row) -> RoleBinding:
@@ -260,25 +180,3 @@ def _shown_binding(row: db.Row) -> RoleBinding:
         expires_at=clock.moment_or_none(row[7]),
         reason=row[8],
     )
-
-
-def visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
-    """The WHERE clause of the list of organisations the caller may see, and its values."""
-    if rules.sees_everything(caller.bindings, "identity.org.read"):
-        return "1 = 1", []
-    return f"org_id IN ({_SCOPES})", [caller.actor_id, clock.micros(now)]
-
-
-def visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
-    """The same for projects; a service account sees the one it belongs to."""
-    if rules.sees_everything(caller.bindings, "identity.project.read"):
-        return "1 = 1", []
-    own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""
-    where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3)"
-    return where, [caller.actor_id, clock.micros(now), own]
-
-
-def _batches(row_ids: Collection[str]) -> Iterator[Sequence[str]]:
-    """Statements of a bounded size."""
-    ordered = sorted(set(row_ids))
-    return (ordered[first : first + _BATCH] for first in range(0, len(ordered), _BATCH))

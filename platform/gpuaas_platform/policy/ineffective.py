@@ -25,14 +25,7 @@ def of_last_layer(layers: rules.Layers) -> list[Ineffective]:
         for entry in rules.choice_of(overlay, field).allow or []:
             taken = _taken(sieves, entry)
             if taken is not None:
-                extent, by, rule = taken
-                entries.append(_ineffective(layer, f"{field}.allow", entry, extent, by, rule))
-    return entries + _limits(layers)
-
-
-def _limits(layers: rules.Layers) -> list[Ineffective]:
-    layer, overlay = layers[-1]
-    entries: list[Ineffective] = []
+                entries.append(_ineffective(layer, f"{field}.allow", entry, *taken))
     for name in LIMITS:
         number, above = rules.number_of(overlay, name), rules.limit(layers[:-1], name)
         if number is not None and above is not None and number > above.max:

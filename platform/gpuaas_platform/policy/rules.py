@@ -8,20 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.policy import (
-    ENTRIES_MAX,
-    ENTRY_LENGTH_MAX,
-    LIMITS,
-    REASON_LENGTH_MAX,
-    SUBJECTS,
-    Choice,
-    Layer,
-    Limit,
-    Overlay,
-    PolicyLimit,
-    PolicyVerdict,
-    Subject,
-)
+from gpuaas_contract import policy as contract
+from gpuaas_contract.policy import Choice, Layer, Limit, Overlay, PolicyLimit, PolicyVerdict, Subject
 
 from gpuaas_platform.policy import patterns
 
@@ -31,7 +19,7 @@ _NAMED_MAX = 5
 
 def verdict(layers: Layers, subject: Subject, value: str) -> PolicyVerdict:
     """The first layer that refuses decides; if none does, the narrowest layer that lists the value is named."""
-    field = SUBJECTS[subject]
+    field = contract.SUBJECTS[subject]
     allowed_by: Layer | None = None
     rule = f"no layer denies {value} or has a list of allowed {field}"
     for layer, overlay in layers:
@@ -68,23 +56,17 @@ def limit(layers: Layers, name: Limit) -> PolicyLimit | None:
 def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> None:
     smallest = limit(layers, name)
     if smallest is not None and present + asked > smallest.max:
+        details = {"layer": smallest.layer, "rule": smallest.rule, "limit": name, "max": smallest.max}
         raise errors.PolicyDenied(
             f"{smallest.rule[0].upper()}{smallest.rule[1:]}; there are {present}, and {asked} more would be too many.",
-            details={
-                "layer": smallest.layer,
-                "rule": smallest.rule,
-                "limit": name,
-                "max": smallest.max,
-                "present": present,
-                "asked": asked,
-            },
+            details={**details, "present": present, "asked": asked},
         )
 
 
 def merged(layers: Layers) -> Overlay:
     """One overlay that decides as all of them do."""
-    choices = {field: merged_choice(layers, field) for field in SUBJECTS.values()}
-    limits = {name: limit(layers, name) for name in LIMITS}
+    choices = {field: merged_choice(layers, field) for field in contract.SUBJECTS.values()}
+    limits = {name: limit(layers, name) for name in contract.LIMITS}
     numbers = {name: smallest.max if smallest else None for name, smallest in limits.items()}
     return msgspec.structs.replace(Overlay(), **choices, **numbers)
 
@@ -102,13 +84,13 @@ def merged_choice(layers: Layers, field: str) -> Choice:
 
 def sound(overlay: Overlay) -> Overlay:
     """The overlay as it is kept: entries trimmed and without repeats; or refused, by field."""
-    choices = {field: _sound_choice(field, choice_of(overlay, field)) for field in SUBJECTS.values()}
-    for name in LIMITS:
+    choices = {field: _sound_choice(field, choice_of(overlay, field)) for field in contract.SUBJECTS.values()}
+    for name in contract.LIMITS:
         if (number_of(overlay, name) or 0) < 0:
             raise errors.ValidationFailed("A limit is 0 or more.", details={"field": name})
-    if len(overlay.reason) > REASON_LENGTH_MAX:
+    if len(overlay.reason) > contract.REASON_LENGTH_MAX:
         raise errors.ValidationFailed(
-            f"A reason has at most {REASON_LENGTH_MAX} characters.", details={"field": "reason"}
+            f"A reason has at most {contract.REASON_LENGTH_MAX} characters.", details={"field": "reason"}
         )
     return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), **choices)
 
@@ -142,14 +124,14 @@ def _sound_choice(field: str, choice: Choice) -> Choice:
 
 
 def _sound_entries(field: str, entries: Sequence[str]) -> list[str]:
-    if len(entries) > ENTRIES_MAX:
-        raise errors.ValidationFailed(f"{field} has at most {ENTRIES_MAX} entries.", details={"field": field})
+    if len(entries) > contract.ENTRIES_MAX:
+        raise errors.ValidationFailed(f"{field} has at most {contract.ENTRIES_MAX} entries.", details={"field": field})
     trimmed = list(dict.fromkeys(entry.strip() for entry in entries))
     for entry in trimmed:
-        if not 1 <= len(entry) <= ENTRY_LENGTH_MAX or not entry.isprintable():
+        if not 1 <= len(entry) <= contract.ENTRY_LENGTH_MAX or not entry.isprintable():
             raise errors.ValidationFailed(
-                f"An entry of {field} has 1 to {ENTRY_LENGTH_MAX} printable characters.",
-                details={"field": field, "entry": entry[:ENTRY_LENGTH_MAX]},
+                f"An entry of {field} has 1 to {contract.ENTRY_LENGTH_MAX} printable characters.",
+                details={"field": field, "entry": entry[: contract.ENTRY_LENGTH_MAX]},
             )
         if "*" in entry[:-1]:
             raise errors.ValidationFailed(

@@ -1,76 +1,60 @@
 """Read, change and explain overlays. Other domains read `of_project` and decide with `rules`."""
 
 from collections.abc import Collection, Sequence
+from typing import get_args
 
 import msgspec
 from gpuaas_contract import errors
+from gpuaas_contract import policy as contract
 from gpuaas_contract.event_types import OverlayChanged
 from gpuaas_contract.identity import Project
-from gpuaas_contract.paths import OrgPath, ProjectPath
-from gpuaas_contract.policy import (
-    LIMITS,
-    SUBJECTS,
-    CanI,
-    CanIAnswer,
-    ChangedPolicyLayer,
-    DecidedByBinding,
-    DecidedByNone,
-    DecidedByOverlay,
-    ExplainPolicy,
-    Layer,
-    Overlay,
-    PolicyExplanation,
-    PolicyLayer,
-    PolicyVerdict,
-)
+from gpuaas_contract.paths import ProjectPath
+from gpuaas_contract.policy import CanI, CanIAnswer, ExplainPolicy, Layer, Overlay, PolicyLayer, PolicyVerdict
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import authority, orgs
-from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.policy import ineffective, rules, store
 from gpuaas_platform.record import service as record
 
-Chain = Sequence[tuple[Layer, str]]
-"""Layer and scope, from the platform downwards."""
-_PLATFORM: tuple[Layer, str] = ("global", "platform")
+_LAYERS: tuple[Layer, ...] = get_args(Layer)
+"""Of each scope of `authority.Scopes`, in the same order."""
 
 
 async def of_project(reader: db.Reader, project: Project) -> rules.Layers:
     """The overlays that apply in a project, read for every decision."""
-    return _overlays(await _stack(reader, _project_chain(project)))
+    return _overlays(await _stack(reader, authority.scopes_at(project)))
 
 
 async def of_platform(reader: db.Reader) -> rules.Layers:
     """The overlay that applies to what the platform itself shares."""
-    return _overlays(await _stack(reader, [_PLATFORM]))
+    return _overlays(await _stack(reader, authority.PLATFORM))
 
 
 async def present(reader: db.Reader, call: Call) -> PolicyLayer:
-    return (await _stack(reader, _chain_of(call)))[-1]
+    return (await _stack(reader, authority.scopes_at(call.owner)))[-1]
 
 
-async def change(tx: db.Tx, call: Call, wanted: Overlay) -> ChangedPolicyLayer:
+async def change(tx: db.Tx, call: Call, wanted: Overlay) -> contract.ChangedPolicyLayer:
     """Only people may do this. No service account holds the permission, but this check does not rely on that."""
     if call.caller.actor_type != "user":
         raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
-    stack = await _stack(tx, _chain_of(call))
+    stack = await _stack(tx, authority.scopes_at(call.owner))
     before = stack[-1]
     if before.revision and before.overlay == overlay:
         return _with_ineffective(stack)
     after = msgspec.structs.replace(
-        before,
-        overlay=overlay,
-        revision=before.revision + 1,
-        changed_by=call.caller.actor_id,
-        changed_at=call.now,
+        before, overlay=overlay, revision=before.revision + 1, changed_by=call.caller.actor_id, changed_at=call.now
     )
     if before.revision:
         await store.OVERLAYS.save(tx, after)
     else:
         await store.OVERLAYS.insert(tx, after)
-    await _announce(tx, call, before, after)
+    old, new = msgspec.structs.asdict(before.overlay), msgspec.structs.asdict(overlay)
+    changed = [field for field in new if new[field] != old[field]]
+    payload = structs.pick(OverlayChanged, after, changed=changed, reason=overlay.reason)
+    await record.emit(tx, call.origin, "policy.overlay.changed", payload, call.owner)
     return _with_ineffective([*stack[:-1], after])
 
 
@@ -79,12 +63,11 @@ async def forget_project(tx: db.Tx, project_id: str) -> None:
     await store.OVERLAYS.delete(tx, project_id)
 
 
-async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> PolicyExplanation:
+async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> contract.PolicyExplanation:
     layers = await of_project(call.site.database.reader, call.in_project())
-    limits = [rules.limit(layers, name) for name in LIMITS]
-    return PolicyExplanation(
+    return contract.PolicyExplanation(
         verdicts=_verdicts(layers, body),
-        limits=[limit for limit in limits if limit is not None],
+        limits=[limit for name in contract.LIMITS if (limit := rules.limit(layers, name)) is not None],
         effective=rules.merged(layers),
         ineffective=ineffective.of_every_layer(layers),
     )
@@ -94,64 +77,51 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     """`holders` are the roles that hold the permission at the target."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
-    chain = await _asked_chain(reader, call, asked)
-    scopes = tuple(scope for _, scope in chain or ())
+    scopes = await _asked_scopes(reader, call, asked)
     caller = await authority.with_all_roles(reader, call.caller, call.now)
     verdict = authority.can(caller, asked.permission, scopes, holders=holders)
-    if chain is None or (verdict == "hidden" and len(chain) > 1):
+    if not scopes or (verdict == "hidden" and len(scopes) > 1):
         return _no("The project or organisation was not found, or you have no access to it.")
     binding = authority.deciding_role(caller, holders, scopes)
     if binding is None:
         return _no(f"None of your roles here holds {asked.permission}.")
     held = f"{binding.role} at {binding.scope} holds {asked.permission}"
-    layers = _overlays(await _stack(reader, chain))
+    layers = _overlays(await _stack(reader, scopes))
     refused = next((verdict for verdict in _verdicts(layers, asked) if not verdict.allowed), None)
     if refused is not None and refused.layer is not None:
         return CanIAnswer(
             allowed=False,
-            decided_by=DecidedByOverlay(layer=refused.layer, rule=refused.rule),
+            decided_by=contract.DecidedByOverlay(layer=refused.layer, rule=refused.rule),
             explanation=f"{held}, but {refused.subject} {refused.value} is refused: {refused.rule}.",
         )
     return CanIAnswer(
-        allowed=True, decided_by=DecidedByBinding(role=binding.role, scope=binding.scope), explanation=f"{held}."
+        allowed=True,
+        decided_by=contract.DecidedByBinding(role=binding.role, scope=binding.scope),
+        explanation=f"{held}.",
     )
 
 
 def _no(explanation: str) -> CanIAnswer:
-    return CanIAnswer(allowed=False, decided_by=DecidedByNone(), explanation=explanation)
+    return CanIAnswer(allowed=False, decided_by=contract.DecidedByNone(), explanation=explanation)
 
 
-async def _asked_chain(reader: db.Reader, call: Call, asked: CanI) -> Chain | None:
+async def _asked_scopes(reader: db.Reader, call: Call, asked: CanI) -> authority.Scopes:
+    """The scopes of the named target; none if it was not found."""
     if asked.project_id:
-        project = await identity_store.PROJECTS.get(reader, asked.project_id)
-        if project is None:
-            project = await orgs.project_named(reader, call.caller, call.now, asked.project_id)
-        return _project_chain(project) if project is not None else None
+        project = await orgs.find_project(reader, call, asked.project_id)
+        return authority.scopes_at(project) if project else ()
     if asked.org_id:
-        org = await identity_store.ORGS.get(reader, asked.org_id)
-        if org is None:
-            org = await orgs.org_named(reader, call.caller, call.now, asked.org_id)
-        return [_PLATFORM, ("org", org.org_id)] if org is not None else None
-    return [_PLATFORM]
+        org = await orgs.find_org(reader, call, asked.org_id)
+        return authority.scopes_of(org.org_id) if org else ()
+    return authority.PLATFORM
 
 
-def _chain_of(call: Call) -> Chain:
-    """The layers down to the one that the path names, which is being read or changed."""
-    if call.project is not None:
-        return _project_chain(call.project)
-    return [_PLATFORM, ("org", call.path.org_id)] if isinstance(call.path, OrgPath) else [_PLATFORM]
-
-
-def _project_chain(project: Project) -> Chain:
-    return [_PLATFORM, ("org", project.org_id), ("project", project.project_id)]
-
-
-async def _stack(reader: db.Reader, chain: Chain) -> list[PolicyLayer]:
-    kept = await store.of_scopes(reader, [scope for _, scope in chain])
+async def _stack(reader: db.Reader, scopes: authority.Scopes) -> list[PolicyLayer]:
+    kept = await store.of_scopes(reader, scopes)
     return [
         kept.get(scope)
         or PolicyLayer(layer=layer, scope=scope, overlay=Overlay(), revision=0, changed_by="", changed_at=None)
-        for layer, scope in chain
+        for layer, scope in zip(_LAYERS, scopes, strict=False)
     ]
 
 
@@ -159,18 +129,11 @@ def _overlays(stack: Sequence[PolicyLayer]) -> rules.Layers:
     return [(layer.layer, layer.overlay) for layer in stack]
 
 
-def _with_ineffective(stack: Sequence[PolicyLayer]) -> ChangedPolicyLayer:
+def _with_ineffective(stack: Sequence[PolicyLayer]) -> contract.ChangedPolicyLayer:
     wider = ineffective.of_last_layer(_overlays(stack))
-    return ChangedPolicyLayer(**msgspec.structs.asdict(stack[-1]), ineffective=wider)
+    return contract.ChangedPolicyLayer(**msgspec.structs.asdict(stack[-1]), ineffective=wider)
 
 
 def _verdicts(layers: rules.Layers, asked: ExplainPolicy | CanI) -> list[PolicyVerdict]:
-    values = {subject: str(getattr(asked, subject)) for subject in SUBJECTS}
+    values = {subject: str(getattr(asked, subject)) for subject in contract.SUBJECTS}
     return [rules.verdict(layers, subject, value) for subject, value in values.items() if value]
-
-
-async def _announce(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) -> None:
-    old, new = msgspec.structs.asdict(before.overlay), msgspec.structs.asdict(after.overlay)
-    changed = [field for field in new if new[field] != old[field]]
-    payload = structs.pick(OverlayChanged, after, changed=changed, reason=after.overlay.reason)
-    await record.emit(tx, call.origin, "policy.overlay.changed", payload, call.owner)

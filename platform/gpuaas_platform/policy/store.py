@@ -11,7 +11,5 @@ OVERLAYS = Table("policy_overlays", PolicyLayer, "scope", layer=lambda overlay: 
 
 
 async def of_scopes(reader: db.Reader, scopes: Sequence[str]) -> dict[str, PolicyLayer]:
-    """`scopes` is the chain platform, organisation, project, or the beginning of it."""
-    padded = [*scopes, "", ""][:3]
-    overlays = await OVERLAYS.find(reader, "scope IN ($1, $2, $3)", *padded)
+    overlays = await OVERLAYS.find(reader, f"scope IN ({db.marks(len(scopes))})", *scopes)
     return {overlay.scope: overlay for overlay in overlays}

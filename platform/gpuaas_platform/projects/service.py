@@ -1,6 +1,6 @@
 """Delete a project that owns nothing. Above all domains, because each of them can own something in a project."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Project
@@ -36,17 +36,13 @@ async def delete(tx: db.Tx, call: Call[ProjectPath], _: NoBody) -> Project:
     project_id = call.path.project_id
     owned = {kind: ids for kind, owned_by in OWNERS.items() if (ids := await owned_by(tx, project_id))}
     if owned:
-        raise _not_empty(owned)
+        raise errors.ProjectNotEmpty(
+            f"The project still owns {'; '.join(_counted(kind, ids) for kind, ids in owned.items())}.",
+            details={"owns": {kind.replace(" ", "_"): ids[:_SHOWN_MAX] for kind, ids in owned.items()}},
+        )
     await catalog.forget_project(tx, project_id)
     await policy.forget_project(tx, project_id)
     return await orgs.delete_project(tx, call)
-
-
-def _not_empty(owned: Mapping[str, Sequence[str]]) -> errors.ProjectNotEmpty:
-    return errors.ProjectNotEmpty(
-        f"The project still owns {'; '.join(_counted(kind, ids) for kind, ids in owned.items())}.",
-        details={"owns": {kind.replace(" ", "_"): list(ids[:_SHOWN_MAX]) for kind, ids in owned.items()}},
-    )
 
 
 def _counted(kind: str, ids: Sequence[str]) -> str:

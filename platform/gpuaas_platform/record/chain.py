@@ -33,17 +33,6 @@ class Finding:
     message: str
 
 
-class Copies(msgspec.Struct, frozen=True):
-    """What is copied from a row's document into columns for searching. A changed copy hides a row, so it is checked."""
-
-    project_id: str
-    actor_id: str
-    action: str
-    target: str
-    result: str
-    correlation_id: str
-
-
 class Row(NamedTuple):
     cursor: int
     position: int
@@ -51,12 +40,19 @@ class Row(NamedTuple):
     hash: str
     document: bytes
     project_id: str
-    """From here on the columns of `Copies`, in its order."""
+    """From here on `COPIED`."""
     actor_id: str
     action: str
     target: str
     result: str
     correlation_id: str
+
+
+Columns = tuple[Any, ...]
+"""A `Row` as the store returns it: the embedded store accepts any type in any column."""
+COPIED = Row._fields[5:]
+"""What is copied from a row's document into columns for searching. A changed copy hides a row, so it is checked."""
+_COPIES = msgspec.json.Decoder(msgspec.defstruct("Copies", [(column, str) for column in COPIED], frozen=True))
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,20 +108,20 @@ def check_file(chain: str, lines: Sequence[bytes], key: Ed25519PublicKey) -> tup
     heads: list[Head] = []
     previous = ""
     for number, line in enumerate(lines, 1):
+        position = heads[-1].position + 1 if heads else 1
         try:
             head = msgspec.json.decode(line, type=Head)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            return heads, [
-                Finding("head forged", _after(heads), f"line {number} of the heads file is no head: {error}")
-            ]
+        except msgspec.DecodeError as error:
+            message = f"line {number} of the heads file is no head: {error}"
+            return heads, [Finding("head forged", position, message)]
         if head.chain != chain:
-            return heads, [Finding("head forged", _after(heads), f"line {number} is a head of chain {head.chain}")]
+            return heads, [Finding("head forged", position, f"line {number} is a head of chain {head.chain}")]
         forged = check_head(head, key)
         if forged is not None:
             return heads, [forged]
         if head.number != number or head.previous != previous:
             message = f"line {number} of the heads file does not follow the line before it: a head was taken out"
-            return heads, [Finding("head missing", _after(heads), message)]
+            return heads, [Finding("head missing", position, message)]
         heads.append(head)
         previous = line_digest(line)
     return heads, []
@@ -133,13 +129,6 @@ def check_file(chain: str, lines: Sequence[bytes], key: Ed25519PublicKey) -> tup
 
 def line_digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
-
-
-def _after(heads: Sequence[Head]) -> int:
-    return heads[-1].position + 1 if heads else 1
-
-
-_copies = msgspec.json.Decoder(Copies)
 
 
 @dataclass
@@ -162,7 +151,7 @@ class Walk:
         for head in self.heads:
             self._at.setdefault(head.position, []).append(head)
 
-    def feed(self, rows: Sequence[tuple[Any, ...]]) -> Finding | None:
+    def feed(self, rows: Sequence[Columns]) -> None:
         """Rows in the order of their positions, each with the columns of `Row`; call again with those that follow.
 
         Plain tuples as a store gives them, and few steps each: this is what verifying a long chain spends its time on.
@@ -177,14 +166,13 @@ class Walk:
                 or row[5:] != _copied(document)
             ):
                 self.finding = self._explain(*_as_rows(rows[index : index + 3]))
-                return self.finding
+                return
             self._cursor_before, self._cursor = self._cursor, cursor
             self.count, self.position, self.hash = self.count + 1, position, hash_
             if position in self._at:
                 self.finding = self._ask_heads(position, _as_rows(rows[index + 1 : index + 3]))
                 if self.finding is not None:
-                    return self.finding
-        return None
+                    return
 
     def end(self) -> Finding | None:
         """After the last row: whether heads count rows that are missing."""
@@ -257,14 +245,14 @@ class Walk:
         return None
 
 
-def _as_rows(rows: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """The embedded store accepts any type in any column; a position that is not a number counts as 0."""
+def _as_rows(rows: Sequence[Columns]) -> list[Row]:
+    """A position that is not a number counts as 0."""
     named = [Row(*row) for row in rows]
     return [row if type(row.position) is int else row._replace(position=0) for row in named]
 
 
 def _copied(document: bytes) -> tuple[str, ...] | None:
     try:
-        return msgspec.structs.astuple(_copies.decode(document))
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.structs.astuple(_COPIES.decode(document))
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

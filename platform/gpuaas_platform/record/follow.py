@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuaas_contract import errors
-from gpuaas_contract.event_types import Level
-from gpuaas_contract.events import Event, Events, EventsQuery, ProjectEventsQuery, ProjectStreamQuery, StreamQuery
-from gpuaas_contract.paths import OrgPath, Path, ProjectPath
+from gpuaas_contract.events import Event, Events, EventsQuery, StreamQuery
+from gpuaas_contract.paths import Path
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import Call, Owned
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import rules, store
 
-TOPIC = "events"
 PLATFORM = "platform"
 
 
@@ -33,7 +31,7 @@ EVERYTHING = Filters()
 
 async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
     """Wait for events behind the caller's position."""
-    query, scope, filters = call.query, scope_of(call.path), filters_of(call.query)
+    query, scope, filters = call.query, scope_of(call.owner), filters_of(call.query)
 
     async def look() -> Events:
         events, cursor = await after(call.site.database.reader, scope, query.after, query.limit, filters)
@@ -43,25 +41,17 @@ async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
 
 
 def topic(scope: str) -> str:
-    return f"{TOPIC}:{scope}"
+    return f"events:{scope}"
 
 
-def place(project_id: str, org_id: str) -> tuple[Level, str]:
-    """The level and the scope of an event: the narrowest that it names."""
-    if project_id:
-        return "project", project_id
-    return ("org", org_id) if org_id else ("platform", PLATFORM)
-
-
-def scope_of(path: Path) -> str:
-    if isinstance(path, ProjectPath):
-        return path.project_id
-    return path.org_id if isinstance(path, OrgPath) else PLATFORM
+def scope_of(owned: Owned) -> str:
+    """The record of the events about this: the narrowest scope that it names."""
+    return owned.project_id or owned.org_id or PLATFORM
 
 
 def filters_of(query: EventsQuery | StreamQuery) -> Filters:
-    instance_id = query.app_instance_id if isinstance(query, ProjectEventsQuery | ProjectStreamQuery) else ""
-    return Filters(instance_id, query.correlation_id)
+    """Only events of projects belong to an instance."""
+    return Filters(getattr(query, "app_instance_id", ""), query.correlation_id)
 
 
 async def after(

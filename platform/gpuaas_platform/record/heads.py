@@ -8,7 +8,6 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,7 +42,7 @@ class Signer:
             names = await self._moved(newest)
             known = await asyncio.to_thread(_last_heads, self._folder, names)
             tips = [tip for name, last in known.items() if (tip := await self._tip(name, last)) is not None]
-            await asyncio.to_thread(_append, self._folder, self._key, tips, self._now().isoformat())
+            await asyncio.to_thread(_append, self._folder, self._key, tips)
             self._looked = newest
 
     async def _moved(self, newest: int) -> list[str]:
@@ -55,25 +54,18 @@ class Signer:
             await asyncio.sleep(0)
         return sorted(names)
 
-    async def _tip(self, name: str, last: chain.Head | None) -> "_Tip | None":
-        """None when there is nothing new, or nothing that may be signed."""
+    async def _tip(self, name: str, last: chain.Head | None) -> chain.Head | None:
+        """The next head, to be numbered and signed. None when there is nothing new, or nothing that may be signed."""
         position, hash_ = await trail.tip(self._reader, name)
         if last is not None and await trail.hash_at(self._reader, name, last.position) != last.hash:
             log.error(
-                "audit.chain_differs_from_head",
-                chain=name,
-                position=last.position,
-                fix="gpuaas-platform audit verify",
+                "audit.chain_differs_from_head", chain=name, position=last.position, fix="gpuaas-platform audit verify"
             )
             return None
-        return _Tip(name, position, hash_) if last is None or position > last.position else None
-
-
-@dataclass(frozen=True)
-class _Tip:
-    chain: str
-    position: int
-    hash: str
+        if last is not None and position <= last.position:
+            return None
+        time = self._now().isoformat()
+        return chain.Head(chain=name, position=position, hash=hash_, time=time, number=0, previous="", key="")
 
 
 def folder_in(data_dir: Path) -> Path:
@@ -129,18 +121,21 @@ def _decode(line: bytes | None) -> chain.Head | None:
     return msgspec.json.decode(line, type=chain.Head) if line is not None else None
 
 
-def _append(folder: Path, key: Ed25519PrivateKey, tips: Sequence[_Tip], time: str) -> None:
+def _append(folder: Path, key: Ed25519PrivateKey, tips: Sequence[chain.Head]) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         _belongs_to_parent(folder)
-    with _locked(folder):
+    with _locked(folder) as descriptor:
         for tip in tips:
-            _append_one(folder, key, tip, time)
+            path = path_of(folder, tip.chain)
+            is_new = not path.exists()
+            _append_one(path, key, tip)
+            if is_new:
+                _belongs_to_parent(path)
+                os.fsync(descriptor)
 
 
-def _append_one(folder: Path, key: Ed25519PrivateKey, tip: _Tip, time: str) -> None:
-    path = path_of(folder, tip.chain)
-    is_new = not path.exists()
+def _append_one(path: Path, key: Ed25519PrivateKey, tip: chain.Head) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         line, end = _end(file)
@@ -148,30 +143,20 @@ def _append_one(folder: Path, key: Ed25519PrivateKey, tip: _Tip, time: str) -> N
         last = _decode(line)
         if last is not None and last.position >= tip.position:
             return
-        head = chain.Head(
-            chain=tip.chain,
-            position=tip.position,
-            hash=tip.hash,
-            time=time,
-            number=last.number + 1 if last else 1,
-            previous=chain.line_digest(line) if line else "",
-            key="",
-        )
+        previous = chain.line_digest(line) if line else ""
+        head = msgspec.structs.replace(tip, number=last.number + 1 if last else 1, previous=previous)
         file.seek(end)
         file.write(msgspec.json.encode(chain.sign(key, head)) + b"\n")
         os.fsync(file.fileno())
-    if is_new:
-        _belongs_to_parent(path)
-        _sync_folder(folder)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[int]:
     """The server and the command may sign at the same moment."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -181,11 +166,3 @@ def _belongs_to_parent(path: Path) -> None:
     if os.geteuid() == 0:
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

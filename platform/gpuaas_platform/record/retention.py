@@ -3,7 +3,7 @@ with it."""
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.retention import Retained
-from gpuaas_platform.record import rules, store
+from gpuaas_platform.record import store
 
 
 async def _is_old(reader: db.Reader, before: int) -> bool:
@@ -15,7 +15,7 @@ async def _forget(tx: db.Tx, before: int, limit: int) -> None:
     old = await store.oldest_events(tx, clock.moment(before), limit)
     if not old:
         return
-    for scope, cursor in rules.horizons(old).items():
+    for scope, cursor in dict(old).items():  # in the order of cursors, so the highest of each scope
         await store.set_forgotten_to(tx, scope, cursor)
     await store.delete_events_to(tx, old[-1][1])
 

@@ -27,7 +27,8 @@ async def emit(
     correlation_id: str = "",
 ) -> None:
     """`correlation_id` is given where the change belongs to an older request than the one being served."""
-    expected, (level, scope) = event_types.TYPES[kind], follow.place(of.project_id, of.org_id)
+    expected, scope = event_types.TYPES[kind], follow.scope_of(of)
+    level = "project" if of.project_id else "org" if of.org_id else "platform"
     if type(payload) is not expected.payload:
         raise TypeError(f"{kind} carries {expected.payload.__name__}, not {type(payload).__name__}")
     if level not in expected.levels:

@@ -12,48 +12,32 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 async def add_event(tx: db.Tx, scope: str, event: Event) -> None:
-    await tx.run(
-        "INSERT INTO events (scope, instance_id, correlation_id, document) VALUES ($1, $2, $3, $4)",
-        scope,
-        event.app_instance_id,
-        event.correlation_id,
-        msgspec.json.encode(event).decode(),
-    )
+    sql = "INSERT INTO events (scope, instance_id, correlation_id, document) VALUES ($1, $2, $3, $4)"
+    await tx.run(sql, scope, event.app_instance_id, event.correlation_id, msgspec.json.encode(event).decode())
 
 
 async def events_after(
     reader: db.Reader, scope: str, after: int, limit: int, instance_id: str, correlation_id: str
 ) -> list[Event]:
-    rows = await reader.all(
-        """SELECT cursor, document FROM events WHERE scope = $1 AND cursor > $2
-           AND ($3 = '' OR instance_id = $3) AND ($4 = '' OR correlation_id = $4) ORDER BY cursor LIMIT $5""",
-        scope,
-        after,
-        instance_id,
-        correlation_id,
-        limit,
-    )
-    return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
+    sql = """SELECT cursor, document FROM events WHERE scope = $1 AND cursor > $2
+             AND ($3 = '' OR instance_id = $3) AND ($4 = '' OR correlation_id = $4) ORDER BY cursor LIMIT $5"""
+    return [_event(row) for row in await reader.all(sql, scope, after, instance_id, correlation_id, limit)]
 
 
 async def events_under(reader: db.Reader, scope: str, correlation_id: str, limit: int) -> list[Event]:
-    rows = await reader.all(
-        """SELECT cursor, document FROM events WHERE correlation_id = $1 AND scope = $2
-           ORDER BY cursor LIMIT $3""",
-        correlation_id,
-        scope,
-        limit,
-    )
-    return [msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0]) for row in rows]
+    sql = "SELECT cursor, document FROM events WHERE correlation_id = $1 AND scope = $2 ORDER BY cursor LIMIT $3"
+    return [_event(row) for row in await reader.all(sql, correlation_id, scope, limit)]
+
+
+def _event(row: db.Row) -> Event:
+    return msgspec.structs.replace(_EVENT.decode(row[1]), cursor=row[0])
 
 
 async def newest_cursor(reader: db.Reader, scope: str) -> int:
     """The cursor of the newest event, deleted or not."""
-    rows = await reader.all(
-        """SELECT max(cursor) FROM events WHERE scope = $1
-           UNION ALL SELECT forgotten_to FROM event_horizons WHERE scope = $1""",
-        scope,
-    )
+    sql = """SELECT max(cursor) FROM events WHERE scope = $1
+             UNION ALL SELECT forgotten_to FROM event_horizons WHERE scope = $1"""
+    rows = await reader.all(sql, scope)
     return max((row[0] for row in rows if row[0] is not None), default=0)
 
 
@@ -69,12 +53,9 @@ async def forgotten_to(reader: db.Reader, scope: str) -> int:
 
 
 async def set_forgotten_to(tx: db.Tx, scope: str, cursor: int) -> None:
-    await tx.run(
-        """INSERT INTO event_horizons (scope, forgotten_to) VALUES ($1, $2)
-           ON CONFLICT (scope) DO UPDATE SET forgotten_to = excluded.forgotten_to""",
-        scope,
-        cursor,
-    )
+    sql = """INSERT INTO event_horizons (scope, forgotten_to) VALUES ($1, $2)
+             ON CONFLICT (scope) DO UPDATE SET forgotten_to = excluded.forgotten_to"""
+    await tx.run(sql, scope, cursor)
 
 
 async def oldest_events(reader: db.Reader, before: datetime.datetime, limit: int) -> list[tuple[str, int]]:

@@ -1,8 +1,5 @@
 """SQL of the audit trail: append a row to its chain, find rows, read the end of a chain. Rows are never changed."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import msgspec
 from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
@@ -23,30 +20,19 @@ _FIRST_SINCE = f"""SELECT min(cursor) FROM (SELECT cursor FROM audit WHERE occur
     ORDER BY occurred_at, cursor LIMIT {LOOK_MAX}) AS looked"""  # noqa: S608 - a number of ours
 _LAST_UNTIL = f"""SELECT max(cursor) FROM (SELECT cursor FROM audit WHERE occurred_at <= $1
     ORDER BY occurred_at DESC, cursor DESC LIMIT {LOOK_MAX}) AS looked"""  # noqa: S608
+_APPEND = f"""INSERT INTO audit (chain, position, previous_hash, hash, occurred_at, document, {", ".join(chain.COPIED)})
+    VALUES ({db.marks(6 + len(chain.COPIED))})"""  # noqa: S608
 
 
 async def append(tx: db.Tx, entry: AuditEntry) -> None:
     """Writers run one after another, so the end of the chain cannot change between the read and the insert."""
     name = chain.name_of(entry.org_id)
-    position, previous_hash = await tip(tx, name)
-    document = msgspec.json.encode(entry)
-    await tx.run(
-        """INSERT INTO audit (chain, position, previous_hash, hash, project_id, actor_id, action, target, result,
-                              correlation_id, occurred_at, document)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)""",
-        name,
-        position + 1,
-        previous_hash,
-        chain.digest(name, position + 1, previous_hash, document),
-        entry.project_id,
-        entry.actor_id,
-        entry.action,
-        entry.target,
-        entry.result,
-        entry.correlation_id,
-        clock.micros(entry.occurred_at),
-        document.decode(),
-    )
+    last, previous_hash = await tip(tx, name)
+    position, document = last + 1, msgspec.json.encode(entry)
+    hash_ = chain.digest(name, position, previous_hash, document)
+    copies = [getattr(entry, column) for column in chain.COPIED]
+    at = clock.micros(entry.occurred_at)
+    await tx.run(_APPEND, name, position, previous_hash, hash_, at, document.decode(), *copies)
 
 
 async def tip(reader: db.Reader, name: str) -> tuple[int, str]:
@@ -60,8 +46,7 @@ async def hash_at(reader: db.Reader, name: str, position: int) -> str | None:
 
 
 async def newest(reader: db.Reader) -> int:
-    row = await reader.one("SELECT coalesce(max(cursor), 0) FROM audit")
-    return int(row[0]) if row is not None else 0
+    return await _number(reader, 0, "SELECT max(cursor) FROM audit")
 
 
 async def all_chains(reader: db.Reader) -> list[str]:
@@ -97,9 +82,14 @@ async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) ->
     driving = {name: rest.pop(name) for name in [name for name in (*INDEXED, *scope) if name in rest][:1]}
     after, until = await _bounds(reader, query, start)
     look = LOOK_MAX if rest or query.since or query.until else limit
-    window = _window(driving, look, [after, until])
-    last, looked = await _extent(reader, window)
-    rows = await _rows(reader, window, rest, query, limit)
+    clauses = ["cursor > $1", "cursor <= $2", *(f"{name} = $3" for name in driving)]
+    # The rows that this page reads, through one index. The limit is inside, the other filters are applied outside.
+    window = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY cursor LIMIT {look}"  # noqa: S608 - ours
+    values = [after, until, *driving.values()]
+    extent = f"SELECT coalesce(max(cursor), 0), count(*) FROM ({window}) AS looked"  # noqa: S608
+    row = await reader.one(extent, *values)
+    last, looked = (row[0], row[1]) if row is not None else (0, 0)
+    rows = await _rows(reader, window, values, rest, query)
     if len(rows) == limit:
         return Page(items=rows, next_page_token=tables.write_token(_PAGES, str(rows[-1].cursor)))
     following = tables.write_token(_PAGES, str(max(last, start))) if looked == look else None
@@ -113,43 +103,20 @@ def _position(query: AuditQuery) -> int:
     return int(cursor)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """The rows that one page reads, through one index. The limit is inside, the other filters are applied outside."""
-
-    sql: str
-    values: list[Any]
-
-
-def _window(driving: dict[str, str], look: int, cursors: list[int]) -> _Window:
-    clauses = ["cursor > $1", "cursor <= $2", *(f"{name} = $3" for name in driving)]
-    sql = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY cursor LIMIT {look}"  # noqa: S608 - ours
-    return _Window(sql, [*cursors, *driving.values()])
-
-
-async def _extent(reader: db.Reader, window: _Window) -> tuple[int, int]:
-    """Cursor of the last row in the window, and how many it has."""
-    sql = f"SELECT coalesce(max(cursor), 0), count(*) FROM ({window.sql}) AS looked"  # noqa: S608
-    row = await reader.one(sql, *window.values)
-    return (row[0], row[1]) if row is not None else (0, 0)
-
-
 async def _rows(
-    reader: db.Reader, window: _Window, rest: dict[str, str], query: AuditQuery, limit: int
+    reader: db.Reader, window: str, values: list[int | str], rest: dict[str, str], query: AuditQuery
 ) -> list[AuditRow]:
-    values = list(window.values)
-    clauses = ["1 = 1"]
-    filters: list[tuple[str, Any]] = [(f"{name} =", value) for name, value in rest.items()]
-    filters += [("occurred_at >=", clock.micros(query.since))] if query.since else []
-    filters += [("occurred_at <=", clock.micros(query.until))] if query.until else []
-    for comparison, value in filters:
-        values.append(value)
-        clauses.append(f"{comparison} ${len(values)}")
-    sql = f"""SELECT cursor, chain, position, hash, document FROM ({window.sql}) AS looked
-              WHERE {" AND ".join(clauses)} ORDER BY cursor LIMIT {limit}"""  # noqa: S608
+    filters: dict[str, int | str] = {f"{name} =": value for name, value in rest.items()}
+    if query.since:
+        filters["occurred_at >="] = clock.micros(query.since)
+    if query.until:
+        filters["occurred_at <="] = clock.micros(query.until)
+    clauses = ["1 = 1", *(f"{comparison} ${mark}" for mark, comparison in enumerate(filters, len(values) + 1))]
+    sql = f"""SELECT cursor, chain, position, hash, document FROM ({window}) AS looked
+              WHERE {" AND ".join(clauses)} ORDER BY cursor LIMIT {query.page_size}"""  # noqa: S608
     return [
         msgspec.structs.replace(_ROW.decode(row[4]), cursor=row[0], chain=row[1], position=row[2], hash=row[3])
-        for row in await reader.all(sql, *values)
+        for row in await reader.all(sql, *values, *filters.values())
     ]
 
 
@@ -162,12 +129,12 @@ async def _bounds(reader: db.Reader, query: AuditQuery, start: int) -> tuple[int
     """
     after, until = start, await newest(reader)
     if query.since is not None and after == 0:
-        after = await _one(reader, _FIRST_SINCE, clock.micros(query.since), until + 1) - 1
+        after = await _number(reader, until + 1, _FIRST_SINCE, clock.micros(query.since)) - 1
     if query.until is not None:
-        until = await _one(reader, _LAST_UNTIL, clock.micros(query.until), 0)
+        until = await _number(reader, 0, _LAST_UNTIL, clock.micros(query.until))
     return after, until
 
 
-async def _one(reader: db.Reader, sql: str, micros: int, otherwise: int) -> int:
-    row = await reader.one(sql, micros)
+async def _number(reader: db.Reader, otherwise: int, sql: str, *values: int) -> int:
+    row = await reader.one(sql, *values)
     return int(row[0]) if row is not None and row[0] is not None else otherwise

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import asyncpg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -22,7 +21,7 @@ _CACHE_KIB = 65_536
 HEAD_DUE_S = 300
 """A chain whose first row is older than this must have a head; the signer runs five times as often."""
 
-_COLUMNS = "project_id, actor_id, action, target, result, correlation_id"
+_COPIED = ", ".join(chain.COPIED)
 Progress = Callable[[str, int], None]
 """Called after every batch with the chain and how many of its rows are checked."""
 
@@ -38,18 +37,6 @@ class Verdict:
     """In the order of their positions."""
 
 
-class Source(Protocol):
-    reader: db.Reader
-
-    async def chains(self) -> list[str]: ...
-
-    def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
-        """The rows of a chain in the order of their positions, with the columns of `chain.Row`."""
-
-    async def first_at(self, name: str) -> int | None:
-        """When the first row was written, in microseconds."""
-
-
 @dataclass(frozen=True)
 class Evidence:
     """What rows are compared with."""
@@ -62,7 +49,7 @@ class Evidence:
 
 
 async def verify(
-    source: Source, evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
+    source: "Source", evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
 ) -> list[Verdict]:
     """Every chain there are rows or heads of, or one of them."""
     signed = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
@@ -71,7 +58,7 @@ async def verify(
 
 
 async def _verify_one(
-    source: Source, evidence: Evidence, now: datetime.datetime, name: str, progress: Progress
+    source: "Source", evidence: Evidence, now: datetime.datetime, name: str, progress: Progress
 ) -> Verdict:
     sound, findings = chain.check_file(name, heads.lines(evidence.folder, name), evidence.key)
     kept = [head for head in evidence.elsewhere if head.chain == name]
@@ -93,13 +80,13 @@ async def _verify_one(
     return Verdict(name, walk.count, walk.position, walk.vouched, ordered)
 
 
-async def _is_due(source: Source, name: str, now: datetime.datetime) -> bool:
+async def _is_due(source: "Source", name: str, now: datetime.datetime) -> bool:
     first_at = await source.first_at(name)
     return first_at is not None and now.timestamp() - first_at / 1_000_000 > HEAD_DUE_S
 
 
 @contextlib.asynccontextmanager
-async def open_source(data_dir: Path, database_url: str) -> AsyncIterator[Source]:
+async def open_source(data_dir: Path, database_url: str) -> "AsyncIterator[Source]":
     """Open read-only; raises OSError, sqlite3.Error or asyncpg.PostgresError when there is no database."""
     if database_url:
         connection = await asyncpg.connect(database_url, server_settings={"default_transaction_read_only": "on"})
@@ -111,12 +98,9 @@ async def open_source(data_dir: Path, database_url: str) -> AsyncIterator[Source
     path = data_dir / "gpuaas.sqlite"
     if not path.exists():
         raise FileNotFoundError(f"there is no database at {path}")
-    embedded = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-    embedded.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-    try:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as embedded:
+        embedded.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         yield SqliteSource(embedded)
-    finally:
-        embedded.close()
 
 
 class SqliteSource:
@@ -131,12 +115,14 @@ class SqliteSource:
         return [str(row[0]) for row in rows]
 
     async def first_at(self, name: str) -> int | None:
+        """When the first row was written, in microseconds."""
         sql = "SELECT occurred_at FROM audit WHERE chain = ? ORDER BY position LIMIT 1"
         row = self._connection.execute(sql, (name,)).fetchone()
         return row[0] if row is not None and isinstance(row[0], int) else None
 
-    async def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
-        sql = f"""SELECT cursor, position, previous_hash, hash, coalesce(CAST(document AS BLOB), x''), {_COLUMNS}
+    async def batches(self, name: str) -> AsyncGenerator[list[chain.Columns], None]:
+        """The rows of a chain in the order of their positions, with the columns of `chain.Row`."""
+        sql = f"""SELECT cursor, position, previous_hash, hash, coalesce(CAST(document AS BLOB), x''), {_COPIED}
                   FROM audit WHERE chain = ? ORDER BY position, cursor LIMIT -1 OFFSET ?"""  # noqa: S608 - ours
         done = 0
         cursor = self._connection.execute(sql, (name, done))
@@ -157,7 +143,7 @@ class SqliteSource:
 
 
 class PostgresSource:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
         self.reader: db.Reader = postgres.PostgresReader(connection)
 
@@ -169,13 +155,16 @@ class PostgresSource:
         first_at: int | None = await self._connection.fetchval(sql, name)
         return first_at
 
-    async def batches(self, name: str) -> AsyncGenerator[list[tuple[Any, ...]], None]:
-        sql = f"""SELECT cursor, position, previous_hash, hash, convert_to(document, 'UTF8'), {_COLUMNS}
+    async def batches(self, name: str) -> AsyncGenerator[list[chain.Columns], None]:
+        sql = f"""SELECT cursor, position, previous_hash, hash, convert_to(document, 'UTF8'), {_COPIED}
                   FROM audit WHERE chain = $1 ORDER BY position, cursor"""  # noqa: S608
         async with self._connection.transaction(readonly=True):
             cursor = await self._connection.cursor(sql, name)
             while rows := await cursor.fetch(BATCH):
                 yield [tuple(row) for row in rows]
+
+
+Source = SqliteSource | PostgresSource
 
 
 def _forgiving(raw: bytes) -> str:

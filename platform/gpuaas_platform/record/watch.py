@@ -16,7 +16,7 @@ from gpuaas_platform.record import follow, store
 
 
 async def open_watch(call: Call[Path, StreamQuery]) -> "Watch":
-    query, reader, scope = call.query, call.site.database.reader, follow.scope_of(call.path)
+    query, reader, scope = call.query, call.site.database.reader, follow.scope_of(call.owner)
     newest = await store.newest_cursor(reader, scope)
     await follow.check(reader, scope, query.after, newest)
     record = Record(reader, scope, follow.filters_of(query))
@@ -65,7 +65,8 @@ class Watch:
             if self._ended or self._tail.ended:
                 return b""
             if not data and time.monotonic() - self._sent_at >= self._bookmark_after_s:
-                data = _bookmark(self._position)
+                # The position to resume from; it also shows that the connection is alive.
+                data = b"id: %d\nevent: bookmark\ndata: {}\n\n" % self._position
             if data:
                 self._sent_at = time.monotonic()
                 return data
@@ -105,8 +106,3 @@ def _matches(frame: tail.Frame, filters: follow.Filters) -> bool:
 def _frame(event: Event) -> tail.Frame:
     data = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.cursor, event.type.encode(), msgspec.json.encode(event))
     return tail.Frame(event.cursor, (event.app_instance_id, event.correlation_id), data)
-
-
-def _bookmark(position: int) -> bytes:
-    """A frame with the position to resume from; it also shows that the connection is alive."""
-    return b"id: %d\nevent: bookmark\ndata: {}\n\n" % position

@@ -1,11 +1,11 @@
 """Service accounts and their keys. A key's secret is shown once; tokens made with a key expire with it."""
 
 import datetime
+import functools
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.identity import (
-    Binding,
     CreateServiceAccount,
     RotateServiceAccountKey,
     ServiceAccount,
@@ -16,27 +16,23 @@ from gpuaas_contract.paths import ProjectPath, ServiceAccountKeyPath, ServiceAcc
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import orgs, store
+from gpuaas_platform.identity import rules, store
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import db, ids, paging
 
-
-def binding_of(account: ServiceAccount) -> Binding:
-    return Binding(role="service_account", scope=account.project_id)
+_IN_PROJECT = "project_id = $1 AND state <> 'deleted'"
 
 
 async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount) -> ServiceAccount:
-    name = body.name
-    orgs.check_name(name)
+    rules.check_name(body.name)
     project = call.in_project()
-    where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
-    if await store.SERVICE_ACCOUNTS.find(tx, where, project.project_id, name):
-        raise errors.Conflict(f"The project already has a service account named {name}.")
+    if await store.SERVICE_ACCOUNTS.find(tx, f"{_IN_PROJECT} AND name = $2", project.project_id, body.name):
+        raise errors.Conflict(f"The project already has a service account named {body.name}.")
     account = ServiceAccount(
         service_account_id=ids.new("sa"),
         org_id=project.org_id,
         project_id=project.project_id,
-        name=name,
+        name=body.name,
         state="active",
         created_by=call.caller.actor_id,
         created_at=call.now,
@@ -46,8 +42,7 @@ async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount)
 
 
 async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[ServiceAccount]:
-    where = "project_id = $1 AND state <> 'deleted'"
-    return await paging.documents(reader, store.SERVICE_ACCOUNTS, call.query, where, call.path.project_id)
+    return await paging.documents(reader, store.SERVICE_ACCOUNTS, call.query, _IN_PROJECT, call.path.project_id)
 
 
 async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccount:
@@ -59,7 +54,7 @@ async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccou
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
-    return await store.SERVICE_ACCOUNTS.keys(reader, "project_id = $1 AND state <> 'deleted'", project_id)
+    return await store.SERVICE_ACCOUNTS.keys(reader, _IN_PROJECT, project_id)
 
 
 async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
@@ -86,21 +81,23 @@ async def delete(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> Servic
 
 
 async def create_key(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccountKey:
-    return await _new_key(tx, call)
+    account = await _not_deleted(tx, call)
+    secret, key_id = ids.new_secret("sak"), ids.new("key")
+    await token_store.add_key(
+        tx, key_id, account.service_account_id, ids.digest(secret), created_by=call.caller.actor_id, now=call.now
+    )
+    return ServiceAccountKey(key_id=key_id, service_account_id=account.service_account_id, client_secret=secret)
 
 
 async def list_keys(reader: db.Reader, call: Call[ServiceAccountPath, PageQuery]) -> Page[ServiceAccountKeyInfo]:
     account = await get(reader, call)
-
-    async def read(after: str, limit: int) -> list[ServiceAccountKeyInfo]:
-        return await token_store.keys_of(reader, account.service_account_id, call.now, after=after, limit=limit)
-
+    read = functools.partial(token_store.keys_of, reader, account.service_account_id, call.now)
     return await paging.page("keys", call.query, read, lambda key: key.key_id)
 
 
 async def rotate_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], body: RotateServiceAccountKey) -> ServiceAccountKey:
     old = await _key(tx, call)
-    new = await _new_key(tx, call)
+    new = await create_key(tx, call, NoBody())
     ends_at = call.now + datetime.timedelta(seconds=body.grace_s)
     if body.grace_s == 0:
         await token_store.end_key(tx, old.key_id)
@@ -115,15 +112,6 @@ async def revoke_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], _: NoBody) ->
     return key
 
 
-async def _new_key(tx: db.Tx, call: Call[ServiceAccountPath]) -> ServiceAccountKey:
-    account = await _not_deleted(tx, call)
-    secret, key_id = ids.new_secret("sak"), ids.new("key")
-    await token_store.add_key(
-        tx, key_id, account.service_account_id, ids.digest(secret), created_by=call.caller.actor_id, now=call.now
-    )
-    return ServiceAccountKey(key_id=key_id, service_account_id=account.service_account_id, client_secret=secret)
-
-
 async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKeyInfo:
     account = await get(tx, call)
     key = await token_store.key(tx, account.service_account_id, call.path.key_id, call.now)
@@ -136,8 +124,8 @@ async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccou
     """A deleted account is found by its id only."""
     account = await store.SERVICE_ACCOUNTS.get(reader, named)
     if account is None:
-        where = "project_id = $1 AND name = $2 AND state <> 'deleted'"
-        account = next(iter(await store.SERVICE_ACCOUNTS.find(reader, where, project_id, named)), None)
+        accounts = await store.SERVICE_ACCOUNTS.find(reader, f"{_IN_PROJECT} AND name = $2", project_id, named)
+        account = next(iter(accounts), None)
     return account if account is not None and account.project_id == project_id else None
 
 

@@ -1,85 +1,121 @@
-"""Give and take roles at the platform, an organisation or a project. `break_glass` has the temporary ones."""
+"""Give and take roles at the platform, an organisation or a project.
 
-from dataclasses import dataclass
+Break-glass is temporary access to a project in an emergency: it needs a reason, is announced to the tenant, and
+expires."""
+
+import datetime
+import functools
+from typing import get_args
 
 from gpuaas_contract import errors
-from gpuaas_contract.bindings import BindRole, RoleBinding
-from gpuaas_contract.paths import BindingPath, OrgBindingPath, OrgPath, Path, ProjectBindingPath
+from gpuaas_contract.bindings import REASON_LENGTH_MIN, BindRole, BreakGlass, RoleBinding
+from gpuaas_contract.event_types import BreakGlassEnded, BreakGlassGranted
+from gpuaas_contract.identity import Project
+from gpuaas_contract.paths import BindingPath, OrgBindingPath, Path, ProjectBindingPath
 from gpuaas_contract.permissions import BREAK_GLASS, GRANTABLE
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import rules, store
-from gpuaas_platform.identity.bindings import break_glass
+from gpuaas_platform.identity import authority, orgs, rules, store
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit import db, paging, structs
+from gpuaas_platform.record import service as record
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where a role is bound: the level, and the scopes from the platform down to it."""
-
-    level: rules.Level
-    scopes: tuple[str, ...]
-
-    @property
-    def scope(self) -> str:
-        return self.scopes[-1]
-
-
-def place_of(call: Call) -> Place:
-    if call.project is not None:
-        return Place("project", ("platform", call.project.org_id, call.project.project_id))
-    if isinstance(call.path, OrgPath):
-        return Place("org", ("platform", call.path.org_id))
-    return Place("platform", ("platform",))
+_LEVELS: tuple[rules.Level, ...] = get_args(rules.Level)
+"""Of each scope of `authority.Scopes`, in the same order."""
 
 
 async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
-    place, caller = place_of(call), call.caller
+    scopes, caller = authority.scopes_at(call.owner), call.caller
+    level, scope = _LEVELS[len(scopes) - 1], scopes[-1]
     user_id = await users.id_of(tx, call, body.user_id)
     if user_id is None:
         raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
-    refusal = rules.why_not_grant(
-        caller.bindings, body.role, place.level, place.scopes, to_self=user_id == caller.actor_id
-    )
-    if refusal and body.role not in GRANTABLE[place.level]:
+    refusal = rules.why_not_grant(caller.bindings, body.role, level, scopes, to_self=user_id == caller.actor_id)
+    if refusal and body.role not in GRANTABLE[level]:
         raise errors.ValidationFailed(refusal, details={"field": "role"})
     if refusal:
         raise errors.PermissionDenied(refusal, details={"role": body.role})
-    if await store.holds(tx, user_id, body.role, place.scope):
+    if await store.holds(tx, user_id, body.role, scope):
         name = (await users.named(tx, user_id)).name
         raise errors.Conflict(f"{name} already has the role {body.role} here.")
-    binding_id = await store.bind(tx, user_id, body.role, place.scope, created_by=caller.actor_id, now=call.now)
+    binding_id = await store.bind(tx, user_id, body.role, scope, created_by=caller.actor_id, now=call.now)
     call.details.update(user_id=user_id, role=body.role)
-    return await _get(tx, call, binding_id, place.scope)
+    return await _at(tx, call, scope, binding_id)
 
 
 async def list_bindings(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[RoleBinding]:
-    async def read(after: str, limit: int) -> list[RoleBinding]:
-        return await store.bindings_at(reader, place_of(call).scope, call.now, after=after, limit=limit)
-
+    read = functools.partial(store.bindings_at, reader, authority.scopes_at(call.owner)[-1], call.now)
     return await paging.page("bindings", call.query, read, lambda binding: binding.binding_id)
 
 
 async def delete(
     tx: db.Tx, call: Call[BindingPath] | Call[OrgBindingPath] | Call[ProjectBindingPath], _: NoBody
 ) -> RoleBinding:
-    place, binding_id = place_of(call), call.path.binding_id
-    binding = await _get(tx, call, binding_id, place.scope)
-    if binding.role in rules.ALWAYS_HELD and not await store.others_holding(
-        tx, binding.role, place.scope, apart_from=binding.user_id
-    ):
-        raise errors.Conflict(f"This is the last {binding.role} here.", fix="Give another user the role first.")
+    scope, binding_id = authority.scopes_at(call.owner)[-1], call.path.binding_id
+    binding = await _at(tx, call, scope, binding_id)
+    role, user_id = binding.role, binding.user_id
+    if role in rules.ALWAYS_HELD and not await store.others_holding(tx, role, scope, apart_from=user_id):
+        raise errors.Conflict(f"This is the last {role} here.", fix="Give another user the role first.")
     await store.unbind(tx, binding_id)
-    if binding.role == BREAK_GLASS:
-        await break_glass.announce_end(tx, call, call.in_project(), binding)
-    call.details.update(user_id=binding.user_id, role=binding.role)
+    if role == BREAK_GLASS:
+        await _announce_end(tx, call, call.in_project(), binding)
+    call.details.update(user_id=user_id, role=role)
     return binding
 
 
-async def _get(reader: db.Reader, call: Call, binding_id: str, scope: str) -> RoleBinding:
-    binding = await store.binding(reader, binding_id, scope, call.now)
-    if binding is None:
+async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
+    """The route's audit row is on the platform's chain; a second row on the organisation's chain informs the tenant."""
+    project = await orgs.find_project(tx, call, body.project_id)
+    if project is None:
+        raise errors.NotFound("There is no such project.")
+    if len(body.reason.strip()) < REASON_LENGTH_MIN:
+        raise errors.ValidationFailed(
+            f"A reason has at least {REASON_LENGTH_MIN} characters.", details={"field": "reason"}
+        )
+    user_id = call.caller.actor_id
+    expires_at = call.now + datetime.timedelta(minutes=body.minutes)
+    scope, reason = project.project_id, body.reason
+    binding_id = await store.bind(
+        tx, user_id, BREAK_GLASS, scope, created_by=user_id, now=call.now, expires_at=expires_at, reason=reason
+    )
+    granted = BreakGlassGranted(binding_id=binding_id, user_id=user_id, reason=reason, expires_at=expires_at)
+    await record.emit(tx, call.origin, "identity.break_glass.granted", granted, project)
+    details = {"reason": reason, "expires_at": expires_at.isoformat()}
+    await record.audit(tx, call.origin, "identity.break_glass.granted", binding_id, project, details=details)
+    call.details.update(details, project_id=project.project_id)
+    return await _break_glass(tx, call, binding_id)
+
+
+async def end_break_glass(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> RoleBinding:
+    """Any admin of the platform may end it, not only the one who took it."""
+    binding_id = call.path.binding_id
+    binding = await _break_glass(tx, call, binding_id)
+    project = await store.PROJECTS.get(tx, binding.scope)
+    if project is None:
+        raise LookupError(binding.scope)
+    await store.unbind(tx, binding_id)
+    await _announce_end(tx, call, project, binding)
+    details = {"reason": binding.reason, "user_id": binding.user_id}
+    await record.audit(tx, call.origin, "identity.break_glass.ended", binding_id, project, details=details)
+    call.details.update(details, project_id=project.project_id)
+    return binding
+
+
+async def _announce_end(tx: db.Tx, call: Call, project: Project, binding: RoleBinding) -> None:
+    ended = structs.pick(BreakGlassEnded, binding, ended_by=call.caller.actor_id)
+    await record.emit(tx, call.origin, "identity.break_glass.ended", ended, project)
+
+
+async def _at(reader: db.Reader, call: Call, scope: str, binding_id: str) -> RoleBinding:
+    binding = await store.binding(reader, binding_id, call.now)
+    if binding is None or binding.scope != scope:
         raise errors.NotFound("There is no such binding here.")
+    return binding
+
+
+async def _break_glass(reader: db.Reader, call: Call, binding_id: str) -> RoleBinding:
+    binding = await store.binding(reader, binding_id, call.now)
+    if binding is None or binding.role != BREAK_GLASS:
+        raise errors.NotFound("There is no such temporary access; it may have ended already.")
     return binding

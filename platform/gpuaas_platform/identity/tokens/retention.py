@@ -7,30 +7,19 @@ _EXPIRED_TOKENS_KEPT_S = 86_400
 """For a day, the answer to an expired token is that it expired; after that, that it is unknown."""
 
 
-async def _is_old_token(reader: db.Reader, before: int) -> bool:
-    return await reader.one("SELECT 1 FROM tokens WHERE expires_at < $1 LIMIT 1", before) is not None
+def _expired(name: str, table: str, key: str, kept_s: int) -> Retained:
+    look = f"SELECT {key} FROM {table} WHERE expires_at < $1 LIMIT"  # noqa: S608 - names are ours
 
+    async def is_old(reader: db.Reader, before: int) -> bool:
+        return await reader.one(f"{look} 1", before) is not None
 
-async def _forget_tokens(tx: db.Tx, before: int, limit: int) -> None:
-    await tx.run(
-        "DELETE FROM tokens WHERE digest IN (SELECT digest FROM tokens WHERE expires_at < $1 LIMIT $2)", before, limit
-    )
+    async def forget(tx: db.Tx, before: int, limit: int) -> None:
+        await tx.run(f"DELETE FROM {table} WHERE {key} IN ({look} $2)", before, limit)  # noqa: S608
 
-
-async def _is_old_sign_in(reader: db.Reader, before: int) -> bool:
-    return await reader.one("SELECT 1 FROM oidc_sign_ins WHERE expires_at < $1 LIMIT 1", before) is not None
-
-
-async def _forget_sign_ins(tx: db.Tx, before: int, limit: int) -> None:
-    await tx.run(
-        """DELETE FROM oidc_sign_ins WHERE state_digest IN (
-               SELECT state_digest FROM oidc_sign_ins WHERE expires_at < $1 LIMIT $2)""",
-        before,
-        limit,
-    )
+    return Retained(name, lambda _: kept_s, is_old, forget)
 
 
 RETAINED = (
-    Retained("identity.tokens", lambda _: _EXPIRED_TOKENS_KEPT_S, _is_old_token, _forget_tokens),
-    Retained("identity.sign_ins", lambda _: 0, _is_old_sign_in, _forget_sign_ins),
+    _expired("identity.tokens", "tokens", "digest", _EXPIRED_TOKENS_KEPT_S),
+    _expired("identity.sign_ins", "oidc_sign_ins", "state_digest", 0),
 )

@@ -1,66 +1,36 @@
 """SQL of tokens, service-account keys and started sign-ins. Only digests of secrets are stored."""
 
 import datetime
+from collections.abc import Sequence
 
 from gpuaas_contract.identity import ServiceAccountKeyInfo
 
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.call import Caller
+from gpuaas_platform.kit import clock, db, ids
 
-_KEY = "key_id, service_account_id, created_by, created_at, last_used_at, expires_at"
+_LIVE_SESSION = "SELECT token_id, key_id, created_at, expires_at FROM tokens WHERE actor_id = $1 AND expires_at > $2"
+_LIVE_KEY = """SELECT key_id, service_account_id, secret_digest, created_by, created_at, last_used_at, expires_at
+    FROM service_account_keys WHERE (expires_at = 0 OR expires_at > $1)"""
 
 
 async def add_token(
-    tx: db.Tx,
-    digest: str,
-    actor_type: str,
-    actor_id: str,
-    *,
-    token_id: str,
-    key_id: str,
-    created_at: int,
-    expires_at: int,
+    tx: db.Tx, digest: str, actor: Caller, key_id: str, created_at: datetime.datetime, expires_at: datetime.datetime
 ) -> None:
-    await tx.run(
-        """INSERT INTO tokens (digest, actor_type, actor_id, token_id, key_id, created_at, expires_at)
-           VALUES ($1, $2, $3, $4, $5, $6, $7)""",
-        digest,
-        actor_type,
-        actor_id,
-        token_id,
-        key_id,
-        created_at,
-        expires_at,
-    )
-
-
-async def token(reader: db.Reader, digest: str) -> db.Row | None:
-    return await reader.one(
-        "SELECT actor_type, actor_id, token_id, key_id, expires_at FROM tokens WHERE digest = $1", digest
-    )
+    sql = """INSERT INTO tokens (digest, actor_type, actor_id, token_id, key_id, created_at, expires_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+    created, expires = clock.micros(created_at), clock.micros(expires_at)
+    await tx.run(sql, digest, actor.actor_type, actor.actor_id, ids.new("ses"), key_id, created, expires)
 
 
 async def live_token(reader: db.Reader, actor_id: str, token_id: str, now: datetime.datetime) -> db.Row | None:
-    return await reader.one(
-        """SELECT token_id, key_id, created_at, expires_at FROM tokens
-           WHERE token_id = $1 AND actor_id = $2 AND expires_at > $3""",
-        token_id,
-        actor_id,
-        clock.micros(now),
-    )
+    return await reader.one(f"{_LIVE_SESSION} AND token_id = $3", actor_id, clock.micros(now), token_id)
 
 
 async def live_tokens(
-    reader: db.Reader, actor_id: str, now: datetime.datetime, *, after: str, limit: int
-) -> list[db.Row]:
-    rows = await reader.all(
-        """SELECT token_id, key_id, created_at, expires_at FROM tokens
-           WHERE actor_id = $1 AND token_id > $2 AND expires_at > $3 ORDER BY token_id LIMIT $4""",
-        actor_id,
-        after,
-        clock.micros(now),
-        limit,
-    )
-    return list(rows)
+    reader: db.Reader, actor_id: str, now: datetime.datetime, after: str, limit: int
+) -> Sequence[db.Row]:
+    sql = f"{_LIVE_SESSION} AND token_id > $3 ORDER BY token_id LIMIT $4"
+    return await reader.all(sql, actor_id, clock.micros(now), after, limit)
 
 
 async def end_token(tx: db.Tx, token_id: str) -> None:
@@ -74,53 +44,29 @@ async def end_tokens_of(tx: db.Tx, actor_id: str, *, apart_from: str = "") -> No
 async def add_key(
     tx: db.Tx, key_id: str, service_account_id: str, secret_digest: str, *, created_by: str, now: datetime.datetime
 ) -> None:
-    await tx.run(
-        """INSERT INTO service_account_keys
-           (key_id, service_account_id, secret_digest, created_by, created_at, last_used_at, expires_at)
-           VALUES ($1, $2, $3, $4, $5, 0, 0)""",
-        key_id,
-        service_account_id,
-        secret_digest,
-        created_by,
-        clock.micros(now),
-    )
+    sql = """INSERT INTO service_account_keys
+             (key_id, service_account_id, secret_digest, created_by, created_at, last_used_at, expires_at)
+             VALUES ($1, $2, $3, $4, $5, 0, 0)"""
+    await tx.run(sql, key_id, service_account_id, secret_digest, created_by, clock.micros(now))
 
 
 async def key_secret(reader: db.Reader, key_id: str, now: datetime.datetime) -> db.Row | None:
     """The digest that a sign-in is checked against; none once the key has expired."""
-    return await reader.one(
-        """SELECT service_account_id, secret_digest, expires_at FROM service_account_keys
-           WHERE key_id = $1 AND (expires_at = 0 OR expires_at > $2)""",
-        key_id,
-        clock.micros(now),
-    )
+    return await reader.one(f"{_LIVE_KEY} AND key_id = $2", clock.micros(now), key_id)
 
 
 async def key(
     reader: db.Reader, service_account_id: str, key_id: str, now: datetime.datetime
 ) -> ServiceAccountKeyInfo | None:
-    row = await reader.one(
-        f"""SELECT {_KEY} FROM service_account_keys WHERE key_id = $1 AND service_account_id = $2
-            AND (expires_at = 0 OR expires_at > $3)""",  # noqa: S608 - columns are ours
-        key_id,
-        service_account_id,
-        clock.micros(now),
-    )
-    return _shown_key(row) if row is not None else None
+    row = await key_secret(reader, key_id, now)
+    return _shown_key(row) if row is not None and row["service_account_id"] == service_account_id else None
 
 
 async def keys_of(
-    reader: db.Reader, service_account_id: str, now: datetime.datetime, *, after: str, limit: int
+    reader: db.Reader, service_account_id: str, now: datetime.datetime, after: str, limit: int
 ) -> list[ServiceAccountKeyInfo]:
-    rows = await reader.all(
-        f"""SELECT {_KEY} FROM service_account_keys WHERE service_account_id = $1 AND key_id > $2
-            AND (expires_at = 0 OR expires_at > $3) ORDER BY key_id LIMIT $4""",  # noqa: S608
-        service_account_id,
-        after,
-        clock.micros(now),
-        limit,
-    )
-    return [_shown_key(row) for row in rows]
+    sql = f"{_LIVE_KEY} AND service_account_id = $2 AND key_id > $3 ORDER BY key_id LIMIT $4"
+    return [_shown_key(row) for row in await reader.all(sql, clock.micros(now), service_account_id, after, limit)]
 
 
 async def note_key_use(tx: db.Tx, key_id: str, now: datetime.datetime) -> None:
@@ -144,22 +90,14 @@ async def end_keys_of(tx: db.Tx, service_account_id: str) -> None:
 
 
 async def add_sign_in(tx: db.Tx, state_digest: str, code_verifier: str, nonce: str, expires_at: int) -> None:
-    await tx.run(
-        "INSERT INTO oidc_sign_ins (state_digest, code_verifier, nonce, expires_at) VALUES ($1, $2, $3, $4)",
-        state_digest,
-        code_verifier,
-        nonce,
-        expires_at,
-    )
+    sql = "INSERT INTO oidc_sign_ins (state_digest, code_verifier, nonce, expires_at) VALUES ($1, $2, $3, $4)"
+    await tx.run(sql, state_digest, code_verifier, nonce, expires_at)
 
 
 async def take_sign_in(tx: db.Tx, state_digest: str, now: datetime.datetime) -> db.Row | None:
     """Return what was kept for this state, and delete it: a sign-in can be finished once."""
-    row = await tx.one(
-        "SELECT code_verifier, nonce FROM oidc_sign_ins WHERE state_digest = $1 AND expires_at > $2",
-        state_digest,
-        clock.micros(now),
-    )
+    sql = "SELECT code_verifier, nonce FROM oidc_sign_ins WHERE state_digest = $1 AND expires_at > $2"
+    row = await tx.one(sql, state_digest, clock.micros(now))
     await tx.run("DELETE FROM oidc_sign_ins WHERE state_digest = $1", state_digest)
     return row
 

@@ -22,7 +22,10 @@ _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="passwords")
 
 
 async def hashed(password: str) -> str:
-    _check(password)
+    if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
+        raise errors.ValidationFailed(
+            f"A password has {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters.", details={"field": "password"}
+        )
     return await asyncio.get_running_loop().run_in_executor(_WORKERS, hasher.hash, password)
 
 
@@ -44,10 +47,3 @@ def _try(attempts: Attempts, keys: Sequence[str], now: datetime.datetime, passwo
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         attempts.failed(keys, now)
         return False
-
-
-def _check(password: str) -> None:
-    if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
-        raise errors.ValidationFailed(
-            f"A password has {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters.", details={"field": "password"}
-        )

@@ -4,7 +4,6 @@ from gpuaas_contract import bindings as contract
 from gpuaas_contract import users as people
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.identity.bindings import break_glass
 from gpuaas_platform.identity.bindings import service as bindings
 from gpuaas_platform.identity.users import service as users
 
@@ -26,5 +25,5 @@ routes.read(contract.PROJECT_BINDING_LIST, bindings.list_bindings)
 routes.write(contract.PLATFORM_BINDING_DELETE, bindings.delete)
 routes.write(contract.ORG_BINDING_DELETE, bindings.delete)
 routes.write(contract.PROJECT_BINDING_DELETE, bindings.delete)
-routes.write(contract.BREAK_GLASS_CREATE, break_glass.take)
-routes.write(contract.BREAK_GLASS_END, break_glass.end)
+routes.write(contract.BREAK_GLASS_CREATE, bindings.take_break_glass)
+routes.write(contract.BREAK_GLASS_END, bindings.end_break_glass)

@@ -1,5 +1,6 @@
 """Create, disable and enable people, and set their passwords. `prepare` functions hash before the transaction."""
 
+import functools
 from dataclasses import dataclass
 
 from gpuaas_contract import errors
@@ -8,7 +9,7 @@ from gpuaas_contract.users import ChangePassword, CreateUser, SetPassword, User
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import rules, service, store
+from gpuaas_platform.identity import authority, rules, service, store
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.identity.users import passwords
 from gpuaas_platform.kit import db, paging
@@ -29,11 +30,7 @@ async def prepare_create(_: Call, body: CreateUser) -> Prepared:
 
 
 async def create(tx: db.Tx, call: Call, wanted: Prepared) -> User:
-    if not rules.is_user_name(wanted.name):
-        raise errors.ValidationFailed(
-            "A name begins with a letter or digit and has up to 63 letters, digits and characters of ._@+-",
-            details={"field": "name"},
-        )
+    rules.check_user_name(wanted.name)
     if await store.user_by_name(tx, wanted.name) is not None:
         raise errors.Conflict(f"A user named {wanted.name} already exists.")
     user_id = await store.add_user(
@@ -43,9 +40,7 @@ async def create(tx: db.Tx, call: Call, wanted: Prepared) -> User:
 
 
 async def list_users(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[User]:
-    async def read(after: str, limit: int) -> list[User]:
-        return await store.users_after(reader, after, limit)
-
+    read = functools.partial(store.users_after, reader)
     return await paging.page("users", call.query, read, lambda user: user.user_id)
 
 
@@ -63,14 +58,15 @@ async def named(reader: db.Reader, id_or_name: str) -> User:
 async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str | None:
     """The id of a person that a request names by id or, where the caller may list people, by name."""
     row = await store.user(reader, id_or_name)
-    if row is None and rules.sees_everything(call.caller.bindings, "identity.user.read"):
+    if row is None and authority.can_everywhere(call.caller, "identity.user.read"):
         row = await store.user_by_name(reader, id_or_name)
     return str(row["user_id"]) if row is not None else None
 
 
 async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
     user_id = (await get(tx, call)).user_id
-    if await _is_last_admin(tx, user_id):
+    role = ("platform_admin", "platform")
+    if await store.holds(tx, user_id, *role) and not await store.others_holding(tx, *role, apart_from=user_id):
         raise errors.Conflict(
             "This is the last platform admin who can sign in.",
             fix='Give another user the role first: POST /api/v1/admin/bindings {"role": "platform_admin", …}',
@@ -118,8 +114,3 @@ async def change_own_password(tx: db.Tx, call: Call, wanted: Prepared) -> User:
     await store.set_password_hash(tx, user_id, wanted.password_hash)
     await token_store.end_tokens_of(tx, user_id, apart_from=call.caller.session_id)
     return await named(tx, user_id)
-
-
-async def _is_last_admin(tx: db.Tx, user_id: str) -> bool:
-    held = await store.holds(tx, user_id, "platform_admin", "platform")
-    return held and not await store.others_holding(tx, "platform_admin", "platform", apart_from=user_id)
