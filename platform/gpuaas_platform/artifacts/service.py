@@ -23,7 +23,7 @@ from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
-from gpuaas_platform.identity import store as identity_store
+from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
@@ -261,7 +261,7 @@ async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, l
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
     """Check again an artifact that was handed out before; None when it or the project no longer exists."""
-    project = await identity_store.PROJECTS.get(reader, project_id)
+    project = await orgs.find_project(reader, project_id)
     artifact = await store.ARTIFACTS.get(reader, artifact_id)
     if project is None or artifact is None:
         return None

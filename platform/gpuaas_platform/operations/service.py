@@ -165,7 +165,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
 
 def may(call: Call, permission: str) -> bool:
     """Whether the caller holds a permission beyond the one the route asks for."""
-    return authority.can(call.caller, permission, authority.of_project(call.in_project())) == "allowed"
+    return authority.can(call.caller, permission, authority.scopes_at(call.in_project())) == "allowed"
 
 
 async def _change_all(

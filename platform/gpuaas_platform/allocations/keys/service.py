@@ -151,7 +151,7 @@ async def _chosen(
 
     Takes the same statements for any number of allocations."""
     people = await store.people(reader, allocation_ids)
-    actors = await authority.people(reader, {person.user_id for person in people}, now)
+    actors = await authority.actors(reader, {person.user_id for person in people}, now)
 
     @functools.cache
     def may_enter(user_id: str, org_id: str, project_id: str) -> bool:
