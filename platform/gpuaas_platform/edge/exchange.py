@@ -62,11 +62,7 @@ class Exchange:
     )
 
     def __init__(
-        self,
-        scope: Message,
-        receive: Receive,
-        now: datetime.datetime,
-        admit: "Callable[[Exchange], Awaitable[None]]",
+        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
     ) -> None:
         self.now = now
         self._admit = admit

@@ -47,10 +47,7 @@ def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dic
 
 
 def runner(
-    handler: Handler,
-    known: Mapping[str, Handler],
-    metrics: telemetry.Metrics,
-    in_flight: idempotency.InFlight,
+    handler: Handler, known: Mapping[str, Handler], metrics: telemetry.Metrics, in_flight: idempotency.InFlight
 ) -> Run:
     """`known` are all handlers: a guarded change is compared with what the read of the same path returns."""
     if handler.kind == "read":

@@ -65,10 +65,7 @@ class Metrics:
         self.in_flight = 0
         self._durations: dict[tuple[str, str, str], _Durations] = {}
         self._group_size = Histogram(
-            "gpuaas_store_group_size",
-            "Writers committed together.",
-            buckets=_GROUP_SIZES,
-            registry=self.registry,
+            "gpuaas_store_group_size", "Writers committed together.", buckets=_GROUP_SIZES, registry=self.registry
         )
         self._group_duration_s = Histogram(
             "gpuaas_store_group_duration_seconds",

@@ -52,10 +52,7 @@ class Keys:
 
 def load(folder: Path) -> Keys:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Keys(
-        tasks=_load_one(folder / "tasks.pem"),
-        audit=_load_one(folder / AUDIT_FILE),
-    )
+    return Keys(tasks=_load_one(folder / "tasks.pem"), audit=_load_one(folder / AUDIT_FILE))
 
 
 def read(path: Path) -> Ed25519PrivateKey:

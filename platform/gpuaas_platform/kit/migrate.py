@@ -45,10 +45,7 @@ _FIELDS = {
 """A field of a row's JSON document: `{{document PATH}}` is text, `{{document PATH as bigint}}` a number, `as moment`
 microseconds since 1970 of a timestamp, `as length` the number of items of a list."""
 _LISTS = {
-    "sqlite": {
-        "each": "json_each(document, '$.{name}') AS item",
-        "item": "json_extract(item.value, '$.{name}')",
-    },
+    "sqlite": {"each": "json_each(document, '$.{name}') AS item", "item": "json_extract(item.value, '$.{name}')"},
     "postgres": {
         "each": "json_array_elements(document::json -> '{name}') WITH ORDINALITY AS item(value, place)",
         "item": "(item.value ->> '{name}')",
