@@ -5,8 +5,7 @@ import importlib
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
-from gpuaas_platform.custody.key_files import GivenFile, KeyFile, PlainFile, SealedFile
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import GivenFile, KeyFile, KeyRing, PlainFile, SealedFile
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 

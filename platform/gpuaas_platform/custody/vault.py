@@ -28,8 +28,7 @@ class VaultCustody:
     def __init__(
         self, address: str, *, token_file: Path | None, mount: str, prefix: str, ca_file: Path | None = None
     ) -> None:
-        self._address, self._mount, self._prefix = address, mount, prefix
-        self._token_file = token_file
+        self._address, self._mount, self._prefix, self._token_file = address, mount, prefix, token_file
         self._client = hvac.Client(url=address, token="", timeout=_TIMEOUT_S, verify=str(ca_file) if ca_file else True)
 
     async def put(self, ref: str, value: bytes) -> int:

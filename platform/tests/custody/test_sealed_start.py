@@ -25,8 +25,7 @@ from gpuaas_platform.call import Site
 from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.custody.key_files import GivenFile, PlainFile, SealedFile
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import GivenFile, KeyRing, PlainFile, SealedFile
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit import keys, loop
 from gpuaas_platform.kit.settings import Settings

@@ -16,7 +16,7 @@ from gpuaas_platform.call import Site
 from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody.embedded import EmbeddedCustody
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import KeyRing
 from gpuaas_platform.kit import keys
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import ssh_trust
