@@ -30,7 +30,7 @@ async def test_all_migrations_together_make_the_golden_schema(settings: Settings
     assert made == golden.read_text(), "renew it: python -m gpuaas_platform.commands.schema --write [--database URL]"
 
 
-OWNERS = [(name, table.owner) for name, table in schema_command.descriptions().items()]
+OWNERS = [(name, table["owner"]) for name, table in schema_command.descriptions().items()]
 
 
 @pytest.mark.parametrize(("table", "owner"), OWNERS)
