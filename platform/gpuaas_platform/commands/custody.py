@@ -39,14 +39,11 @@ _HELP = {
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands below `custody`; the caller adds the options it has for others, too."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "custody", help="care for the keys of secrets", epilog=_EXAMPLES, formatter_class=style
-    )
-    acts = parser.add_subparsers(dest="act", required=True)
-    made = {
-        name: acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style) for name, text in _HELP.items()
-    }
+    style, text = argparse.RawDescriptionHelpFormatter, "care for the keys of secrets"
+    parser = commands.add_parser("custody", help=text, epilog=_EXAMPLES, formatter_class=style)
+    acts, made = parser.add_subparsers(dest="act", required=True), {}
+    for name, text in _HELP.items():
+        made[name] = acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style)
     made["key"].add_argument("--beside", type=Path, help="file with the present keys; the new one is added to them")
     return made
 
@@ -100,7 +97,9 @@ def _seal(settings: Settings) -> None:
 
 async def _rotate(settings: Settings) -> None:
     async with server.open_site(settings) as site:
-        store = await _opened(settings, custody_choice.embedded(settings, site.database))
+        store = custody_choice.embedded(settings, site.database)
+        if (await store.status()).sealed:
+            await store.unseal(read_passphrase("Passphrase: "))
         async for progress in store.rotate():
             sys.stdout.write(f"{progress}\n")
 
@@ -109,21 +108,11 @@ async def _status(settings: Settings) -> None:
     async with server.open_site(settings) as site:
         status = await site.custody.status()
         sys.stdout.write(f"store   {status.store}\nkey     {status.key}\n")
-        if not isinstance(site.custody, EmbeddedCustody):
-            sys.stdout.write(_reached(status))
+        if isinstance(site.custody, EmbeddedCustody):
+            counted = await site.custody.counted()
+            for key_id, values in counted.values_by_key.items():
+                sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
             return
-        counted = await site.custody.counted()
-        for key_id, values in counted.values_by_key.items():
-            sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
-
-
-def _reached(status: custody.Status) -> str:
-    """State of a store that is another server. Only the running server has the state of the embedded one."""
-    state = "refused" if status.refused else "not open" if status.sealed else "open"
-    return f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else "")
-
-
-async def _opened(settings: Settings, store: EmbeddedCustody) -> EmbeddedCustody:
-    if (await store.status()).sealed:
-        await store.unseal(read_passphrase("Passphrase: "))
-    return store
+        # Another server has a state of its own. That of the embedded store is in the process of the running server.
+        state = "refused" if status.refused else "not open" if status.sealed else "open"
+        sys.stdout.write(f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else ""))

@@ -13,12 +13,12 @@ import msgspec
 from gpuaas_contract import custody as contract
 
 from gpuaas_platform import server
-from gpuaas_platform.call import Caller, Site, system_origin
+from gpuaas_platform.call import Caller, system_origin
 from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock
 from gpuaas_platform.kit.settings import Settings
 
 _TOKEN_S = 60
@@ -30,13 +30,10 @@ _EXAMPLES = """examples:
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    style = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "unseal", help="open a sealed server's secrets", epilog=_EXAMPLES, formatter_class=style
-    )
-    parser.add_argument(
-        "--server", default="http://127.0.0.1:7070", help="the server to open; each has a seal of its own"
-    )
+    style, text = argparse.RawDescriptionHelpFormatter, "open a sealed server's secrets"
+    parser = commands.add_parser("unseal", help=text, epilog=_EXAMPLES, formatter_class=style)
+    text = "the server to open; each has a seal of its own"
+    parser.add_argument("--server", default="http://127.0.0.1:7070", help=text)
     parser.add_argument("--name", default="admin", help="admin to act as")
     return parser
 
@@ -54,20 +51,12 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 async def _unseal(settings: Settings, options: argparse.Namespace, passphrase: str) -> contract.CustodyStatus:
     async with server.open_site(settings) as site:
-        user_id = await _admin(site, options.name)
-        origin, caller = system_origin(clock.utc_now()), Caller("user", user_id, options.name)
-
-        async def sign_in(tx: db.Tx) -> str:
-            return (await identity.issue_token(tx, origin, caller, _TOKEN_S)).access_token
-
-        return await _post(options.server, await site.database.write(sign_in), passphrase, site.ca_pem)
-
-
-async def _admin(site: Site, name: str) -> str:
-    user = await identity_store.user_by_name(site.database.reader, name)
-    if user is None:
-        raise custody.Unavailable(f"there is no user {name}; name an admin: --name NAME")
-    return str(user["user_id"])
+        user = await identity_store.user_by_name(site.database.reader, options.name)
+        if user is None:
+            raise custody.Unavailable(f"there is no user {options.name}; name an admin: --name NAME")
+        origin, caller = system_origin(clock.utc_now()), Caller("user", str(user["user_id"]), options.name)
+        issued = await site.database.write(lambda tx: identity.issue_token(tx, origin, caller, _TOKEN_S))
+        return await _post(options.server, issued.access_token, passphrase, site.ca_pem)
 
 
 async def _post(url: str, token: str, passphrase: str, ca_pem: str) -> contract.CustodyStatus:
