@@ -68,30 +68,14 @@ from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
 
-DOMAINS: tuple[Routes, ...] = (
-    record_routes,
-    identity_routes,
-    people_routes,
-    account_routes,
-    policy_routes,
-    catalog_routes,
-    artifacts_routes,
-    allocation_routes,
-    allocations_by_node_routes,
-    node_routes,
-    agent_routes,
-    allocation_keys_routes,
-    instances_routes,
-    operations_routes,
-    controller_routes,
-    grant_routes,
-    placement_routes,
-    secret_routes,
-    credential_routes,
-    custody_routes,
-    usage_routes,
-    project_routes,
-)
+Prepare = Callable[[Site], Awaitable[None]]
+
+_IDENTITY = (record_routes, identity_routes, people_routes, account_routes, project_routes)
+_CATALOG = (policy_routes, catalog_routes, artifacts_routes)
+_CAPACITY = (allocation_routes, allocations_by_node_routes, allocation_keys_routes, node_routes, agent_routes)
+_WORK = (instances_routes, operations_routes, controller_routes, usage_routes)
+_ACCESS = (grant_routes, placement_routes, secret_routes, credential_routes, custody_routes)
+DOMAINS: tuple[Routes, ...] = (*_IDENTITY, *_CATALOG, *_CAPACITY, *_WORK, *_ACCESS)
 REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
@@ -101,6 +85,7 @@ RETAINED: tuple[retention.Retained, ...] = (
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 
+_STORE_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError)
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
 _M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 128 * 1024
 
@@ -124,9 +109,6 @@ class CannotStart(Exception):
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
         self.fix = fix
-
-
-Prepare = Callable[[Site], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
@@ -163,7 +145,7 @@ async def refuse_newer_database(settings: Settings) -> None:
         await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
     except migrate.NewerDatabase as error:
         raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+    except _STORE_FAILED as error:
         raise _unreachable(settings, error) from error
 
 
@@ -186,42 +168,32 @@ async def serve(
 
 def bind(listens: Sequence[Listen]) -> list[socket.socket]:
     """Bind the addresses first: two servers on one address is the most common mistake."""
-    return [_bind_one(listen) for listen in listens]
+    return [_bind(listen) for listen in listens]
 
 
 @contextlib.asynccontextmanager
 async def loops(site: Site) -> AsyncIterator[None]:
-    sweeps = {
-        artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
-        nodes_reconcile.TOPIC: nodes_reconcile.sweep,
-        authority_reconcile.TOPIC: authority_reconcile.sweep,
-        secrets_reconcile.TOPIC: secrets_reconcile.sweep,
-        operations_reconcile.TOPIC: operations_reconcile.sweep,
-        controllers.TOPIC: controllers.sweep,
-        instances_retention.TOPIC: instances_retention.sweep,
-        grants_reconcile.TOPIC: grants_reconcile.sweep,
-        retention.TOPIC: forget_old_rows,
-    }
-    tasks = [
-        asyncio.create_task(
-            loop.run(site.hub, topic, site.settings.sweep_interval_s, functools.partial(sweep, site)), name=topic
-        )
-        for topic, sweep in sweeps.items()
+    signer, often_s = heads_signer(site), site.settings.sweep_interval_s
+    deleted = functools.partial(secrets_reconcile.end_secrets_of_deleted, site)
+    content_sweep, content_s = artifacts_reconcile.ContentSweep(site), site.settings.artifact_sweep_interval_s
+    sweeps: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+        (artifacts_reconcile.TOPIC, often_s, functools.partial(artifacts_reconcile.sweep, site)),
+        (nodes_reconcile.TOPIC, often_s, functools.partial(nodes_reconcile.sweep, site)),
+        (authority_reconcile.TOPIC, often_s, functools.partial(authority_reconcile.sweep, site)),
+        (secrets_reconcile.TOPIC, often_s, functools.partial(secrets_reconcile.sweep, site)),
+        (operations_reconcile.TOPIC, often_s, functools.partial(operations_reconcile.sweep, site)),
+        (controllers.TOPIC, often_s, functools.partial(controllers.sweep, site)),
+        (instances_retention.TOPIC, often_s, functools.partial(instances_retention.sweep, site)),
+        (grants_reconcile.TOPIC, often_s, functools.partial(grants_reconcile.sweep, site)),
+        (retention.TOPIC, often_s, functools.partial(forget_old_rows, site)),
+        (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
+        (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
+        (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
+        (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
     ]
-    signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
-    allocations_sweep = allocations_reconcile.Sweep(site)
-    stateful: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
-        allocations_reconcile.TOPIC: (site.settings.sweep_interval_s, allocations_sweep.sweep),
-        secrets_reconcile.DELETED_TOPIC: (
-            secrets_reconcile.DELETED_SWEEP_S,
-            functools.partial(secrets_reconcile.end_secrets_of_deleted, site),
-        ),
-        record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
-        artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
-    }
-    tasks += [
+    tasks = [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, (interval_s, sweep) in stateful.items()
+        for topic, interval_s, sweep in sweeps
     ]
     try:
         yield
@@ -261,16 +233,21 @@ async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
     servers = [_server(application, site, listen) for listen in listens]
-    running = asyncio.get_running_loop()
+
+    def stop() -> None:
+        site.hub.close()
+        for server in servers:
+            server.should_exit = True
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        running.add_signal_handler(number, _ask_to_exit, site, servers)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     for listen in listens:
         log.info("server.listening", url=listen.url)
     pairs = zip(servers, sockets, strict=True)
     await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
 
 
-def _bind_one(listen: Listen) -> socket.socket:
+def _bind(listen: Listen) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -301,36 +278,33 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         folder, now = _keys_folder(site.settings), site.clock()
         return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
 
-    return _Server(
-        uvicorn.Config(
-            application,
-            host=listen.host,
-            port=listen.port,
-            log_config=None,
-            lifespan="off",
-            access_log=False,
-            http=listener.Protocol,
-            server_header=False,
-            proxy_headers=False,
-            ssl_context_factory=encryption if listen.encrypted else None,
-            # A node that is not lost yet keeps its connection between two heartbeats.
-            timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
-            timeout_graceful_shutdown=2,
-        )
+    config = uvicorn.Config(
+        application,
+        host=listen.host,
+        port=listen.port,
+        log_config=None,
+        lifespan="off",
+        access_log=False,
+        http=listener.Protocol,
+        server_header=False,
+        proxy_headers=False,
+        ssl_context_factory=encryption if listen.encrypted else None,
+        # A node that is not lost yet keeps its connection between two heartbeats.
+        timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
+        timeout_graceful_shutdown=2,
     )
-
-
-def _ask_to_exit(site: Site, servers: list[_Server]) -> None:
-    site.hub.close()
-    for server in servers:
-        server.should_exit = True
+    return _Server(config)
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return await _connect(settings, wakes)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
+        if settings.database_url:
+            await migrate.migrate_postgres(settings.database_url)
+            return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
+        migrate.migrate_sqlite(settings.sqlite_path)
+        return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
+    except _STORE_FAILED as error:
         raise _unreachable(settings, error) from error
 
 
@@ -348,14 +322,6 @@ def _store_name(settings: Settings) -> str:
     return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
 
 
-async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
-    if settings.database_url:
-        await migrate.migrate_postgres(settings.database_url)
-        return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
-    migrate.migrate_sqlite(settings.sqlite_path)
-    return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
-
-
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
     try:
         return custody_choice.opened(settings, database)
@@ -366,8 +332,8 @@ def _open_custody(settings: Settings, database: db.Database) -> custody.SecretSt
 def _openid_provider(settings: Settings) -> openid.Provider | None:
     if not settings.oidc_issuer:
         return None
-    secret_file = settings.oidc_client_secret_file
-    secret = secret_file.read_text().strip() if secret_file else ""
+    file = settings.oidc_client_secret_file
+    secret = file.read_text().strip() if file else ""
     return openid.Provider(settings.oidc_issuer, settings.oidc_client_id, secret, settings.oidc_redirect_url)
 
 

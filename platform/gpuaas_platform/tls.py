@@ -39,7 +39,7 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
     the certificate that it signs."""
     key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
     if not key_path.exists():
-        keys.create_private(key_path, _pem(ec.generate_private_key(ec.SECP256R1())))
+        keys.create_private(key_path, keys.private_pem(ec.generate_private_key(ec.SECP256R1())))
     key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{key_path} is not an elliptic-curve key")
@@ -63,7 +63,7 @@ def server_context(
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
-        file.write(_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
+        file.write(keys.private_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
         file.flush()
         context.load_cert_chain(file.name)
     return context
@@ -118,10 +118,4 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
-    )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -167,18 +167,8 @@ class Application:
         asked = run.NOTHING_ASKED
         if route.mutates:
             asked = await self._asked(endpoint, exchange, dry_run=dry_run)
-        call = Call(
-            self._site,
-            origin,
-            path,
-            query,
-            exchange.peer,
-            project,
-            exchange.is_gone,
-            exchange.admit_again,
-            exchange.header,
-            dry_run=dry_run,
-        )
+        is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
+        call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
         response = await route.run(call, asked)
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited, and the caller may have lost the right to see the answer since.
