@@ -16,6 +16,7 @@ from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
 _Type = msgspec.inspect.Type
+_PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
 BODY_MAX_BYTES = 1_048_576
 DEPTH_MAX = 64
@@ -37,16 +38,18 @@ def segment(name: str, raw: bytes) -> str:
         return raw.decode()
     text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
     if len(text) > SEGMENT_MAX:
-        raise errors.ValidationFailed(
-            f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", details={"field": name}
-        )
+        raise _invalid(f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", name)
     _refuse_nul(text, name)
     return text
 
 
 def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]:
     """Return a function from the query string to the endpoint's query struct and whether it is a dry run."""
-    kinds = {field.name: _reading(field.type) for field in msgspec.structs.fields(endpoint.query)}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.query)}
+    # Numbers and flags are parsed; everything else is text, timestamps included.
+    texts = {
+        name for name, kind in kinds.items() if not isinstance(_unwrapped(msgspec.inspect.type_info(kind)), _PARSED)
+    }
     known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
     defaults = endpoint.query()
 
@@ -54,8 +57,11 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
         if not raw:
             return defaults, False
         values = _pairs(raw, known)
-        dry_run = endpoint.mutates and _flag(values.pop("dry_run", "false"), "dry_run")
-        return endpoint.query(**{name: _parameter(name, text, kinds[name]) for name, text in values.items()}), dry_run
+        dry_run = values.pop("dry_run", "false") if endpoint.mutates else "false"
+        if dry_run not in ("true", "false"):
+            raise _invalid(f"`dry_run` is true or false, not {dry_run[:50]!r}.", "dry_run")
+        parameters = {name: _parameter(name, text, kinds[name], name in texts) for name, text in values.items()}
+        return endpoint.query(**parameters), dry_run == "true"
 
     return read
 
@@ -95,9 +101,9 @@ def check_content_type(value: str) -> None:
 def header_word(name: str, value: str, length_max: int = 255) -> str:
     """A header that is stored or compared: it must be printable and short."""
     if len(value) > length_max:
-        raise errors.ValidationFailed(f"{name} has at most {length_max} characters.", details={"field": name})
+        raise _invalid(f"{name} has at most {length_max} characters.", name)
     if not (value.isascii() and value.isprintable()):
-        raise errors.ValidationFailed(f"{name} takes printable ASCII characters only.", details={"field": name})
+        raise _invalid(f"{name} takes printable ASCII characters only.", name)
     return value
 
 
@@ -109,7 +115,7 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
         name, _, value = pair.partition(b"=")
         key = _unescaped(name, "A query parameter's name")
         if key in values:
-            raise errors.ValidationFailed(f"The query has `{key[:100]}` more than once.", details={"field": key[:100]})
+            raise _invalid(f"The query has `{key[:100]}` more than once.", key[:100])
         if key not in known:
             raise _unknown(key, known, key, "query parameter")
         values[key] = _unescaped(value, f"The query parameter `{key}`")
@@ -117,39 +123,17 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
     return values
 
 
-_Reading = tuple[object, bool]
-"""A type, and whether its values are plain text."""
-
-
-def _reading(kind: object) -> _Reading:
-    """Numbers and flags are parsed; everything else is text, timestamps included."""
-    wanted = _unwrapped(msgspec.inspect.type_info(kind))
-    numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
-    return kind, not isinstance(wanted, numbers)
-
-
-def _parameter(name: str, text: str, reading: _Reading) -> object:
-    kind, is_text = reading
+def _parameter(name: str, text: str, kind: object, is_text: bool) -> object:
     try:
         value: object = msgspec.convert(text, kind, strict=is_text)
     except msgspec.ValidationError as error:
-        raise _refused_parameter(name, text, kind, error) from error
+        what, wanted = f"The query parameter `{name}`", msgspec.inspect.type_info(kind)
+        if known := _words(wanted):
+            raise _not_among(what, text, known, name) from error
+        why = _rule(wanted) if _is_out_of_range(str(error)) else ""
+        raise _invalid(f"{what}: {why or f'{error}.'}", name) from error
     _check_number(value, name)
     return value
-
-
-def _refused_parameter(name: str, text: str, kind: object, error: msgspec.ValidationError) -> errors.ValidationFailed:
-    what = f"The query parameter `{name}`"
-    if known := _words(msgspec.inspect.type_info(kind)):
-        return _not_among(what, text, known, name)
-    why = _rule(msgspec.inspect.type_info(kind)) if _is_out_of_range(str(error)) else ""
-    return errors.ValidationFailed(f"{what}: {why or f'{error}.'}", details={"field": name})
-
-
-def _flag(value: str, name: str) -> bool:
-    if value not in ("true", "false"):
-        raise errors.ValidationFailed(f"`{name}` is true or false, not {value[:50]!r}.", details={"field": name})
-    return value == "true"
 
 
 def _unescaped(raw: bytes, what: str) -> str:
@@ -167,14 +151,14 @@ def _text(raw: bytes, what: str) -> str:
 
 def _refuse_nul(text: str, name: str) -> None:
     if "\0" in text:
-        raise errors.ValidationFailed(f"`{name}` holds a NUL character.", details={"field": name})
+        raise _invalid(f"`{name}` holds a NUL character.", name)
 
 
 def _check_number(value: object, name: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.ValidationFailed(f"`{name}` is not a finite number.", details={"field": name})
+        raise _invalid(f"`{name}` is not a finite number.", name)
     if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
-        raise errors.ValidationFailed(f"`{name}` does not fit 64 bits.", details={"field": name})
+        raise _invalid(f"`{name}` does not fit 64 bits.", name)
 
 
 def _check_depth(raw: bytes) -> None:
@@ -183,11 +167,8 @@ def _check_depth(raw: bytes) -> None:
         if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:
-                position = bracket.start()
-                raise errors.InvalidRequest(
-                    f"The body is nested deeper than {DEPTH_MAX} levels (byte {position}).",
-                    details={"position": position},
-                )
+                text = f"The body is nested deeper than {DEPTH_MAX} levels (byte {bracket.start()})."
+                raise errors.InvalidRequest(text, details={"position": bracket.start()})
         elif bracket[0] in (b"]", b"}"):
             depth -= 1
 
@@ -221,9 +202,8 @@ def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
     except json.JSONDecodeError as broken:
         where, position = f" in line {broken.lineno}, column {broken.colno}", broken.pos
     except UnicodeDecodeError as broken:
-        return errors.InvalidRequest(
-            f"The body is not UTF-8 (byte {broken.start}).", details={"position": broken.start}
-        )
+        text = f"The body is not UTF-8 (byte {broken.start})."
+        return errors.InvalidRequest(text, details={"position": broken.start})
     why = _BYTE.sub("", str(error)).strip().removeprefix("JSON is malformed: ")
     return errors.InvalidRequest(f"The body is not JSON: {why}{where}.", details={"position": position})
 
@@ -239,31 +219,30 @@ def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationF
         return _unknown(quoted[0], _fields_at(kind, path), f"{path}.{quoted[0]}".strip("."), "field")
     if text.startswith("Object missing required field") and quoted:
         field = f"{path}.{quoted[0]}".strip(".")
-        return errors.ValidationFailed(f"The field `{field}` is missing.", details={"field": field})
+        return _invalid(f"The field `{field}` is missing.", field)
     if text.startswith("Invalid enum value"):
         word = text.removeprefix("Invalid enum value").strip(" '")
         return _not_among(f"The field `{path}`", word, _words(_kind_at(kind, path)), path or "$")
     where = f"The field `{path}`: " if path else ""
     why = _rule(_kind_at(kind, path)) if _is_out_of_range(text) else f"{text}."
-    return errors.ValidationFailed(f"{where}{why or text}", details={"field": path or "$"})
+    return _invalid(f"{where}{why or text}", path or "$")
+
+
+def _invalid(message: str, field: str, **details: object) -> errors.ValidationFailed:
+    return errors.ValidationFailed(message, details={"field": field, **details})
 
 
 def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
-    return errors.ValidationFailed(
-        f"unknown {what} `{field[:200]}`; {hint}", details={"field": field[:200], "known": known}
-    )
+    return _invalid(f"unknown {what} `{field[:200]}`; {hint}", field[:200], known=known)
 
 
 def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
     """Refuse a word that is not in the list of those allowed here."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`? " if close else ""
-    return errors.ValidationFailed(
-        f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.",
-        details={"field": field, "known": known},
-    )
+    return _invalid(f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.", field, known=known)
 
 
 def _is_out_of_range(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Run the handler of an endpoint for one call: read, stream, flow, or write in one transaction together with its audit
 row and the answer kept for replays. `http` makes one runner per route, at start."""
 
+import collections
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
@@ -36,26 +37,21 @@ Run = Callable[[Call, Asked], Awaitable[Response]]
 
 def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dict[str, Handler]:
     """The handler of each endpoint by name. With none or two for one endpoint the server does not start."""
-    by_name: dict[str, list[Handler]] = {endpoint.name: [] for endpoint in endpoints}
-    for domain in domains:
-        for handler in domain.handlers:
-            by_name.setdefault(handler.endpoint.name, []).append(handler)
+    bound = [handler for domain in domains for handler in domain.handlers]
+    counts = collections.Counter(handler.endpoint.name for handler in bound)
     for endpoint in endpoints:
-        if len(by_name[endpoint.name]) != 1:
-            raise LookupError(f"{endpoint.name} has {len(by_name[endpoint.name])} handlers; it must have one")
-    return {endpoint.name: by_name[endpoint.name][0] for endpoint in endpoints}
+        if counts[endpoint.name] != 1:
+            raise LookupError(f"{endpoint.name} has {counts[endpoint.name]} handlers; it must have one")
+    by_name = {handler.endpoint.name: handler for handler in bound}
+    return {endpoint.name: by_name[endpoint.name] for endpoint in endpoints}
 
 
 def runner(
     handler: Handler, known: Mapping[str, Handler], metrics: telemetry.Metrics, in_flight: idempotency.InFlight
 ) -> Run:
     """`known` are all handlers: a guarded change is compared with what the read of the same path returns."""
-    if handler.kind == "read":
-        return _read(handler)
-    if handler.kind == "flow":
-        return _flow(handler)
-    if handler.kind == "stream":
-        return _stream(handler)
+    if handler.kind != "write":
+        return {"read": _read, "flow": _flow, "stream": _stream}[handler.kind](handler)
     guard = _reader_of(handler.endpoint.path, known) if handler.endpoint.guarded else None
     write = _write(handler, guard, metrics, in_flight)
     return _settled(handler.endpoint, write, handler.settle) if handler.settle else write
@@ -106,7 +102,8 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         if not by_key:
             return await run_once(call, asked, body, None)
-        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), _digest(call, asked))
+        digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
+        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), digest)
         in_flight.start(repeat)
         try:
             return await run_once(call, asked, body, repeat)
@@ -170,18 +167,13 @@ def _idempotency_key(call: Call) -> str:
     return decode.header_word("X-Idempotency-Key", key)
 
 
-def _digest(call: Call, asked: Asked) -> str:
-    return call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
-
-
 async def _check_guard(guard: Step, call: Call, tx: db.Tx) -> None:
     """Compare with what GET on this path would return now, inside the transaction that changes it."""
-    if_match, if_none_match = call.header(b"if-match"), call.header(b"if-none-match")
     try:
         present: str | None = etag.of(await guard(tx, call))
     except errors.NotFound:
         present = None
-    etag.check(if_match, if_none_match, present)
+    etag.check(call.header(b"if-match"), call.header(b"if-none-match"), present)
 
 
 def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
@@ -194,9 +186,6 @@ def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
 def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
     status = endpoint.status
 
-    def encode(answer: object) -> bytes:
-        return answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
-
     def plain(answer: object, _: Call) -> Response:
         return Response(status, msgspec.json.encode(answer))
 
@@ -205,7 +194,8 @@ def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
         headers = ((b"etag", tag.encode()),)
         if etag.is_known(call.header(b"if-none-match"), tag):
             return Response(304, b"", headers=headers)
-        return Response(status, encode(answer), headers=headers)
+        content = answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
+        return Response(status, content, headers=headers)
 
     return with_tag if endpoint.tagged else plain
 
@@ -214,10 +204,8 @@ class _NothingKept:
     """The store of a dry run: every write is rolled back after it returned."""
 
     def __init__(self, database: db.Database) -> None:
-        self._database = database
-        self.reader = database.reader
-        self.on_group = database.on_group
-        self.version = database.version
+        self._database, self.version = database, database.version
+        self.reader, self.on_group = database.reader, database.on_group
 
     async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
         return await self._database.write(use_case, keep=False)
