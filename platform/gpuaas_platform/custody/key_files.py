@@ -9,7 +9,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import argon2.low_level
 import msgspec
@@ -27,22 +26,6 @@ _KEYS = msgspec.json.Decoder(Keys)
 _ABOUT = b"gpuaas custody keys sealed v1"
 
 
-class KeyFile(Protocol):
-    path: Path
-    writable: bool
-    description: str
-    """Where the keys come from, for people."""
-
-    def read(self) -> Keys:
-        """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
-
-    def write(self, keys_by_id: Keys) -> None:
-        """Replace the file."""
-
-    def create(self, keys_by_id: Keys) -> None:
-        """Write the file unless it exists: of two processes that make the first key, one wins."""
-
-
 class PlainFile:
     """The default: a user who can read the data folder can read the keys."""
 
@@ -51,14 +34,17 @@ class PlainFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.description = f"the file {path}"
+        """Where the keys come from, for people."""
 
     def read(self) -> Keys:
+        """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
         return _KEYS.decode(self.path.read_bytes()) if self.path.exists() else {}
 
     def write(self, keys_by_id: Keys) -> None:
         keys.write_private(self.path, msgspec.json.encode(keys_by_id))
 
     def create(self, keys_by_id: Keys) -> None:
+        """Write the file unless it exists: of two processes that make the first key, one wins."""
         keys.create_private(self.path, msgspec.json.encode(keys_by_id))
 
 
@@ -139,6 +125,9 @@ class SealedFile:
     def create(self, keys_by_id: Keys) -> None:
         """There is a file as soon as this one is open."""
         self.read()
+
+
+KeyFile = PlainFile | SealedFile
 
 
 class KeyRing:
