@@ -7,6 +7,7 @@ handled.
 import argparse
 import asyncio
 import contextlib
+import re
 import sqlite3
 import sys
 import tempfile
@@ -151,15 +152,13 @@ def _sqlite_table(connection: sqlite3.Connection, name: str, text: str) -> Table
     key = [row[0] for row in sorted(rows, key=lambda row: int(row[4])) if row[4]]
     keys = [f"PRIMARY KEY ({', '.join(key)})"] if key and not is_counter else []
     listed = connection.execute("SELECT name, origin FROM pragma_index_list(?)", (name,)).fetchall()
-    unique = [_sqlite_columns(connection, index) for index, origin in listed if origin == "u"]
+    sql = "SELECT name FROM pragma_index_info(?) ORDER BY seqno"
+    unique = [
+        ", ".join(row[0] for row in connection.execute(sql, (index,))) for index, origin in listed if origin == "u"
+    ]
     sql = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL ORDER BY name"
     indexes = [" ".join(row[0].split()) for row in connection.execute(sql, (name,))]
     return Table(name, columns, [*keys, *sorted(f"UNIQUE ({text})" for text in unique)], indexes)
-
-
-def _sqlite_columns(connection: sqlite3.Connection, index: str) -> str:
-    rows = connection.execute("SELECT name FROM pragma_index_info(?) ORDER BY seqno", (index,))
-    return ", ".join(row[0] for row in rows)
 
 
 async def _postgres_table(connection: postgres.Connection, name: str) -> Table:
@@ -173,15 +172,9 @@ async def _postgres_table(connection: postgres.Connection, name: str) -> Table:
         for row in await connection.fetch(_COLUMNS, name)
     ]
     keys = [row[0] for row in await connection.fetch(_KEYS, name)]
-    indexes = [_plain(row[0]) for row in await connection.fetch(_INDEXES, name)]
+    same_in_all = re.compile(r"public\.|::text| USING btree")
+    indexes = [same_in_all.sub("", row[0]) for row in await connection.fetch(_INDEXES, name)]
     return Table(name, columns, keys, indexes)
-
-
-def _plain(index: str) -> str:
-    """Leave out what is the same for every index."""
-    for part in ("public.", "::text", " USING btree"):
-        index = index.replace(part, "")
-    return index
 
 
 if __name__ == "__main__":

@@ -188,15 +188,8 @@ class KeyRing:
 
 
 def _stretched(passphrase: str, box: Box) -> bytes:
-    return argon2.low_level.hash_secret_raw(
-        passphrase.encode(),
-        box.salt,
-        time_cost=box.time_cost,
-        memory_cost=box.memory_kib,
-        parallelism=box.parallelism,
-        hash_len=envelope.KEY_BYTES,
-        type=argon2.low_level.Type.ID,
-    )
+    costs, kind = (box.time_cost, box.memory_kib, box.parallelism), argon2.low_level.Type.ID
+    return argon2.low_level.hash_secret_raw(passphrase.encode(), box.salt, *costs, envelope.KEY_BYTES, kind)
 
 
 def _filled(box: Box, key: bytes, keys_by_id: Keys) -> bytes:

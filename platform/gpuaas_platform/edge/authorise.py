@@ -47,12 +47,9 @@ class Authoriser:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.TokenMissing
-        admission = await self._admissions.find(
-            token,
-            exchange.now,
-            project_id=path.project_id if isinstance(path, ProjectPath) else "",
-            org_id=path.org_id if isinstance(path, OrgPath) else "",
-        )
+        project_id = path.project_id if isinstance(path, ProjectPath) else ""
+        org_id = path.org_id if isinstance(path, OrgPath) else ""
+        admission = await self._admissions.find(token, exchange.now, project_id=project_id, org_id=org_id)
         if (admission.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
         return admission
@@ -60,8 +57,12 @@ class Authoriser:
     def decide(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Verdict:
         if not endpoint.permission:
             return "allowed"
-        if isinstance(path, ProjectPath):
-            _check_project_header(exchange, path.project_id, admission.project.name if admission.project else "")
+        named = exchange.header(b"x-project-id")
+        if named and isinstance(path, ProjectPath):
+            name = admission.project.name if admission.project else ""
+            if named not in (path.project_id, name):
+                text = "X-Project-ID names another project than the path."
+                raise errors.InvalidRequest(text, details={"field": "X-Project-ID"})
         return admission.decide(endpoint.permission)
 
     async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
@@ -79,11 +80,3 @@ class Authoriser:
         if wait_s:
             self._metrics.rate_limited.inc()
             raise errors.RateLimited(details={"retry_after_s": round(wait_s, 3)})
-
-
-def _check_project_header(exchange: Exchange, project_id: str, name: str) -> None:
-    named = exchange.header(b"x-project-id")
-    if named and named not in (project_id, name):
-        raise errors.InvalidRequest(
-            "X-Project-ID names another project than the path.", details={"field": "X-Project-ID"}
-        )

@@ -216,7 +216,8 @@ def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationF
     text = message[: at.start()] if at else message
     quoted = _QUOTED.findall(text)
     if text.startswith("Object contains unknown field") and quoted:
-        return _unknown(quoted[0], _fields_at(kind, path), f"{path}.{quoted[0]}".strip("."), "field")
+        known = [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
+        return _unknown(quoted[0], known, f"{path}.{quoted[0]}".strip("."), "field")
     if text.startswith("Object missing required field") and quoted:
         field = f"{path}.{quoted[0]}".strip(".")
         return _invalid(f"The field `{field}` is missing.", field)
@@ -257,11 +258,6 @@ def _words(kind: _Type | None) -> list[str]:
     if isinstance(kind, msgspec.inspect.UnionType):
         return [word for part in kind.types for word in _words(part)]
     return [str(value) for value in kind.values] if isinstance(kind, msgspec.inspect.LiteralType) else []
-
-
-def _fields_at(kind: object, path: str) -> list[str]:
-    """The fields of the struct that `path` ($ left out) leads to."""
-    return [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
 
 
 def _rule(kind: _Type | None) -> str:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from gpuaas_platform.call import Caller, Source
 from gpuaas_platform.edge import decode, listener, telemetry
-from gpuaas_platform.kit import ids
+from gpuaas_platform.kit import ids, structs
 
 Message = listener.Message
 Receive = Callable[[], Awaitable[Message]]
@@ -40,18 +40,8 @@ class Response(msgspec.Struct, frozen=True):
 
 def problem(error: errors.ApiError, correlation_id: str) -> Response:
     """An error of the catalogue as a problem document. Nowhere else is a status code chosen."""
-    body = errors.Problem(
-        type=f"urn:gpuaas:error:{error.code}",
-        title=error.title,
-        status=error.status,
-        detail=error.message,
-        code=error.code,
-        message=error.message,
-        correlation_id=correlation_id,
-        details=error.details,
-        retryable=error.retryable,
-        fix=error.fix,
-    )
+    kind = f"urn:gpuaas:error:{error.code}"
+    body = structs.pick(errors.Problem, error, type=kind, detail=error.message, correlation_id=correlation_id)
     headers: tuple[Header, ...] = ()
     if error.status in (429, 503):
         headers = ((b"retry-after", b"%d" % max(1, math.ceil(error.details.get("retry_after_s", 1)))),)

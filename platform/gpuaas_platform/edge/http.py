@@ -191,19 +191,9 @@ class Application:
     def _report(self, exchange: Exchange, response: Response, observe: Callable[[int, float], None]) -> None:
         duration_s = time.perf_counter() - exchange.started_s
         observe(response.status, duration_s)
-        caller = exchange.caller
+        route, milliseconds, fields = exchange.route or _NO_ROUTE, round(duration_s * 1000, 2), exchange.log_fields()
         line = telemetry.RequestLine(
-            clock.utc_now(),
-            exchange.route or _NO_ROUTE,
-            exchange.method,
-            response.status,
-            response.code,
-            exchange.correlation_id,
-            exchange.trace.trace_id,
-            exchange.org_id,
-            exchange.project_id,
-            f"{caller.actor_type}:{caller.actor_id}",
-            round(duration_s * 1000, 2),
+            clock.utc_now(), route, exchange.method, response.status, response.code, ms=milliseconds, **fields
         )
         if not (exchange.path in self._quiet and response.status == 200):
             logs.info(line)

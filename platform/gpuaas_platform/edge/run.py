@@ -4,7 +4,7 @@ row and the answer kept for replays. `http` makes one runner per route, at start
 import collections
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import msgspec
 from gpuaas_contract import errors
@@ -17,8 +17,6 @@ from gpuaas_platform.edge.document import Document
 from gpuaas_platform.edge.exchange import Response
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
-
-Result = TypeVar("Result")
 
 
 class Asked(NamedTuple):
@@ -207,7 +205,7 @@ class _NothingKept:
         self._database, self.version = database, database.version
         self.reader, self.on_group = database.reader, database.on_group
 
-    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
+    async def write(self, use_case: db.UseCase[db.Result], *, keep: bool = True) -> db.Result:
         return await self._database.write(use_case, keep=False)
 
     async def close(self) -> None:

@@ -32,10 +32,6 @@ class Duplicate(errors.Conflict):
         self.reason = reason
 
 
-def ignore_group(_: int, __: float) -> None:
-    """The `OnGroup` of a store that is not measured."""
-
-
 class Row(Protocol):
     def __getitem__(self, key: str | int, /) -> Any: ...
 

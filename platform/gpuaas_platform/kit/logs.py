@@ -60,8 +60,12 @@ class Lines:
         with self._lock:
             self._waiting.append(line)
             is_first = len(self._waiting) == 1
-        if is_first:
-            self._flush_soon()
+        if not is_first:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:
+            self.flush()
 
     debug = info = warning = error = critical = exception = msg
 
@@ -71,12 +75,6 @@ class Lines:
         if lines:
             self._file.write(b"\n".join(lines) + b"\n")
             self._file.flush()
-
-    def _flush_soon(self) -> None:
-        try:
-            asyncio.get_running_loop().call_soon(self.flush)
-        except RuntimeError:
-            self.flush()
 
 
 def _with_context(_: object, __: str, line: EventDict) -> EventDict:

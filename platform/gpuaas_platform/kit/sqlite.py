@@ -13,11 +13,10 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from gpuaas_platform.kit import db, groups
 
-Result = TypeVar("Result")
 _BUSY_MS_MAX = 30_000
 _first_row: Callable[[sqlite3.Cursor], db.Row | None] = sqlite3.Cursor.fetchone
 _rowcount: Callable[[sqlite3.Cursor], int] = operator.attrgetter("rowcount")
@@ -89,7 +88,7 @@ class SqliteReader:
     async def all(self, sql: str, *values: object) -> Sequence[db.Row]:
         return self._execute(sql, values, sqlite3.Cursor.fetchall)
 
-    def _execute(self, sql: str, values: tuple[object, ...], take: Callable[[sqlite3.Cursor], Result]) -> Result:
+    def _execute(self, sql: str, values: tuple[object, ...], take: Callable[[sqlite3.Cursor], db.Result]) -> db.Result:
         """Raise `Unavailable` for a full or broken disk; a wrong statement is a bug and keeps its error."""
         try:
             return take(self._connection.execute(_dialect(sql), values))
