@@ -17,7 +17,6 @@ from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.commands import audit as audit_command
 from gpuaas_platform.commands import custody as custody_command
-from gpuaas_platform.commands import unseal as unseal_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity import store as identity_store
@@ -69,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "custody":
         return custody_command.run(settings, options)
     if options.command == "unseal":
-        return unseal_command.run(settings, options)
+        return custody_command.unseal(settings, options)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
@@ -121,7 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     custody = custody_command.add_parser(commands)
     for command in (run, custody["status"]):
         _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
-    for command in [*audit_command.add_parser(commands), *custody.values(), unseal_command.add_parser(commands)]:
+    audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
+    for command in (*audit, *custody.values(), unseal):
         _add_store_options(command)
     return parser
 

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import math
 import os
 import signal
@@ -40,8 +41,8 @@ from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
-from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import port as custody
+from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.edge import http, idempotency, listener
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
@@ -324,9 +325,19 @@ def _store_name(settings: Settings) -> str:
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
     try:
-        return custody_choice.opened(settings, database)
+        return _vault(settings) if settings.vault_address else EmbeddedCustody.opened(settings, database)
     except custody.CustodyError as error:
         raise CannotStart("cannot open the store of secrets", str(error)) from error
+
+
+def _vault(settings: Settings) -> custody.SecretStore:
+    """Loaded only where it is asked for: its client is an optional package."""
+    try:
+        module = importlib.import_module("gpuaas_platform.custody.vault")
+    except ImportError as error:
+        raise custody.Unavailable("the package hvac is missing; install gpuaas-platform[vault]") from error
+    store: custody.SecretStore = module.VaultCustody(settings)
+    return store
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from gpuaas_platform.custody import envelope
+from gpuaas_platform.custody import envelope, key_files
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.key_files import KeyRing, SealedFile
 from gpuaas_platform.kit import db
+from gpuaas_platform.kit.settings import Settings
 
 _BATCH = 100
 _COLUMNS = ", ".join(envelope.Sealed._fields)
@@ -36,6 +37,10 @@ class Counted:
 class EmbeddedCustody:
     def __init__(self, database: db.Database, ring: KeyRing, *, batch: int = _BATCH) -> None:
         self._database, self._ring, self._batch = database, ring, batch
+
+    @classmethod
+    def opened(cls, settings: Settings, database: db.Database) -> "EmbeddedCustody":
+        return cls(database, KeyRing(key_files.chosen(settings)))
 
     async def put(self, ref: str, value: bytes) -> int:
         async def use_case(tx: db.Tx) -> int:

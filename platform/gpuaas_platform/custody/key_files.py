@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidTag
 from gpuaas_platform.custody import envelope
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import ids, keys
+from gpuaas_platform.kit.settings import Settings
 
 Keys = dict[str, bytes]
 """Key id -> key."""
@@ -128,6 +129,20 @@ class SealedFile:
 
 
 KeyFile = PlainFile | SealedFile
+
+
+def chosen(settings: Settings) -> KeyFile:
+    """The file that the settings ask for."""
+    if settings.custody_key_file is not None:
+        return GivenFile(settings.custody_key_file)
+    plain, sealed = settings.data_dir / PLAIN, settings.data_dir / SEALED
+    if not settings.sealed and not sealed.exists():
+        return PlainFile(plain)
+    if plain.exists():
+        raise custody.Unreadable(
+            f"{plain} holds the key in the clear; seal it: gpuaas-platform custody seal --data {settings.data_dir}"
+        )
+    return SealedFile(sealed)
 
 
 class KeyRing:

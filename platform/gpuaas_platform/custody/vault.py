@@ -7,7 +7,6 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import hvac
@@ -15,6 +14,7 @@ import hvac.exceptions
 import requests
 
 from gpuaas_platform.custody import port as custody
+from gpuaas_platform.kit.settings import Settings
 
 Result = TypeVar("Result")
 _FIELD = "value"
@@ -25,11 +25,11 @@ _TIMEOUT_S = 10
 
 
 class VaultCustody:
-    def __init__(
-        self, address: str, *, token_file: Path | None, mount: str, prefix: str, ca_file: Path | None = None
-    ) -> None:
-        self._address, self._mount, self._prefix, self._token_file = address, mount, prefix, token_file
-        self._client = hvac.Client(url=address, token="", timeout=_TIMEOUT_S, verify=str(ca_file) if ca_file else True)
+    def __init__(self, settings: Settings) -> None:
+        self._address, self._token_file = settings.vault_address, settings.vault_token_file
+        self._mount, self._prefix = settings.vault_mount, settings.vault_prefix
+        verify = str(settings.vault_ca_file) if settings.vault_ca_file else True
+        self._client = hvac.Client(url=self._address, token="", timeout=_TIMEOUT_S, verify=verify)
 
     async def put(self, ref: str, value: bytes) -> int:
         secret = {_FIELD: base64.b64encode(value).decode()}

@@ -25,6 +25,19 @@ PROBLEM = b"application/problem+json"
 BODY_S_MAX = 30.0
 """A body that takes longer than this to arrive is refused: a slow sender must not hold a connection."""
 _CORRELATION_MAX = 128
+_OF_REQUEST = (
+    "_link",
+    "_scope",
+    "headers",
+    "method",
+    "path",
+    "peer",
+    "query_string",
+    "receive",
+    "correlation_id",
+    "trace",
+)
+_OF_PROGRESS = ("_admit", "admitted_s", "caller", "now", "org_id", "project_id", "route", "started_s")
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -55,26 +68,7 @@ def problem(error: errors.ApiError, correlation_id: str) -> Response:
 class Exchange:
     """Headers are parsed once, here; the body when it is first needed."""
 
-    __slots__ = (
-        "_admit",
-        "_link",
-        "_scope",
-        "admitted_s",
-        "caller",
-        "correlation_id",
-        "headers",
-        "method",
-        "now",
-        "org_id",
-        "path",
-        "peer",
-        "project_id",
-        "query_string",
-        "receive",
-        "route",
-        "started_s",
-        "trace",
-    )
+    __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
     def __init__(
         self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
