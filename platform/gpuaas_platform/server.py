@@ -78,12 +78,7 @@ _WORK = (instances_routes, operations_routes, controller_routes, usage_routes)
 _ACCESS = (grant_routes, placement_routes, secret_routes, credential_routes, custody_routes)
 DOMAINS: tuple[Routes, ...] = (*_IDENTITY, *_CATALOG, *_CAPACITY, *_WORK, *_ACCESS)
 REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
-RETAINED: tuple[retention.Retained, ...] = (
-    idempotency.RETAINED,
-    *token_retention.RETAINED,
-    record_retention.RETAINED,
-    placement_retention.RETAINED,
-)
+RETAINED = (idempotency.RETAINED, *token_retention.RETAINED, record_retention.RETAINED, placement_retention.RETAINED)
 """Rows that are deleted when they are old, each by the domain that owns them."""
 
 _STORE_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError)

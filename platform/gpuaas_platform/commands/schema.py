@@ -13,7 +13,6 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +43,7 @@ class Column(NamedTuple):
     is_nullable: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     name: str
     columns: Sequence[Column]
     keys: Sequence[str]
@@ -96,11 +94,10 @@ def _handle(engine: str, text: str, *, is_written: bool) -> int:
     path = golden(engine)
     if is_written:
         path.write_text(text)
-        return 0
-    if path.exists() and path.read_text() == text:
-        return 0
-    sys.stderr.write(f"{path} differs from what the migrations make. Renew it: {_RENEW[engine]}\n")
-    return 1
+    elif not path.exists() or path.read_text() != text:
+        sys.stderr.write(f"{path} differs from what the migrations make. Renew it: {_RENEW[engine]}\n")
+        return 1
+    return 0
 
 
 def _printed(engine: str, tables: Sequence[Table]) -> str:

@@ -15,6 +15,11 @@ from gpuaas_platform.kit import db
 
 STORE_ANSWERS_WITHIN_S = 1.0
 _TEXT = b"text/plain; charset=utf-8"
+_VERSION = {
+    "name": "gpuaas-platform",
+    "version": importlib.metadata.version("gpuaas-platform"),
+    "contract_version": gpuaas_contract.VERSION,
+}
 Probe = Callable[[], Awaitable[Response]]
 
 
@@ -29,7 +34,8 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
         return Response(200, b"ok\n", _TEXT)
 
     async def version() -> Response:
-        return Response(200, msgspec.json.encode(_version(site)))
+        store = "postgresql" if site.settings.database_url else "sqlite"
+        return Response(200, msgspec.json.encode({**_VERSION, "store": store}))
 
     async def numbers() -> Response:
         return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
@@ -45,12 +51,3 @@ async def _check_store(database: db.Database) -> None:
     except TimeoutError as error:
         text = f"The store has not answered within {STORE_ANSWERS_WITHIN_S:g} s."
         raise errors.Unavailable(text, details={"check": "store"}) from error
-
-
-def _version(site: Site) -> dict[str, str]:
-    return {
-        "name": "gpuaas-platform",
-        "version": importlib.metadata.version("gpuaas-platform"),
-        "contract_version": gpuaas_contract.VERSION,
-        "store": "postgresql" if site.settings.database_url else "sqlite",
-    }

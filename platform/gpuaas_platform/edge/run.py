@@ -81,7 +81,8 @@ def _flow(handler: Handler) -> Run:
 
 def _stream(handler: Handler) -> Run:
     endpoint, use_case = handler.endpoint, cast("Callable[[Call], Awaitable[Source]]", handler.run)
-    media_type = streams.MEDIA_TYPE if endpoint.streams else streams.media_type(endpoint.media_type)
+    charset = "; charset=utf-8" if endpoint.media_type.startswith("text/") else ""
+    media_type = streams.MEDIA_TYPE if endpoint.streams else f"{endpoint.media_type}{charset}".encode()
 
     async def run(call: Call, _: Asked) -> Response:
         source = await use_case(streams.resumed(call) if endpoint.streams else call)

@@ -174,7 +174,7 @@ class Wakes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def send(self, connection: _Borrowed, topics: Sequence[str]) -> None:
+    async def send(self, connection: "Connection | _Borrowed", topics: Sequence[str]) -> None:
         """Send in the transaction of the change: the topics arrive at its commit, and never if it fails."""
         for payload in payloads(self._sender, topics):
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)

@@ -39,7 +39,7 @@ class SqliteDatabase(groups.GroupCommit):
         """
         if self._version is None:
             self._version = self._read_connection.execute("PRAGMA data_version").fetchone()[0]
-            self._loop.call_soon(self._forget_version)
+            self._loop.call_soon(setattr, self, "_version", None)
         return self._version
 
     async def close(self) -> None:
@@ -47,9 +47,6 @@ class SqliteDatabase(groups.GroupCommit):
         self._thread.shutdown()
         self._write_connection.close()
         self._read_connection.close()
-
-    def _forget_version(self) -> None:
-        self._version = None
 
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
         connection = self._write_connection
