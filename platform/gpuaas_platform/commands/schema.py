@@ -7,6 +7,7 @@ handled.
 import argparse
 import asyncio
 import contextlib
+import functools
 import re
 import sqlite3
 import sys
@@ -43,14 +44,6 @@ class Column(NamedTuple):
     is_nullable: bool = False
 
 
-class Table(NamedTuple):
-    name: str
-    columns: Sequence[Column]
-    keys: Sequence[str]
-    """PRIMARY KEY and UNIQUE constraints."""
-    indexes: Sequence[str]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gpuaas_platform.commands.schema", description=__doc__)
     act = parser.add_mutually_exclusive_group(required=True)
@@ -68,6 +61,7 @@ def golden(engine: str) -> Path:
     return Path(str(_FOLDER / f"schema.{engine}.sql"))
 
 
+@functools.cache
 def descriptions() -> dict[str, dict[str, str]]:
     """What the schema of an engine does not contain: which domain writes a table (`owner`), and what a `row` is."""
     return tomllib.loads((_FOLDER / "tables.toml").read_text())
@@ -80,14 +74,15 @@ def sqlite_schema() -> str:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             sql = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
             tables = [_sqlite_table(connection, name, text) for name, text in connection.execute(sql).fetchall()]
-    return _printed("SQLite", tables)
+    return "\n".join([_HEADER.format(engine="SQLite"), *tables])
 
 
 async def postgres_schema(url: str) -> str:
     await migrate.migrate_postgres(url)
     async with postgres.connected(url) as connection:
         names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename")
-        return _printed("PostgreSQL", [await _postgres_table(connection, row[0]) for row in names])
+        tables = [await _postgres_table(connection, row[0]) for row in names]
+    return "\n".join([_HEADER.format(engine="PostgreSQL"), *tables])
 
 
 def _handle(engine: str, text: str, *, is_written: bool) -> int:
@@ -100,24 +95,15 @@ def _handle(engine: str, text: str, *, is_written: bool) -> int:
     return 0
 
 
-def _printed(engine: str, tables: Sequence[Table]) -> str:
-    described = descriptions()
-    return "\n".join([_HEADER.format(engine=engine), *(_lines(table, described[table.name]) for table in tables)])
-
-
-def _lines(table: Table, description: dict[str, str]) -> str:
-    width = max(len(column.name) for column in table.columns) + 1
-    last = len(table.columns) + len(table.keys)
-    lines = [f"-- {description['row']} Written by: {description['owner']}.", f"CREATE TABLE {table.name} ("]
-    for number, column in enumerate(table.columns, 1):
-        lines.append(_line(f"{column.name:<{width}}{_type(column)}", _comment(column), is_last=number == last))
-    for number, key in enumerate(table.keys, len(table.columns) + 1):
-        lines.append(_line(key, "", is_last=number == last))
-    return "\n".join([*lines, ");", *(f"{index};" for index in table.indexes), ""])
-
-
-def _line(text: str, comment: str, *, is_last: bool) -> str:
-    return f"    {text}{'' if is_last else ','}" + (f"  -- {comment}" if comment else "")
+def _printed(name: str, columns: Sequence[Column], keys: Sequence[str], indexes: Sequence[str]) -> str:
+    """`keys` are PRIMARY KEY and UNIQUE constraints."""
+    description, width = descriptions()[name], max(len(column.name) for column in columns) + 1
+    lines = [f"-- {description['row']} Written by: {description['owner']}.", f"CREATE TABLE {name} ("]
+    rows = [(f"{column.name:<{width}}{_type(column)}", _comment(column)) for column in columns]
+    rows += [(key, "") for key in keys]
+    for number, (text, comment) in enumerate(rows, 1):
+        lines.append(f"    {text}{',' * (number < len(rows))}" + (f"  -- {comment}" if comment else ""))
+    return "\n".join([*lines, ");", *(f"{index};" for index in indexes), ""])
 
 
 def _type(column: Column) -> str:
@@ -133,7 +119,7 @@ def _comment(column: Column) -> str:
     return ""
 
 
-def _sqlite_table(connection: sqlite3.Connection, name: str, text: str) -> Table:
+def _sqlite_table(connection: sqlite3.Connection, name: str, text: str) -> str:
     is_counter = "AUTOINCREMENT" in text.upper()
     sql = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)'
     rows = connection.execute(sql, (name,)).fetchall()
@@ -155,10 +141,10 @@ def _sqlite_table(connection: sqlite3.Connection, name: str, text: str) -> Table
     ]
     sql = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL ORDER BY name"
     indexes = [" ".join(row[0].split()) for row in connection.execute(sql, (name,))]
-    return Table(name, columns, [*keys, *sorted(f"UNIQUE ({text})" for text in unique)], indexes)
+    return _printed(name, columns, [*keys, *sorted(f"UNIQUE ({text})" for text in unique)], indexes)
 
 
-async def _postgres_table(connection: postgres.Connection, name: str) -> Table:
+async def _postgres_table(connection: postgres.Connection, name: str) -> str:
     columns = [
         Column(
             row["column_name"],
@@ -171,7 +157,7 @@ async def _postgres_table(connection: postgres.Connection, name: str) -> Table:
     keys = [row[0] for row in await connection.fetch(_KEYS, name)]
     same_in_all = re.compile(r"public\.|::text| USING btree")
     indexes = [same_in_all.sub("", row[0]) for row in await connection.fetch(_INDEXES, name)]
-    return Table(name, columns, keys, indexes)
+    return _printed(name, columns, keys, indexes)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ class Application:
         origin = await self._authorise(endpoint, exchange, path, admission)
         logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
-        asked = await self._asked(endpoint, exchange, dry_run=dry_run) if route.mutates else run.NOTHING_ASKED
+        asked = await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED
         is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
         call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
         response = await route.run(call, asked)
@@ -150,11 +150,11 @@ class Application:
             await exchange.admit_again()
         return response
 
-    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> run.Asked:
+    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange) -> run.Asked:
         path = exchange.path.decode("latin-1")
         if endpoint.takes_bytes:
-            return run.Asked(b"", path, dry_run, exchange.chunks(self._site.settings.artifact_bytes_max))
-        return run.Asked(await exchange.body(), path, dry_run)
+            return run.Asked(b"", path, exchange.chunks(self._site.settings.artifact_bytes_max))
+        return run.Asked(await exchange.body(), path)
 
     async def _open(
         self, exchange: Exchange, response: Response, source: Source, send: Send

@@ -24,12 +24,11 @@ class Asked(NamedTuple):
 
     raw: bytes
     path: str
-    dry_run: bool
     chunks: AsyncIterator[bytes] | None = None
     """A raw body that is still to be read; `raw` is empty then."""
 
 
-NOTHING_ASKED = Asked(b"", "", dry_run=False)
+NOTHING_ASKED = Asked(b"", "")
 Run = Callable[[Call, Asked], Awaitable[Response]]
 
 
@@ -71,7 +70,7 @@ def _flow(handler: Handler) -> Run:
 
     async def run(call: Call, asked: Asked) -> Response:
         body = read_body(asked.raw)
-        if asked.dry_run:
+        if call.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = msgspec.structs.replace(call, site=site)
         return respond(await use_case(call, body), call)
@@ -100,12 +99,12 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
     async def run(call: Call, asked: Asked) -> Response:
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         if not by_key:
-            return await run_once(call, asked, body, None)
+            return await run_once(call, body, None)
         digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
         repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), digest)
         in_flight.start(repeat)
         try:
-            return await run_once(call, asked, body, repeat)
+            return await run_once(call, body, repeat)
         finally:
             in_flight.end(repeat)
 
@@ -115,7 +114,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
             metrics.replays.inc()
         return answer
 
-    async def run_once(call: Call, asked: Asked, body: object, repeat: idempotency.Repeat | None) -> Response:
+    async def run_once(call: Call, body: object, repeat: idempotency.Repeat | None) -> Response:
         if handler.authorise is not None:
             body = await handler.authorise(call, body)
         if handler.prepare is not None:
@@ -142,7 +141,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
                 await idempotency.remember(tx, call.now, repeat, b"" if endpoint.secret_answer else content)
             return content
 
-        return Response(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
+        return Response(endpoint.status, await call.site.database.write(use_case, keep=not call.dry_run))
 
     return run
 
