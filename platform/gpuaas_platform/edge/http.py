@@ -17,7 +17,7 @@ from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
 from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decode, document, health, idempotency, router, run, streams, telemetry
+from gpuaas_platform.edge import decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
 from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send, problem
 from gpuaas_platform.identity.admission import Admission
@@ -60,7 +60,7 @@ class Application:
         """Load balancers probe every second; only failures are logged."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
         self._routes: router.Tree[_Route] = router.Tree()
-        handlers = run.handlers(endpoints, [*domains, document.routes])
+        handlers = run.handlers(endpoints, domains)
         for handler in handlers.values():
             endpoint = handler.endpoint
             self._routes.add(endpoint.method, endpoint.path, self._route(handler, handlers), endpoint.params)

@@ -1,19 +1,23 @@
 """Run the handler of an endpoint for one call: read, stream, flow, or write in one transaction together with its audit
-row and the answer kept for replays. `http` makes one runner per route, at start."""
+row and the answer kept for replays. `http` makes one runner per route, at start. One handler is here: the OpenAPI
+document, whose bytes and ETag are made once, at the first request."""
 
+import asyncio
 import collections
 import dataclasses
+import functools
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import errors, openapi
+from gpuaas_contract.documents import OPENAPI_GET
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.paths import ProjectPath
 
 from gpuaas_platform.call import Call, Handler, Routes, Source, Step
 from gpuaas_platform.edge import audit, decode, etag, idempotency, streams, telemetry
-from gpuaas_platform.edge.document import Document
 from gpuaas_platform.edge.exchange import Response
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
@@ -32,9 +36,30 @@ NOTHING_ASKED = Asked(b"", "")
 Run = Callable[[Call, Asked], Awaitable[Response]]
 
 
+class Document(msgspec.Struct, frozen=True):
+    """A document that is encoded already. Its revision is a digest of its content."""
+
+    content: bytes
+    revision: str
+
+
+@functools.cache
+def _openapi() -> Document:
+    content = msgspec.json.encode(openapi.document(), order="deterministic")
+    return Document(content, hashlib.sha256(content).hexdigest()[:16])
+
+
+async def _read_openapi(_: db.Reader, __: Call) -> Document:
+    # Making it takes part of a second, in which other requests are served.
+    return await asyncio.to_thread(_openapi)
+
+
 def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dict[str, Handler]:
     """The handler of each endpoint by name. With none or two for one endpoint the server does not start."""
-    bound = [handler for domain in domains for handler in domain.handlers]
+    bound = [
+        Handler(OPENAPI_GET, "read", _read_openapi),
+        *(handler for domain in domains for handler in domain.handlers),
+    ]
     counts = collections.Counter(handler.endpoint.name for handler in bound)
     for endpoint in endpoints:
         if counts[endpoint.name] != 1:
