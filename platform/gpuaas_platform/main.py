@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     logs.configure(options.log_level)
     listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
-    sockets = server.bind(listens)
+    sockets = [server.bind(listen) for listen in listens]
     uvloop.run(server.serve(settings, listens, sockets, functools.partial(_make_first_admin, listens[0])))
     return 0
 

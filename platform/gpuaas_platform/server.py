@@ -12,7 +12,7 @@ import signal
 import socket
 import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,12 +137,8 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
 
 async def refuse_newer_database(settings: Settings) -> None:
     """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
-    try:
+    with _store_failures(settings):
         await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
-    except migrate.NewerDatabase as error:
-        raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
-    except _STORE_FAILED as error:
-        raise _unreachable(settings, error) from error
 
 
 async def serve(
@@ -162,9 +158,23 @@ async def serve(
                 application.close()
 
 
-def bind(listens: Sequence[Listen]) -> list[socket.socket]:
-    """Bind the addresses first: two servers on one address is the most common mistake."""
-    return [_bind(listen) for listen in listens]
+def bind(listen: Listen) -> socket.socket:
+    """Done before all else: two servers on one address is the most common mistake."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
+        raise CannotStart(
+            f"cannot listen on {listen.host}:{listen.port}: {why}",
+            f"Stop the process that uses it, or choose another address: {free}",
+        ) from error
+    return bound
 
 
 @contextlib.asynccontextmanager
@@ -243,24 +253,6 @@ async def _serve_all(
     await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
 
 
-def _bind(listen: Listen) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
-        raise CannotStart(
-            f"cannot listen on {listen.host}:{listen.port}: {why}",
-            f"Stop the process that uses it, or choose another address: {free}",
-        ) from error
-    return bound
-
-
 class _Server(uvicorn.Server):
     """Several listeners share one process, so none of them handles signals."""
 
@@ -293,29 +285,29 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
-    try:
+    with _store_failures(settings):
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.database_url:
             await migrate.migrate_postgres(settings.database_url)
             return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
         migrate.migrate_sqlite(settings.sqlite_path)
         return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
-    except _STORE_FAILED as error:
-        raise _unreachable(settings, error) from error
 
 
-def _unreachable(settings: Settings, error: Exception) -> CannotStart:
-    why = " ".join(str(error).split()) or type(error).__name__
-    fix = (
-        "Check --database: postgresql://USER@HOST:PORT/NAME"
-        if settings.database_url
-        else "Check --data: a writable folder, empty or with a database of this platform"
-    )
-    return CannotStart(f"cannot open the store {_store_name(settings)}: {why}", fix)
-
-
-def _store_name(settings: Settings) -> str:
-    return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
+@contextlib.contextmanager
+def _store_failures(settings: Settings) -> Iterator[None]:
+    """A store that cannot be opened is a `CannotStart` with what to check."""
+    url, fix = settings.database_url, "Check --data: a writable folder, empty or with a database of this platform"
+    try:
+        yield
+    except (migrate.NewerDatabase, *_STORE_FAILED) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        if url:
+            fix = "Check --database: postgresql://USER@HOST:PORT/NAME"
+        if isinstance(error, migrate.NewerDatabase):
+            fix = error.fix
+        name = postgres.shown(url) if url else str(settings.data_dir)
+        raise CannotStart(f"cannot open the store {name}: {why}", fix) from error
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:

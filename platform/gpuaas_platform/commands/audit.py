@@ -78,7 +78,7 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
 def _report(verdict: verify.Verdict) -> str:
     if verdict.findings:
         lines = [f"{verdict.name}: NOT SOUND from position {verdict.findings[0].position}"]
-        lines += [f"  {found.kind} at position {found.position}: {found.message}" for found in verdict.findings]
+        lines += [f"  {flaw.kind} at position {flaw.position}: {flaw.message}" for flaw in verdict.findings]
         return "\n".join(lines) + "\n"
     beyond = verdict.last_position - verdict.signed_position
     signed = f"signed up to {verdict.signed_position}" + (f", {beyond} rows not signed yet" if beyond else "")
