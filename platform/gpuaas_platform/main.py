@@ -63,12 +63,9 @@ def main() -> None:
 
 def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    if options.command == "audit":
-        return audit_command.run(settings, options)
-    if options.command == "custody":
-        return custody_command.run(settings, options)
-    if options.command == "unseal":
-        return custody_command.unseal(settings, options)
+    commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
+    if options.command in commands:
+        return commands[options.command](settings, options)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
