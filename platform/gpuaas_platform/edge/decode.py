@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -21,6 +21,7 @@ _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.B
 BODY_MAX_BYTES = 1_048_576
 DEPTH_MAX = 64
 SEGMENT_MAX = 255
+HEADER_MAX = 255
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 _PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % SEGMENT_MAX)
@@ -36,7 +37,7 @@ def segment(name: str, raw: bytes) -> str:
     """One part of the path; `name` is the parameter it is the value of."""
     if _PLAIN_SEGMENT.fullmatch(raw):
         return raw.decode()
-    text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
+    text = _unescaped(raw, f"The path's {name}")
     if len(text) > SEGMENT_MAX:
         raise _invalid(f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", name)
     _refuse_nul(text, name)
@@ -98,13 +99,12 @@ def check_content_type(value: str) -> None:
         raise errors.UnsupportedMediaType(f"The body is {kind}.", details={"content_type": kind[:100]})
 
 
-def header_word(name: str, value: str, length_max: int = 255) -> str:
-    """A header that is stored or compared: it must be printable and short."""
-    if len(value) > length_max:
-        raise _invalid(f"{name} has at most {length_max} characters.", name)
+def check_header(name: str, value: str) -> None:
+    """A header that is stored or compared must be printable and short."""
+    if len(value) > HEADER_MAX:
+        raise _invalid(f"{name} has at most {HEADER_MAX} characters.", name)
     if not (value.isascii() and value.isprintable()):
         raise _invalid(f"{name} takes printable ASCII characters only.", name)
-    return value
 
 
 def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
@@ -139,12 +139,8 @@ def _parameter(name: str, text: str, kind: object, is_text: bool) -> object:
 def _unescaped(raw: bytes, what: str) -> str:
     if _BAD_ESCAPE.search(raw):
         raise errors.InvalidRequest(f"{what} has a % that is not followed by two hexadecimal digits.")
-    return _text(unquote_to_bytes(raw), what)
-
-
-def _text(raw: bytes, what: str) -> str:
     try:
-        return raw.decode()
+        return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:
         raise errors.InvalidRequest(f"{what} is not UTF-8.") from error
 
@@ -173,25 +169,20 @@ def _check_depth(raw: bytes) -> None:
             depth -= 1
 
 
-def _check_values(document: object) -> None:
+def _check_values(value: object, path: str = "") -> None:
     """Refuse values that JSON can express and the store cannot hold. Called only where the bytes may contain them."""
-    for path, value in _leaves(document, ""):
-        if isinstance(value, str):
-            _refuse_nul(value, path)
-        elif isinstance(value, int):
-            _check_number(value, path)
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield f"{path}.{key}".strip("."), key
-            yield from _leaves(inner, f"{path}.{key}".strip("."))
+            inner_path = f"{path}.{key}".strip(".")
+            _refuse_nul(key, inner_path)
+            _check_values(inner, inner_path)
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}[{position}]")
-    else:
-        yield path, value
+            _check_values(inner, f"{path}[{position}]")
+    elif isinstance(value, str):
+        _refuse_nul(value, path)
+    elif isinstance(value, int):
+        _check_number(value, path)
 
 
 def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
@@ -270,16 +261,14 @@ def _kind_at(kind: object, path: str) -> _Type | None:
     """The type of the value at `path`; None where the contract has none."""
     reached: _Type | None = msgspec.inspect.type_info(kind)
     for name in re.findall(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+", path):
-        reached = _step_into(_unwrapped(reached), name)
+        holder = _unwrapped(reached)
+        if isinstance(holder, msgspec.inspect.StructType):
+            reached = next((field.type for field in holder.fields if field.encode_name == name), None)
+        elif isinstance(holder, msgspec.inspect.DictType):
+            reached = holder.value_type
+        else:
+            reached = getattr(holder, "item_type", None)
     return reached
-
-
-def _step_into(kind: _Type | None, name: str) -> _Type | None:
-    if isinstance(kind, msgspec.inspect.StructType):
-        return next((field.type for field in kind.fields if field.encode_name == name), None)
-    if isinstance(kind, msgspec.inspect.DictType):
-        return kind.value_type
-    return getattr(kind, "item_type", None)
 
 
 def _unwrapped(kind: _Type | None) -> _Type | None:

@@ -125,8 +125,12 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         if not by_key:
             return await run_once(call, body, None)
+        key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
+        if not key:
+            raise errors.IdempotencyKeyMissing
+        decode.check_header("X-Idempotency-Key", key)
         digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
-        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), digest)
+        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, key, digest)
         in_flight.start(repeat)
         try:
             return await run_once(call, body, repeat)
@@ -181,13 +185,6 @@ def _settled(endpoint: AnyEndpoint, write: Run, settle: Step) -> Run:
         return msgspec.structs.replace(written, content=msgspec.json.encode(settled))
 
     return run
-
-
-def _idempotency_key(call: Call) -> str:
-    key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
-    if not key:
-        raise errors.IdempotencyKeyMissing
-    return decode.header_word("X-Idempotency-Key", key)
 
 
 async def _check_guard(guard: Step, call: Call, tx: db.Tx) -> None:
