@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from gpuaas_contract import errors
 
-from gpuaas_platform.kit import clock, db, retention
-
-_KEY = "actor_id, route, idempotency_key"
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.retention import Retained
 
 
 class Repeat(NamedTuple):
@@ -55,6 +54,14 @@ async def remember(tx: db.Tx, now: datetime.datetime, repeat: Repeat, answer: by
     await tx.run(sql, *repeat, answer.decode(), clock.micros(now))
 
 
-RETAINED = retention.of_table(
-    "edge.idempotency", lambda settings: settings.idempotency_kept_s, "idempotency", _KEY, "created_at"
-)
+async def _is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one("SELECT 1 FROM idempotency WHERE created_at < $1 LIMIT 1", before) is not None
+
+
+async def _forget(tx: db.Tx, before: int, limit: int) -> None:
+    sql = """DELETE FROM idempotency WHERE (actor_id, route, idempotency_key) IN (
+                 SELECT actor_id, route, idempotency_key FROM idempotency WHERE created_at < $1 LIMIT $2)"""
+    await tx.run(sql, before, limit)
+
+
+RETAINED = Retained("edge.idempotency", lambda settings: settings.idempotency_kept_s, _is_old, _forget)

@@ -30,19 +30,6 @@ class Retained:
     """Delete rows older than this moment, at most so many."""
 
 
-def of_table(name: str, kept_s: Callable[[Settings], float], table: str, key: str, moment: str) -> Retained:
-    """Rows of one table, by the column with their moment; `key` is its primary key."""
-    old = f"FROM {table} WHERE {moment} < $1 LIMIT"
-
-    async def is_old(reader: db.Reader, before: int) -> bool:
-        return await reader.one(f"SELECT 1 {old} 1", before) is not None
-
-    async def forget(tx: db.Tx, before: int, limit: int) -> None:
-        await tx.run(f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} {old} $2)", before, limit)  # noqa: S608
-
-    return Retained(name, kept_s, is_old, forget)
-
-
 async def sweep(database: db.Database, settings: Settings, now: datetime.datetime, table: Sequence[Retained]) -> None:
     """A failure of one entry is logged and does not stop the others."""
     for retained in table:

@@ -46,7 +46,7 @@ FOREIGN_STORES = {
     "access/machines/reconcile.py": "identity",
     "access/machines/service.py": "catalog",
     "artifacts/service.py": "identity",
-    "commands/unseal.py": "identity",
+    "commands/custody.py": "identity",
     "main.py": "identity",
     "policy/service.py": "identity",
 }
