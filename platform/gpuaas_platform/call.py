@@ -103,18 +103,6 @@ class Owner:
 PLATFORM = Owner()
 
 
-async def _never() -> bool:
-    return False
-
-
-async def _always() -> None:
-    return
-
-
-def _no_header(_: bytes) -> str:
-    return ""
-
-
 class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     """`Call[InstancePath, PageQuery]` has the parameters of one endpoint; plain `Call` fits every endpoint."""
 
@@ -122,23 +110,26 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     origin: Origin
     path: PathT
     query: QueryT
-    peer: str
-    """Address the request came from."""
-    project: Project | None = None
-    is_gone: Callable[[], Awaitable[bool]] = _never
+    project: Project | None
+    is_gone: Callable[[], Awaitable[bool]]
     """Return whether the caller closed the connection; a long poll asks before it hands something out."""
-    admit_again: Callable[[], Awaitable[None]] = _always
+    admit_again: Callable[[], Awaitable[None]]
     """Raise if the caller may no longer make this call; a use case that waited asks before it changes anything."""
-    header: Callable[[bytes], str] = _no_header
+    header: Callable[[bytes], str]
     """Return a header by its lower-case name; empty when it was not sent."""
+    dry_run: bool
+    """Writes are rolled back; effects outside the store that cannot be undone must not happen."""
     details: dict[str, object] = msgspec.field(default_factory=dict)
     """What the audit row of a write contains beside the ids. Never a secret."""
-    dry_run: bool = False
-    """Writes are rolled back; effects outside the store that cannot be undone must not happen."""
 
     @property
     def caller(self) -> Caller:
         return self.origin.caller
+
+    @property
+    def peer(self) -> str:
+        """Address the request came from."""
+        return self.origin.peer
 
     @property
     def now(self) -> datetime.datetime:

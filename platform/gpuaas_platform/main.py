@@ -8,6 +8,7 @@ import ipaddress
 import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
@@ -16,10 +17,8 @@ from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.commands import audit as audit_command
 from gpuaas_platform.commands import custody as custody_command
-from gpuaas_platform.commands import unseal as unseal_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
-from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import clock, ids, logs
 from gpuaas_platform.kit.settings import Settings
 
@@ -35,6 +34,21 @@ _EXAMPLES = """examples:
 """
 
 
+_OIDC = {
+    "issuer": "https:// URL of the provider; empty: people sign in with a password only",
+    "client-id": "what the provider calls this platform",
+    "client-secret-file": "file that holds the client's secret; none for a public client",
+    "redirect-url": "where the provider sends the browser back to",
+}
+_VAULT = {
+    "address": "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store",
+    "token-file": "file with the token for it; read again when the token is refused",
+    "mount": "where its KV version 2 engine is mounted",
+    "prefix": "path below which this platform's secrets are stored",
+    "ca-file": "authority of its certificate; empty: those the system trusts",
+}
+
+
 def main() -> None:
     options = _parser().parse_args()
     try:
@@ -47,137 +61,83 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings = Settings(
-        data_dir=Path(options.data).absolute(),
-        database_url=options.database,
-        custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")),
-    )
-    if options.command == "audit":
-        return audit_command.run(settings, options)
-    if options.command == "custody":
-        return custody_command.run(_with_vault(settings, options) if options.act == "status" else settings, options)
-    if options.command == "unseal":
-        return unseal_command.run(settings, options)
+    settings = _settings(options)
+    commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
+    if options.command in commands:
+        return commands[options.command](settings, options)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
     logs.configure(options.log_level)
-    settings = dataclasses.replace(
-        _with_vault(_with_oidc(settings, options), options),
-        sealed=options.sealed,
-        log_level=options.log_level,
-        otlp_endpoint=options.otlp_endpoint,
-        artifact_internal_hosts=tuple(options.artifact_internal_host or ()),
-        artifact_kept_s=options.artifact_kept_s,
-        rate_limit_per_s=options.rate_limit_per_s,
-        rate_limit_burst=max(1, int(options.rate_limit_per_s * 2)),
-    )
     listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
-    sockets = server.bind(listens)
-    prepare = functools.partial(_make_first_admin, listens[0])
-    uvloop.run(server.serve(settings, listens, sockets, prepare))
+    sockets = [server.bind(listen) for listen in listens]
+    uvloop.run(server.serve(settings, listens, sockets, functools.partial(_make_first_admin, listens[0])))
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpuaas-platform", epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("server", "run the control plane"), ("admin", "make or recover the admin")):
-        command = commands.add_parser(
-            name, help=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        _add_store_options(command)
-        if name == "server":
-            _add_server_options(command)
-            _add_oidc_options(command)
-            _add_custody_options(command)
-            _add_vault_options(command)
-        else:
-            command.add_argument("--name", default="admin", help="name of the admin")
-    custody = custody_command.add_parser(commands)
-    _add_vault_options(custody["status"])
-    for command in [*audit_command.add_parser(commands), *custody.values(), unseal_command.add_parser(commands)]:
-        _add_store_options(command)
-    return parser
-
-
-def _add_store_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--data", default=os.environ.get("GPUAAS_DATA", "gpuaas-data"), help="data folder")
-    command.add_argument(
-        "--database", default=os.environ.get("GPUAAS_DATABASE", ""), help="postgresql:// URL; empty: SQLite"
-    )
-
-
-def _add_oidc_options(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("sign-in through an identity provider (OpenID Connect)")
-    for name, text in (
-        ("issuer", "https:// URL of the provider; empty: people sign in with a password only"),
-        ("client-id", "what the provider calls this platform"),
-        ("client-secret-file", "file that holds the client's secret; none for a public client"),
-        ("redirect-url", "where the provider sends the browser back to"),
-    ):
-        variable = f"GPUAAS_OIDC_{name.replace('-', '_').upper()}"
-        group.add_argument(f"--oidc-{name}", default=os.environ.get(variable, ""), help=f"{text} ({variable})")
-
-
-def _with_oidc(settings: Settings, options: argparse.Namespace) -> Settings:
-    if not options.oidc_issuer:
-        return settings
-    if not options.oidc_client_id or not options.oidc_redirect_url:
+def _settings(options: argparse.Namespace) -> Settings:
+    """An option that has the name of a setting sets it. Commands have different options."""
+    names = {field.name for field in dataclasses.fields(Settings)}
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if options.command == "server":
+        given["artifact_internal_hosts"] = tuple(options.artifact_internal_hosts or ())
+        given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
+    settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
+    if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
         raise SystemExit("gpuaas-platform: --oidc-issuer needs --oidc-client-id and --oidc-redirect-url too.")
-    secret_file = Path(options.oidc_client_secret_file) if options.oidc_client_secret_file else None
-    if secret_file is not None and not secret_file.is_file():
+    secret_file = settings.oidc_client_secret_file
+    if settings.oidc_issuer and secret_file is not None and not secret_file.is_file():
         raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
-    return dataclasses.replace(
-        settings,
-        oidc_issuer=options.oidc_issuer,
-        oidc_client_id=options.oidc_client_id,
-        oidc_client_secret_file=secret_file,
-        oidc_redirect_url=options.oidc_redirect_url,
-    )
-
-
-def _add_custody_options(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("custody of secrets")
-    group.add_argument(
-        "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
-    )
-
-
-def _add_vault_options(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("secrets in Vault or OpenBao")
-    for name, text, default in (
-        ("address", "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store", ""),
-        ("token-file", "file with the token for it; read again when the token is refused", ""),
-        ("mount", "where its KV version 2 engine is mounted", Settings.vault_mount),
-        ("prefix", "path below which this platform's secrets are stored", Settings.vault_prefix),
-        ("ca-file", "authority of its certificate; empty: those the system trusts", ""),
-    ):
-        variable = f"GPUAAS_VAULT_{name.replace('-', '_').upper()}"
-        group.add_argument(f"--vault-{name}", default=os.environ.get(variable, default), help=f"{text} ({variable})")
-
-
-def _with_vault(settings: Settings, options: argparse.Namespace) -> Settings:
-    if not options.vault_address:
-        return settings
-    if not options.vault_token_file:
+    if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
-    return dataclasses.replace(
-        settings,
-        vault_address=options.vault_address,
-        vault_token_file=Path(options.vault_token_file),
-        vault_mount=options.vault_mount,
-        vault_prefix=options.vault_prefix,
-        vault_ca_file=Path(options.vault_ca_file) if options.vault_ca_file else None,
-    )
+    return settings
 
 
 def _given_key(credentials_directory: str) -> Path | None:
     """The key file that systemd gives to a unit with LoadCredential or LoadCredentialEncrypted."""
     path = Path(credentials_directory) / key_files.PLAIN
     return path if credentials_directory and path.is_file() else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="gpuaas-platform", epilog=_EXAMPLES, formatter_class=style)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("server", help="run the control plane", epilog=_EXAMPLES, formatter_class=style)
+    admin = commands.add_parser("admin", help="make or recover the admin", epilog=_EXAMPLES, formatter_class=style)
+    _add_store_options(run)
+    _add_store_options(admin)
+    admin.add_argument("--name", default="admin", help="name of the admin")
+    _add_server_options(run)
+    _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
+    run.add_argument_group("custody of secrets").add_argument(
+        "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
+    )
+    custody = custody_command.add_parser(commands)
+    for command in (run, custody["status"]):
+        _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
+    audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
+    for command in (*audit, *custody.values(), unseal):
+        _add_store_options(command)
+    return parser
+
+
+def _add_store_options(command: argparse.ArgumentParser) -> None:
+    data, database = os.environ.get("GPUAAS_DATA", "gpuaas-data"), os.environ.get("GPUAAS_DATABASE", "")
+    command.add_argument("--data", dest="data_dir", metavar="DATA", type=_folder, default=data, help="data folder")
+    text = "postgresql:// URL; empty: SQLite"
+    command.add_argument("--database", dest="database_url", metavar="DATABASE", default=database, help=text)
+
+
+def _add_options(command: argparse.ArgumentParser, title: str, prefix: str, texts: Mapping[str, str]) -> None:
+    """A group of options which the environment can set too. The default is that of the setting."""
+    group = command.add_argument_group(title)
+    for name, text in texts.items():
+        setting = f"{prefix}_{name}".replace("-", "_")
+        variable = f"GPUAAS_{setting.upper()}"
+        default = os.environ.get(variable, getattr(Settings, setting) or "")
+        kind = _file if name.endswith("-file") else str
+        group.add_argument(f"--{prefix}-{name}", type=kind, default=default, help=f"{text} ({variable})")
 
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:
@@ -202,6 +162,8 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--artifact-internal-host",
+        dest="artifact_internal_hosts",
+        metavar="ARTIFACT_INTERNAL_HOST",
         action="append",
         help="host on a private or loopback address that artifacts may be fetched from, repeatable; default none",
     )
@@ -214,8 +176,6 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
 
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:
-    if await identity_store.user_by_name(site.database.reader, "admin") is not None:
-        return
     password = ids.new_secret("admin")
     if not await identity.make_first_admin(site, system_origin(clock.utc_now()), "admin", password):
         return
@@ -256,6 +216,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _folder(text: str) -> Path:
+    return Path(text).absolute()
+
+
+def _file(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _rate(text: str) -> float:

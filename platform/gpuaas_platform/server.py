@@ -5,13 +5,14 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import math
 import os
 import signal
 import socket
 import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,8 @@ from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.artifacts.routes import routes as artifacts_routes
 from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
-from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import port as custody
+from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.edge import http, idempotency, listener
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
@@ -58,22 +59,13 @@ from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
 
-DOMAINS: tuple[Routes, ...] = (
-    record_routes,
-    identity_routes,
-    people_routes,
-    account_routes,
-    policy_routes,
-    catalog_routes,
-    artifacts_routes,
-    allocation_routes,
-    node_routes,
-    instances_routes,
-    operations_routes,
-    access_routes,
-    usage_routes,
-    project_routes,
-)
+Prepare = Callable[[Site], Awaitable[None]]
+
+_IDENTITY = (record_routes, identity_routes, people_routes, account_routes, project_routes)
+_CATALOG = (policy_routes, catalog_routes, artifacts_routes)
+_CAPACITY = (allocation_routes, node_routes)
+_WORK = (instances_routes, operations_routes, access_routes, usage_routes)
+DOMAINS: tuple[Routes, ...] = (*_IDENTITY, *_CATALOG, *_CAPACITY, *_WORK)
 REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
@@ -87,6 +79,7 @@ RETAINED: tuple[retention.Retained, ...] = (
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 
+_STORE_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError)
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
 _M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 128 * 1024
 
@@ -110,9 +103,6 @@ class CannotStart(Exception):
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
         self.fix = fix
-
-
-Prepare = Callable[[Site], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
@@ -145,12 +135,8 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
 
 async def refuse_newer_database(settings: Settings) -> None:
     """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
-    try:
+    with _store_failures(settings):
         await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
-    except migrate.NewerDatabase as error:
-        raise CannotStart(f"cannot open the store {_store_name(settings)}: {error}", error.fix) from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
-        raise _unreachable(settings, error) from error
 
 
 async def serve(
@@ -170,42 +156,46 @@ async def serve(
                 application.close()
 
 
-def bind(listens: Sequence[Listen]) -> list[socket.socket]:
-    """Bind the addresses first: two servers on one address is the most common mistake."""
-    return [_bind_one(listen) for listen in listens]
+def bind(listen: Listen) -> socket.socket:
+    """Done before all else: two servers on one address is the most common mistake."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
+        raise CannotStart(
+            f"cannot listen on {listen.host}:{listen.port}: {why}",
+            f"Stop the process that uses it, or choose another address: {free}",
+        ) from error
+    return bound
 
 
 @contextlib.asynccontextmanager
 async def loops(site: Site) -> AsyncIterator[None]:
-    sweeps = {
-        artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
-        nodes_reconcile.TOPIC: nodes_reconcile.sweep,
-        ssh_authority.TOPIC: ssh_authority.sweep,
-        secrets_reconcile.TOPIC: secrets_reconcile.sweep,
-        operations_reconcile.TOPIC: operations_reconcile.sweep,
-        grants_reconcile.TOPIC: grants_reconcile.sweep,
-        retention.TOPIC: forget_old_rows,
-    }
-    tasks = [
-        asyncio.create_task(
-            loop.run(site.hub, topic, site.settings.sweep_interval_s, functools.partial(sweep, site)), name=topic
-        )
-        for topic, sweep in sweeps.items()
+    signer, often_s = heads_signer(site), site.settings.sweep_interval_s
+    deleted = functools.partial(secrets_reconcile.end_secrets_of_deleted, site)
+    content_sweep, content_s = artifacts_reconcile.ContentSweep(site), site.settings.artifact_sweep_interval_s
+    sweeps: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+        (artifacts_reconcile.TOPIC, often_s, functools.partial(artifacts_reconcile.sweep, site)),
+        (nodes_reconcile.TOPIC, often_s, functools.partial(nodes_reconcile.sweep, site)),
+        (ssh_authority.TOPIC, often_s, functools.partial(ssh_authority.sweep, site)),
+        (secrets_reconcile.TOPIC, often_s, functools.partial(secrets_reconcile.sweep, site)),
+        (operations_reconcile.TOPIC, often_s, functools.partial(operations_reconcile.sweep, site)),
+        (grants_reconcile.TOPIC, often_s, functools.partial(grants_reconcile.sweep, site)),
+        (retention.TOPIC, often_s, functools.partial(forget_old_rows, site)),
+        (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
+        (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
+        (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
+        (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
     ]
-    signer, content_sweep = heads_signer(site), artifacts_reconcile.ContentSweep(site)
-    allocations_sweep = allocations_reconcile.Sweep(site)
-    stateful: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
-        allocations_reconcile.TOPIC: (site.settings.sweep_interval_s, allocations_sweep.sweep),
-        secrets_reconcile.DELETED_TOPIC: (
-            secrets_reconcile.DELETED_SWEEP_S,
-            functools.partial(secrets_reconcile.end_secrets_of_deleted, site),
-        ),
-        record_heads.TOPIC: (site.settings.audit_head_interval_s, signer.sweep),
-        artifacts_reconcile.CONTENT_TOPIC: (site.settings.artifact_sweep_interval_s, content_sweep.sweep),
-    }
-    tasks += [
+    tasks = [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, (interval_s, sweep) in stateful.items()
+        for topic, interval_s, sweep in sweeps
     ]
     try:
         yield
@@ -245,31 +235,18 @@ async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
     servers = [_server(application, site, listen) for listen in listens]
-    running = asyncio.get_running_loop()
+
+    def stop() -> None:
+        site.hub.close()
+        for server in servers:
+            server.should_exit = True
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        running.add_signal_handler(number, _ask_to_exit, site, servers)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     for listen in listens:
         log.info("server.listening", url=listen.url)
     pairs = zip(servers, sockets, strict=True)
     await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
-
-
-def _bind_one(listen: Listen) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
-        raise CannotStart(
-            f"cannot listen on {listen.host}:{listen.port}: {why}",
-            f"Stop the process that uses it, or choose another address: {free}",
-        ) from error
-    return bound
 
 
 class _Server(uvicorn.Server):
@@ -285,73 +262,72 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         folder, now = _keys_folder(site.settings), site.clock()
         return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
 
-    return _Server(
-        uvicorn.Config(
-            application,
-            host=listen.host,
-            port=listen.port,
-            log_config=None,
-            lifespan="off",
-            access_log=False,
-            http=listener.Protocol,
-            server_header=False,
-            proxy_headers=False,
-            ssl_context_factory=encryption if listen.encrypted else None,
-            # A node that is not lost yet keeps its connection between two heartbeats.
-            timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
-            timeout_graceful_shutdown=2,
-        )
+    config = uvicorn.Config(
+        application,
+        host=listen.host,
+        port=listen.port,
+        log_config=None,
+        lifespan="off",
+        access_log=False,
+        http=listener.Protocol,
+        server_header=False,
+        proxy_headers=False,
+        ssl_context_factory=encryption if listen.encrypted else None,
+        # A node that is not lost yet keeps its connection between two heartbeats.
+        timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
+        timeout_graceful_shutdown=2,
     )
-
-
-def _ask_to_exit(site: Site, servers: list[_Server]) -> None:
-    site.hub.close()
-    for server in servers:
-        server.should_exit = True
+    return _Server(config)
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
-    try:
+    with _store_failures(settings):
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return await _connect(settings, wakes)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError) as error:
-        raise _unreachable(settings, error) from error
+        if settings.database_url:
+            await migrate.migrate_postgres(settings.database_url)
+            return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
+        migrate.migrate_sqlite(settings.sqlite_path)
+        return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
 
 
-def _unreachable(settings: Settings, error: Exception) -> CannotStart:
-    why = " ".join(str(error).split()) or type(error).__name__
-    fix = (
-        "Check --database: postgresql://USER@HOST:PORT/NAME"
-        if settings.database_url
-        else "Check --data: a writable folder, empty or with a database of this platform"
-    )
-    return CannotStart(f"cannot open the store {_store_name(settings)}: {why}", fix)
-
-
-def _store_name(settings: Settings) -> str:
-    return postgres.shown(settings.database_url) if settings.database_url else str(settings.data_dir)
-
-
-async def _connect(settings: Settings, wakes: hub.Hub) -> db.Database:
-    if settings.database_url:
-        await migrate.migrate_postgres(settings.database_url)
-        return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
-    migrate.migrate_sqlite(settings.sqlite_path)
-    return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
+@contextlib.contextmanager
+def _store_failures(settings: Settings) -> Iterator[None]:
+    """A store that cannot be opened is a `CannotStart` with what to check."""
+    url, fix = settings.database_url, "Check --data: a writable folder, empty or with a database of this platform"
+    try:
+        yield
+    except (migrate.NewerDatabase, *_STORE_FAILED) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        if url:
+            fix = "Check --database: postgresql://USER@HOST:PORT/NAME"
+        if isinstance(error, migrate.NewerDatabase):
+            fix = error.fix
+        name = postgres.shown(url) if url else str(settings.data_dir)
+        raise CannotStart(f"cannot open the store {name}: {why}", fix) from error
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
     try:
-        return custody_choice.opened(settings, database)
+        return _vault(settings) if settings.vault_address else EmbeddedCustody.opened(settings, database)
     except custody.CustodyError as error:
         raise CannotStart("cannot open the store of secrets", str(error)) from error
+
+
+def _vault(settings: Settings) -> custody.SecretStore:
+    """Loaded only where it is asked for: its client is an optional package."""
+    try:
+        module = importlib.import_module("gpuaas_platform.custody.vault")
+    except ImportError as error:
+        raise custody.Unavailable("the package hvac is missing; install gpuaas-platform[vault]") from error
+    store: custody.SecretStore = module.VaultCustody(settings)
+    return store
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:
     if not settings.oidc_issuer:
         return None
-    secret_file = settings.oidc_client_secret_file
-    secret = secret_file.read_text().strip() if secret_file else ""
+    file = settings.oidc_client_secret_file
+    secret = file.read_text().strip() if file else ""
     return openid.Provider(settings.oidc_issuer, settings.oidc_client_id, secret, settings.oidc_redirect_url)
 
 

@@ -39,12 +39,14 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
     the certificate that it signs."""
     key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
     if not key_path.exists():
-        keys.create_private(key_path, _pem(ec.generate_private_key(ec.SECP256R1())))
+        keys.create_private(key_path, keys.private_pem(ec.generate_private_key(ec.SECP256R1())))
     key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{key_path} is not an elliptic-curve key")
     if not certificate_path.exists():
-        keys.create_private(certificate_path, _self_signed(key, now).public_bytes(serialization.Encoding.PEM))
+        name, own_key = "GPUaaS local authority", x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        certificate = _signed(name, key, _name(name), key, now, own_key)
+        keys.create_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
     return CertificateAuthority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
 
 
@@ -53,31 +55,15 @@ def server_context(
 ) -> ssl.SSLContext:
     """Make a new certificate for `address`. The library reads it from a file, which is deleted afterwards."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        _builder(_name(address), authority.certificate.subject, key.public_key(), now, _SERVER_DAYS)
-        .add_extension(x509.SubjectAlternativeName(_alternative_names(address)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
-        .sign(authority.key, hashes.SHA256())
-    )
+    names = x509.SubjectAlternativeName(_alternative_names(address))
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    certificate = _signed(address, key, authority.certificate.subject, authority.key, now, names, issuer_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
-        file.write(_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
+        file.write(keys.private_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
         file.flush()
         context.load_cert_chain(file.name)
     return context
-
-
-def _self_signed(key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
-    name = _name("GPUaaS local authority")
-    return (
-        _builder(name, name, key.public_key(), now, _AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
 
 
 def _alternative_names(address: str) -> list[x509.GeneralName]:
@@ -89,29 +75,21 @@ def _alternative_names(address: str) -> list[x509.GeneralName]:
     return names
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
+def _signed(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    now: datetime.datetime,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """A certificate of the authority, which signs certificates only, or one that it signs for a server."""
+    is_authority = key is issuer_key
+    lifetime = datetime.timedelta(days=_AUTHORITY_DAYS if is_authority else _SERVER_DAYS)
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -119,9 +97,17 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    builder = (
+        x509.CertificateBuilder(issuer, _name(name), key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
     )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])

@@ -261,7 +261,7 @@ async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, l
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
     """Check again an artifact that was handed out before; None when it or the project no longer exists."""
-    project = await orgs.find_project(reader, project_id)
+    project = await orgs.project_by_id(reader, project_id)
     artifact = await store.ARTIFACTS.get(reader, artifact_id)
     if project is None or artifact is None:
         return None

@@ -5,7 +5,6 @@ import asyncio
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
@@ -78,11 +77,9 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
 
 def _report(verdict: verify.Verdict) -> str:
     if verdict.findings:
-        lines = [f"{verdict.name}: NOT SOUND from position {verdict.findings[0].position}\n"]
-        lines += [
-            f"  {finding.kind} at position {finding.position}: {finding.message}\n" for finding in verdict.findings
-        ]
-        return "".join(lines)
+        lines = [f"{verdict.name}: NOT SOUND from position {verdict.findings[0].position}"]
+        lines += [f"  {flaw.kind} at position {flaw.position}: {flaw.message}" for flaw in verdict.findings]
+        return "\n".join(lines) + "\n"
     beyond = verdict.last_position - verdict.signed_position
     signed = f"signed up to {verdict.signed_position}" + (f", {beyond} rows not signed yet" if beyond else "")
     return f"{verdict.name}: ok, {verdict.count} rows, last position {verdict.last_position}, {signed}\n"
@@ -105,13 +102,10 @@ async def _print_heads(settings: Settings) -> int:
     folder = heads.folder_in(settings.data_dir)
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
         await heads.Signer(source.reader, folder, key, clock.utc_now).sweep()
-    for line in _last_lines(folder):
-        sys.stdout.write(line.decode() + "\n")
+    for name in heads.names(folder):
+        if (line := heads.last_line(folder, name)) is not None:
+            sys.stdout.write(line.decode() + "\n")
     return 0
-
-
-def _last_lines(folder: Path) -> Sequence[bytes]:
-    return [line for name in heads.names(folder) if (line := heads.last_line(folder, name)) is not None]
 
 
 class _Progress:

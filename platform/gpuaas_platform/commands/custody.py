@@ -1,20 +1,31 @@
-"""`gpuaas-platform custody …`: care for the key that wraps every secret. `main` hands its options here."""
+"""`gpuaas-platform custody …`: care for the key that wraps every secret. `gpuaas-platform unseal`: give a running
+server the passphrase of its key. `main` hands their options here.
+
+To unseal, a user who can write the data folder can act as an admin for a minute; this is audited. The passphrase is
+read from standard input and sent to the server only.
+"""
 
 import argparse
 import asyncio
 import getpass
+import ssl
 import sys
 from pathlib import Path
 
+import httpx
 import msgspec
+from gpuaas_contract import custody as contract
+from gpuaas_contract import errors
 
 from gpuaas_platform import server
-from gpuaas_platform.custody import choice as custody_choice
+from gpuaas_platform.call import Caller, system_origin
 from gpuaas_platform.custody import envelope, key_files
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.custody.key_files import PlainFile, SealedFile
-from gpuaas_platform.kit import ids
+from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity.users import service as users
+from gpuaas_platform.kit import clock, ids
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = f"""examples:
@@ -29,6 +40,12 @@ _EXAMPLES = f"""examples:
   gpuaas-platform custody key | systemd-creds encrypt --name={key_files.PLAIN} - {key_files.PLAIN}.encrypted
       a new key for systemd to keep and to give to the server (LoadCredentialEncrypted={key_files.PLAIN}:…)
 """
+_UNSEAL_EXAMPLES = """examples:
+  gpuaas-platform unseal --data ./cloud < passphrase
+      open the secrets of the server on http://127.0.0.1:7070
+"""
+_TOKEN_S = 60
+_TIMEOUT_S = 60
 _HELP = {
     "status": "show where the key is and what it wraps",
     "rotate": "replace the key",
@@ -39,16 +56,22 @@ _HELP = {
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands below `custody`; the caller adds the options it has for others, too."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "custody", help="care for the keys of secrets", epilog=_EXAMPLES, formatter_class=style
-    )
-    acts = parser.add_subparsers(dest="act", required=True)
-    made = {
-        name: acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style) for name, text in _HELP.items()
-    }
+    style, text = argparse.RawDescriptionHelpFormatter, "care for the keys of secrets"
+    parser = commands.add_parser("custody", help=text, epilog=_EXAMPLES, formatter_class=style)
+    acts, made = parser.add_subparsers(dest="act", required=True), {}
+    for name, text in _HELP.items():
+        made[name] = acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style)
     made["key"].add_argument("--beside", type=Path, help="file with the present keys; the new one is added to them")
     return made
+
+
+def add_unseal_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    style, text = argparse.RawDescriptionHelpFormatter, "open a sealed server's secrets"
+    parser = commands.add_parser("unseal", help=text, epilog=_UNSEAL_EXAMPLES, formatter_class=style)
+    text = "the server to open; each has a seal of its own"
+    parser.add_argument("--server", default="http://127.0.0.1:7070", help=text)
+    parser.add_argument("--name", default="admin", help="admin to act as")
+    return parser
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
@@ -64,6 +87,17 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         sys.stderr.write(f"gpuaas-platform: custody {options.act} failed: {error}\n")
         sys.stderr.write(f"Nothing is lost. Next: gpuaas-platform custody {options.act}, again\n")
         return 2
+    return 0
+
+
+def unseal(settings: Settings, options: argparse.Namespace) -> int:
+    try:
+        passphrase = read_passphrase("Passphrase: ")
+        status = asyncio.run(_unseal(settings, options, passphrase))
+    except (custody.CustodyError, httpx.HTTPError) as error:
+        sys.stderr.write(f"gpuaas-platform: {options.server} was not unsealed: {error}\n")
+        return 2
+    sys.stdout.write(f"{'still sealed' if status.sealed else 'open'}: {status.key}\n")
     return 0
 
 
@@ -100,7 +134,9 @@ def _seal(settings: Settings) -> None:
 
 async def _rotate(settings: Settings) -> None:
     async with server.open_site(settings) as site:
-        store = await _opened(settings, custody_choice.embedded(settings, site.database))
+        store = EmbeddedCustody.opened(settings, site.database)
+        if (await store.status()).sealed:
+            await store.unseal(read_passphrase("Passphrase: "))
         async for progress in store.rotate():
             sys.stdout.write(f"{progress}\n")
 
@@ -109,21 +145,35 @@ async def _status(settings: Settings) -> None:
     async with server.open_site(settings) as site:
         status = await site.custody.status()
         sys.stdout.write(f"store   {status.store}\nkey     {status.key}\n")
-        if not isinstance(site.custody, EmbeddedCustody):
-            sys.stdout.write(_reached(status))
+        if isinstance(site.custody, EmbeddedCustody):
+            counted = await site.custody.counted()
+            for key_id, values in counted.values_by_key.items():
+                sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
             return
-        counted = await site.custody.counted()
-        for key_id, values in counted.values_by_key.items():
-            sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
+        # Another server has a state of its own. That of the embedded store is in the process of the running server.
+        state = "refused" if status.refused else "not open" if status.sealed else "open"
+        sys.stdout.write(f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else ""))
 
 
-def _reached(status: custody.Status) -> str:
-    """State of a store that is another server. Only the running server has the state of the embedded one."""
-    state = "refused" if status.refused else "not open" if status.sealed else "open"
-    return f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else "")
+async def _unseal(settings: Settings, options: argparse.Namespace, passphrase: str) -> contract.CustodyStatus:
+    async with server.open_site(settings) as site:
+        try:
+            user = await users.named(site.database.reader, options.name)
+        except errors.NotFound as error:
+            raise custody.Unavailable(f"there is no user {options.name}; name an admin: --name NAME") from error
+        origin, caller = system_origin(clock.utc_now()), Caller("user", user.user_id, user.name)
+        issued = await site.database.write(lambda tx: identity.issue_token(tx, origin, caller, _TOKEN_S))
+        return await _post(options.server, issued.access_token, passphrase, site.ca_pem)
 
 
-async def _opened(settings: Settings, store: EmbeddedCustody) -> EmbeddedCustody:
-    if (await store.status()).sealed:
-        await store.unseal(read_passphrase("Passphrase: "))
-    return store
+async def _post(url: str, token: str, passphrase: str, ca_pem: str) -> contract.CustodyStatus:
+    verify = ssl.create_default_context(cadata=ca_pem) if url.startswith("https") else False
+    async with httpx.AsyncClient(base_url=url, verify=verify, timeout=_TIMEOUT_S, trust_env=False) as client:
+        answer = await client.post(
+            contract.UNSEAL.path,
+            content=msgspec.json.encode(contract.Unseal(passphrase=passphrase)),
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        )
+    if answer.is_error:
+        raise custody.PassphraseWrong(str(answer.json().get("message", answer.status_code)))
+    return msgspec.json.decode(answer.content, type=contract.CustodyStatus)

@@ -9,17 +9,20 @@ Rotation replaces that key without a moment in which a value could not be read, 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from gpuaas_platform.custody import envelope
+from gpuaas_platform.custody import envelope, key_files
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.custody.key_files import SealedFile
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import KeyRing, SealedFile
 from gpuaas_platform.kit import db
+from gpuaas_platform.kit.settings import Settings
 
 _BATCH = 100
-_COLUMNS = "ref, version, key_id, wrapped_key, ciphertext"
+_COLUMNS = ", ".join(envelope.Sealed._fields)
+_INSERT = f"INSERT INTO custody ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5)"  # noqa: S608 - names are ours
+_SELECT = f"SELECT {_COLUMNS} FROM custody WHERE"  # noqa: S608
+_PRESENT = "SELECT key_id FROM custody_key"
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,19 @@ class Counted:
 
 class EmbeddedCustody:
     def __init__(self, database: db.Database, ring: KeyRing, *, batch: int = _BATCH) -> None:
-        self._database = database
-        self._ring = ring
-        self._batch = batch
+        self._database, self._ring, self._batch = database, ring, batch
+
+    @classmethod
+    def opened(cls, settings: Settings, database: db.Database) -> "EmbeddedCustody":
+        return cls(database, KeyRing(key_files.chosen(settings)))
 
     async def put(self, ref: str, value: bytes) -> int:
         async def use_case(tx: db.Tx) -> int:
             key_id = await self._present_key_id(tx)
-            sealed = envelope.seal(ref, await _next_version(tx, ref), value, key_id, self._ring.key(key_id))
-            await _insert(tx, sealed)
-            return sealed.version
+            row = await tx.one("SELECT coalesce(max(version), 0) FROM custody WHERE ref = $1", ref)
+            version = int(row[0]) + 1 if row is not None else 1
+            await tx.run(_INSERT, *envelope.seal(ref, version, value, key_id, self._ring.key(key_id)))
+            return version
 
         return await self._write(use_case)
 
@@ -58,10 +64,7 @@ class EmbeddedCustody:
             return envelope.unseal(again, self._ring.key(again.key_id))
 
     async def delete(self, ref: str) -> None:
-        async def use_case(tx: db.Tx) -> None:
-            await tx.run("DELETE FROM custody WHERE ref = $1", ref)
-
-        await self._write(use_case)
+        await self._write(lambda tx: tx.run("DELETE FROM custody WHERE ref = $1", ref))
 
     async def check(self) -> None:
         if self._is_sealed():
@@ -74,12 +77,12 @@ class EmbeddedCustody:
         file = self._ring.file
         if not isinstance(file, SealedFile) or file.is_open:
             return
-        if not file.path.exists() and await self._database.reader.one("SELECT key_id FROM custody_key"):
+        if not file.path.exists() and await self._database.reader.one(_PRESENT):
             raise custody.Unreadable(f"{file.path} is not there, and values are sealed by its key; put it back")
         await asyncio.to_thread(file.open, passphrase)
 
     async def counted(self) -> Counted:
-        present = await self._database.reader.one("SELECT key_id FROM custody_key")
+        present = await self._database.reader.one(_PRESENT)
         rows = await self._database.reader.all("SELECT key_id, count(*) FROM custody GROUP BY key_id ORDER BY key_id")
         return Counted(str(present[0]) if present is not None else "", {row[0]: row[1] for row in rows})
 
@@ -93,18 +96,14 @@ class EmbeddedCustody:
                     yield message
             key_id = self._ring.newest(await self._write(self._present_key_id))
             yield f"key {key_id} is in the file"
-            await self._write(lambda tx: _set_present(tx, key_id))
+            await self._write(lambda tx: tx.run("UPDATE custody_key SET key_id = $1", key_id))
             yield f"key {key_id} wraps what is put from now on"
             async for message in self._finish():
                 yield message
 
     async def _stored(self, ref: str, version: int) -> envelope.Sealed:
         try:
-            row = await self._database.reader.one(
-                f"SELECT {_COLUMNS} FROM custody WHERE ref = $1 AND version = $2",  # noqa: S608 - names are ours
-                ref,
-                version,
-            )
+            row = await self._database.reader.one(f"{_SELECT} ref = $1 AND version = $2", ref, version)
         except db.Unavailable as error:
             raise custody.Unavailable(str(error)) from error
         if row is None:
@@ -123,7 +122,7 @@ class EmbeddedCustody:
             yield f"key {key_id} is the only one in use; take the others out of {self._ring.file.path}"
 
     async def _present_key_id(self, tx: db.Tx) -> str:
-        row = await tx.one("SELECT key_id FROM custody_key")
+        row = await tx.one(_PRESENT)
         if row is not None:
             return str(row[0])
         key_id = self._ring.first()
@@ -131,17 +130,12 @@ class EmbeddedCustody:
         return key_id
 
     async def _rewrap_some(self, tx: db.Tx, key_id: str) -> int:
-        batch = await _wrapped_by_others(tx, key_id, self._batch)
-        for sealed in batch:
+        rows = await tx.all(f"{_SELECT} key_id < $1 OR key_id > $1 LIMIT $2", key_id, self._batch)
+        for sealed in map(_sealed, rows):
             renewed = envelope.rewrapped(sealed, self._ring.key(sealed.key_id), key_id, self._ring.key(key_id))
-            await tx.run(
-                "UPDATE custody SET key_id = $3, wrapped_key = $4 WHERE ref = $1 AND version = $2",
-                renewed.ref,
-                renewed.version,
-                renewed.key_id,
-                renewed.wrapped_key,
-            )
-        return len(batch)
+            update = "UPDATE custody SET key_id = $3, wrapped_key = $4 WHERE ref = $1 AND version = $2"
+            await tx.run(update, sealed.ref, sealed.version, key_id, renewed.wrapped_key)
+        return len(rows)
 
     def _is_sealed(self) -> bool:
         return isinstance(self._ring.file, SealedFile) and not self._ring.file.is_open
@@ -151,35 +145,6 @@ class EmbeddedCustody:
             return await self._database.write(use_case)
         except db.Unavailable as error:
             raise custody.Unavailable(str(error)) from error
-
-
-async def _insert(tx: db.Tx, sealed: envelope.Sealed) -> None:
-    await tx.run(
-        f"INSERT INTO custody ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5)",  # noqa: S608 - names are ours
-        sealed.ref,
-        sealed.version,
-        sealed.key_id,
-        sealed.wrapped_key,
-        sealed.ciphertext,
-    )
-
-
-async def _next_version(tx: db.Tx, ref: str) -> int:
-    row = await tx.one("SELECT coalesce(max(version), 0) FROM custody WHERE ref = $1", ref)
-    return int(row[0]) + 1 if row is not None else 1
-
-
-async def _set_present(tx: db.Tx, key_id: str) -> None:
-    await tx.run("UPDATE custody_key SET key_id = $1", key_id)
-
-
-async def _wrapped_by_others(tx: db.Tx, key_id: str, limit: int) -> Sequence[envelope.Sealed]:
-    rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM custody WHERE key_id < $1 OR key_id > $1 LIMIT $2",  # noqa: S608 - names are ours
-        key_id,
-        limit,
-    )
-    return [_sealed(row) for row in rows]
 
 
 def _sealed(row: db.Row) -> envelope.Sealed:

@@ -6,7 +6,7 @@ key does not open. Pure: `embedded_custody` keeps what is made here.
 
 import base64
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -17,8 +17,7 @@ KEY_BYTES = 32
 _NONCE_BYTES = 12
 
 
-@dataclass(frozen=True)
-class Sealed:
+class Sealed(NamedTuple):
     """One version of one secret, as it may be stored anywhere."""
 
     ref: str
@@ -35,41 +34,43 @@ def new_key() -> bytes:
 
 def seal(ref: str, version: int, value: bytes, key_id: str, key: bytes) -> Sealed:
     data_key = new_key()
-    return Sealed(
-        ref,
-        version,
-        key_id,
-        _encrypt(key, data_key, _about_key(ref, version, key_id)),
-        _encrypt(data_key, value, _about_value(ref, version)),
-    )
+    wrapped_key = _encode(encrypt(key, data_key, _about_key(ref, version, key_id)))
+    return Sealed(ref, version, key_id, wrapped_key, _encode(encrypt(data_key, value, _about_value(ref, version))))
 
 
 def unseal(sealed: Sealed, key: bytes) -> bytes:
-    return _decrypt(_data_key(sealed, key), sealed.ciphertext, _about_value(sealed.ref, sealed.version))
+    return _decrypt_stored(_data_key(sealed, key), sealed.ciphertext, _about_value(sealed.ref, sealed.version))
 
 
 def rewrapped(sealed: Sealed, key: bytes, new_key_id: str, new_key: bytes) -> Sealed:
     """The same ciphertext under another key-encryption key; the value itself is not opened."""
     about = _about_key(sealed.ref, sealed.version, new_key_id)
-    wrapped_key = _encrypt(new_key, _data_key(sealed, key), about)
-    return Sealed(sealed.ref, sealed.version, new_key_id, wrapped_key, sealed.ciphertext)
+    return sealed._replace(key_id=new_key_id, wrapped_key=_encode(encrypt(new_key, _data_key(sealed, key), about)))
+
+
+def encrypt(key: bytes, plain: bytes, about: bytes) -> bytes:
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plain, about)
+
+
+def decrypt(key: bytes, raw: bytes, about: bytes) -> bytes:
+    """Raise `InvalidTag` if the key is another one, or if `raw` or `about` is not what was encrypted."""
+    return AESGCM(key).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], about)
 
 
 def _data_key(sealed: Sealed, key: bytes) -> bytes:
-    return _decrypt(key, sealed.wrapped_key, _about_key(sealed.ref, sealed.version, sealed.key_id))
+    return _decrypt_stored(key, sealed.wrapped_key, _about_key(sealed.ref, sealed.version, sealed.key_id))
 
 
-def _encrypt(key: bytes, plain: bytes, about: bytes) -> str:
-    nonce = os.urandom(_NONCE_BYTES)
-    return base64.b64encode(nonce + AESGCM(key).encrypt(nonce, plain, about)).decode()
-
-
-def _decrypt(key: bytes, text: str, about: bytes) -> bytes:
+def _decrypt_stored(key: bytes, text: str, about: bytes) -> bytes:
     try:
-        raw = base64.b64decode(text, validate=True)
-        return AESGCM(key).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], about)
+        return decrypt(key, base64.b64decode(text, validate=True), about)
     except (InvalidTag, ValueError) as error:
         raise custody.Unreadable("what is stored is not what was put there") from error
+
+
+def _encode(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
 
 
 def _about_key(ref: str, version: int, key_id: str) -> bytes:

@@ -1,19 +1,23 @@
-"""Files that hold key-encryption keys: in the clear and owner-only, sealed by a passphrase, or given from outside.
+"""The key-encryption keys and the files that hold them, apart from the database: it alone reveals no secret.
 
-`key_ring` reads and writes keys through one of these."""
+A file is in the clear and owner-only, sealed by a passphrase, or given from outside. There is one key, and during a
+rotation there are two. `embedded` stores in the database which is the present one.
+"""
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import argon2.low_level
 import msgspec
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpuaas_platform.custody import envelope
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import ids, keys
+from gpuaas_platform.kit.settings import Settings
 
 Keys = dict[str, bytes]
 """Key id -> key."""
@@ -21,23 +25,6 @@ PLAIN = "custody.kek"
 SEALED = "custody.sealed"
 _KEYS = msgspec.json.Decoder(Keys)
 _ABOUT = b"gpuaas custody keys sealed v1"
-_NONCE_BYTES = 12
-
-
-class KeyFile(Protocol):
-    path: Path
-    writable: bool
-    description: str
-    """Where the keys come from, for people."""
-
-    def read(self) -> Keys:
-        """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
-
-    def write(self, keys_by_id: Keys) -> None:
-        """Replace the file."""
-
-    def create(self, keys_by_id: Keys) -> None:
-        """Write the file unless it exists: of two processes that make the first key, one wins."""
 
 
 class PlainFile:
@@ -48,14 +35,17 @@ class PlainFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.description = f"the file {path}"
+        """Where the keys come from, for people."""
 
     def read(self) -> Keys:
+        """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
         return _KEYS.decode(self.path.read_bytes()) if self.path.exists() else {}
 
     def write(self, keys_by_id: Keys) -> None:
         keys.write_private(self.path, msgspec.json.encode(keys_by_id))
 
     def create(self, keys_by_id: Keys) -> None:
+        """Write the file unless it exists: of two processes that make the first key, one wins."""
         keys.create_private(self.path, msgspec.json.encode(keys_by_id))
 
 
@@ -117,7 +107,7 @@ class SealedFile:
     def seal(self, keys_by_id: Keys, passphrase: str) -> None:
         """Make the file, unless there is one."""
         box = Box(salt=os.urandom(16), content=b"")
-        keys.create_private(self.path, msgspec.json.encode(_filled(box, _stretched(passphrase, box), keys_by_id)))
+        keys.create_private(self.path, _filled(box, _stretched(passphrase, box), keys_by_id))
 
     def read(self) -> Keys:
         if self._box is None:
@@ -131,33 +121,99 @@ class SealedFile:
         self.read()
         if self._box is None:
             raise LookupError(self.path)
-        keys.write_private(self.path, msgspec.json.encode(_filled(self._box, self._passphrase_key, keys_by_id)))
+        keys.write_private(self.path, _filled(self._box, self._passphrase_key, keys_by_id))
 
     def create(self, keys_by_id: Keys) -> None:
         """There is a file as soon as this one is open."""
         self.read()
 
 
+KeyFile = PlainFile | SealedFile
+
+
+def chosen(settings: Settings) -> KeyFile:
+    """The file that the settings ask for."""
+    if settings.custody_key_file is not None:
+        return GivenFile(settings.custody_key_file)
+    plain, sealed = settings.data_dir / PLAIN, settings.data_dir / SEALED
+    if not settings.sealed and not sealed.exists():
+        return PlainFile(plain)
+    if plain.exists():
+        raise custody.Unreadable(
+            f"{plain} holds the key in the clear; seal it: gpuaas-platform custody seal --data {settings.data_dir}"
+        )
+    return SealedFile(sealed)
+
+
+class KeyRing:
+    def __init__(self, file: KeyFile) -> None:
+        self.file = file
+        self._keys: Keys = {}
+
+    def key(self, key_id: str) -> bytes:
+        """Read the file again for an unknown key: another process may have rotated."""
+        if key_id not in self._keys:
+            self._keys = self.file.read()
+        if key_id not in self._keys:
+            raise custody.Unreadable(f"{self.file.path} does not hold key {key_id}; put the file back that does")
+        return self._keys[key_id]
+
+    def key_ids(self) -> list[str]:
+        self._keys = self.file.read()
+        return sorted(self._keys)
+
+    def first(self) -> str:
+        """The id of a key, made now if there is no file. Of two processes that make one, both get the same."""
+        if not self.key_ids():
+            self.file.create({ids.new("kek"): envelope.new_key()})
+        return self.key_ids()[0]
+
+    def newest(self, present: str) -> str:
+        """A key that is younger than the present one: made now, or given from outside with the file."""
+        if self.file.writable:
+            key_id = ids.new("kek")
+            self.file.write({**self.file.read(), key_id: envelope.new_key()})
+            return key_id
+        key_id = self.key_ids()[-1]
+        if key_id <= present:
+            raise custody.Unreadable(
+                f"{self.file.path} is given from outside and holds no newer key; "
+                "add one to it (gpuaas-platform custody key --beside FILE), restart the server, then rotate"
+            )
+        return key_id
+
+    def keep_only(self, key_id: str) -> bool:
+        """Remove the other keys. Return False for a file given from outside, which is never written."""
+        if self.file.writable:
+            self.file.write({key_id: self.key(key_id)})
+        return self.file.writable
+
+    @contextlib.contextmanager
+    def rotating(self) -> Iterator[None]:
+        """One rotation at a time: a second one could drop the key that the first has just made."""
+        if not self.file.writable:
+            yield
+            return
+        with open(self.file.path.with_suffix(".lock"), "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise custody.Unavailable("another rotation of the key is under way") from error
+            yield
+
+
 def _stretched(passphrase: str, box: Box) -> bytes:
-    return argon2.low_level.hash_secret_raw(
-        passphrase.encode(),
-        box.salt,
-        time_cost=box.time_cost,
-        memory_cost=box.memory_kib,
-        parallelism=box.parallelism,
-        hash_len=envelope.KEY_BYTES,
-        type=argon2.low_level.Type.ID,
-    )
+    costs, kind = (box.time_cost, box.memory_kib, box.parallelism), argon2.low_level.Type.ID
+    return argon2.low_level.hash_secret_raw(passphrase.encode(), box.salt, *costs, envelope.KEY_BYTES, kind)
 
 
-def _filled(box: Box, key: bytes, keys_by_id: Keys) -> Box:
-    nonce = os.urandom(_NONCE_BYTES)
-    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(keys_by_id), _ABOUT)
-    return msgspec.structs.replace(box, content=nonce + sealed)
+def _filled(box: Box, key: bytes, keys_by_id: Keys) -> bytes:
+    content = envelope.encrypt(key, msgspec.json.encode(keys_by_id), _ABOUT)
+    return msgspec.json.encode(msgspec.structs.replace(box, content=content))
 
 
 def _opened(box: Box, key: bytes) -> Keys:
     try:
-        return _KEYS.decode(AESGCM(key).decrypt(box.content[:_NONCE_BYTES], box.content[_NONCE_BYTES:], _ABOUT))
+        return _KEYS.decode(envelope.decrypt(key, box.content, _ABOUT))
     except InvalidTag as error:
         raise custody.PassphraseWrong("this passphrase does not open the sealed key") from error

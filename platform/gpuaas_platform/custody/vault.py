@@ -6,15 +6,16 @@ The token comes from a file, read again when it is refused: an agent beside the 
 import asyncio
 import base64
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import hvac
 import hvac.exceptions
 import requests
 
 from gpuaas_platform.custody import port as custody
+from gpuaas_platform.kit.settings import Settings
 
 Result = TypeVar("Result")
 _FIELD = "value"
@@ -25,33 +26,27 @@ _TIMEOUT_S = 10
 
 
 class VaultCustody:
-    def __init__(
-        self, address: str, *, token_file: Path | None, mount: str, prefix: str, ca_file: Path | None = None
-    ) -> None:
-        self._address, self._mount, self._prefix = address, mount, prefix
-        self._token_file = token_file
-        self._client = hvac.Client(url=address, token="", timeout=_TIMEOUT_S, verify=str(ca_file) if ca_file else True)
+    def __init__(self, settings: Settings) -> None:
+        self._address, self._token_file = settings.vault_address, settings.vault_token_file
+        self._mount, self._prefix = settings.vault_mount, settings.vault_prefix
+        verify = str(settings.vault_ca_file) if settings.vault_ca_file else True
+        self._client = hvac.Client(url=self._address, token="", timeout=_TIMEOUT_S, verify=verify)
+        self._kv = self._client.secrets.kv.v2
 
     async def put(self, ref: str, value: bytes) -> int:
         secret = {_FIELD: base64.b64encode(value).decode()}
-        written = await self._call(
-            lambda: self._kv().create_or_update_secret(self._path(ref), secret, mount_point=self._mount)
-        )
+        written = await self._call(self._kv.create_or_update_secret, ref, secret=secret)
         return int(written["data"]["version"])
 
     async def get(self, ref: str, version: int) -> bytes:
-        secret = await self._call(
-            lambda: self._kv().read_secret_version(
-                self._path(ref), version=version, mount_point=self._mount, raise_on_deleted_version=True
-            )
-        )
+        secret = await self._call(self._kv.read_secret_version, ref, version=version, raise_on_deleted_version=True)
         try:
             return base64.b64decode(secret["data"]["data"][_FIELD], validate=True)
         except (KeyError, TypeError, ValueError) as error:
             raise custody.Unreadable(f"what is stored under {ref} is not what was put there") from error
 
     async def delete(self, ref: str) -> None:
-        await self._call(lambda: self._kv().delete_metadata_and_all_versions(self._path(ref), mount_point=self._mount))
+        await self._call(self._kv.delete_metadata_and_all_versions, ref)
 
     async def check(self) -> None:
         """Nothing to check: the other server may fail between a check and the act as well."""
@@ -70,14 +65,9 @@ class VaultCustody:
     async def unseal(self, passphrase: str) -> None:
         raise custody.Unavailable("Vault has a seal of its own: vault operator unseal")
 
-    def _kv(self) -> Any:
-        return self._client.secrets.kv.v2
-
-    def _path(self, ref: str) -> str:
-        return f"{self._prefix}/{ref}"
-
-    async def _call(self, request: Callable[[], Result]) -> Result:
+    async def _call(self, method: Callable[..., Result], ref: str, **arguments: object) -> Result:
         """In a thread: the client waits."""
+        request = functools.partial(method, f"{self._prefix}/{ref}", mount_point=self._mount, **arguments)
         return await asyncio.to_thread(self._in_thread, request)
 
     def _in_thread(self, request: Callable[[], Result]) -> Result:

@@ -1,7 +1,11 @@
 """Identify the caller of a request and decide whether they may make it, in the same way for every route.
 
-What a caller may not see is answered as if it did not exist."""
+What a caller may not see is answered as if it did not exist. Before any work is done, rates are limited: one bucket per
+caller, refilled steadily. Buckets are in this process only: several platform processes each allow the full rate.
+"""
 
+import time
+from collections.abc import Callable
 from typing import NoReturn
 
 from gpuaas_contract import errors
@@ -11,12 +15,49 @@ from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_platform.call import Origin, Site
 from gpuaas_platform.edge import audit
 from gpuaas_platform.edge.exchange import ANONYMOUS, Exchange
-from gpuaas_platform.edge.limits import Limiter
 from gpuaas_platform.edge.telemetry import Metrics
 from gpuaas_platform.identity.admission import Admission, Admissions
 from gpuaas_platform.identity.rules import Verdict
 
+CALLERS_MAX = 20_000
 _ANONYMOUS = Admission(ANONYMOUS)
+
+
+class Limiter:
+    """A bucket is one number: the moment at which it will be full again. A full bucket needs no number at all."""
+
+    def __init__(self, per_s: float, burst: int, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = 1.0 / per_s if per_s > 0 else 0.0
+        self._span_s = self._interval_s * max(1, burst)
+        self._monotonic_s = monotonic_s
+        self._full_at: dict[str, float] = {}
+
+    def take(self, caller: str) -> float:
+        """0 when the request may pass, else the seconds until the next one may."""
+        if not self._interval_s:
+            return 0.0
+        now = self._monotonic_s()
+        full_at = self._full_at.get(caller, now)
+        full_at = (full_at if full_at > now else now) + self._interval_s
+        wait_s = full_at - now - self._span_s
+        if wait_s > 1e-9:
+            return wait_s
+        self._full_at[caller] = full_at
+        if len(self._full_at) > CALLERS_MAX:
+            self._forget(now)
+        return 0.0
+
+    def callers(self) -> int:
+        """How many buckets are kept."""
+        return len(self._full_at)
+
+    def _forget(self, now: float) -> None:
+        """Drop full buckets, and if that is not enough the fullest: memory is bounded for any number of callers."""
+        kept = {caller: full_at for caller, full_at in self._full_at.items() if full_at > now}
+        if len(kept) > CALLERS_MAX // 2:
+            emptiest = sorted(kept.items(), key=lambda bucket: bucket[1], reverse=True)
+            kept = dict(emptiest[: CALLERS_MAX // 2])
+        self._full_at = kept
 
 
 class Authoriser:
@@ -47,12 +88,9 @@ class Authoriser:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.TokenMissing
-        admission = await self._admissions.find(
-            token,
-            exchange.now,
-            project_id=path.project_id if isinstance(path, ProjectPath) else "",
-            org_id=path.org_id if isinstance(path, OrgPath) else "",
-        )
+        project_id = path.project_id if isinstance(path, ProjectPath) else ""
+        org_id = path.org_id if isinstance(path, OrgPath) else ""
+        admission = await self._admissions.find(token, exchange.now, project_id=project_id, org_id=org_id)
         if (admission.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
         return admission
@@ -60,8 +98,12 @@ class Authoriser:
     def decide(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Verdict:
         if not endpoint.permission:
             return "allowed"
-        if isinstance(path, ProjectPath):
-            _check_project_header(exchange, path.project_id, admission.project.name if admission.project else "")
+        named = exchange.header(b"x-project-id")
+        if named and isinstance(path, ProjectPath):
+            name = admission.project.name if admission.project else ""
+            if named not in (path.project_id, name):
+                text = "X-Project-ID names another project than the path."
+                raise errors.InvalidRequest(text, details={"field": "X-Project-ID"})
         return admission.decide(endpoint.permission)
 
     async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
@@ -79,11 +121,3 @@ class Authoriser:
         if wait_s:
             self._metrics.rate_limited.inc()
             raise errors.RateLimited(details={"retry_after_s": round(wait_s, 3)})
-
-
-def _check_project_header(exchange: Exchange, project_id: str, name: str) -> None:
-    named = exchange.header(b"x-project-id")
-    if named and named not in (project_id, name):
-        raise errors.InvalidRequest(
-            "X-Project-ID names another project than the path.", details={"field": "X-Project-ID"}
-        )

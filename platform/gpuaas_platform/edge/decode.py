@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -16,10 +16,12 @@ from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
 _Type = msgspec.inspect.Type
+_PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
 BODY_MAX_BYTES = 1_048_576
 DEPTH_MAX = 64
 SEGMENT_MAX = 255
+HEADER_MAX = 255
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 _PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % SEGMENT_MAX)
@@ -35,18 +37,20 @@ def segment(name: str, raw: bytes) -> str:
     """One part of the path; `name` is the parameter it is the value of."""
     if _PLAIN_SEGMENT.fullmatch(raw):
         return raw.decode()
-    text = _unescaped(raw, f"The path's {name}") if b"%" in raw else _text(raw, f"The path's {name}")
+    text = _unescaped(raw, f"The path's {name}")
     if len(text) > SEGMENT_MAX:
-        raise errors.ValidationFailed(
-            f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", details={"field": name}
-        )
+        raise _invalid(f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", name)
     _refuse_nul(text, name)
     return text
 
 
 def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]:
     """Return a function from the query string to the endpoint's query struct and whether it is a dry run."""
-    kinds = {field.name: _reading(field.type) for field in msgspec.structs.fields(endpoint.query)}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.query)}
+    # Numbers and flags are parsed; everything else is text, timestamps included.
+    texts = {
+        name for name, kind in kinds.items() if not isinstance(_unwrapped(msgspec.inspect.type_info(kind)), _PARSED)
+    }
     known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
     defaults = endpoint.query()
 
@@ -54,8 +58,11 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
         if not raw:
             return defaults, False
         values = _pairs(raw, known)
-        dry_run = endpoint.mutates and _flag(values.pop("dry_run", "false"), "dry_run")
-        return endpoint.query(**{name: _parameter(name, text, kinds[name]) for name, text in values.items()}), dry_run
+        dry_run = values.pop("dry_run", "false") if endpoint.mutates else "false"
+        if dry_run not in ("true", "false"):
+            raise _invalid(f"`dry_run` is true or false, not {dry_run[:50]!r}.", "dry_run")
+        parameters = {name: _parameter(name, text, kinds[name], name in texts) for name, text in values.items()}
+        return endpoint.query(**parameters), dry_run == "true"
 
     return read
 
@@ -92,13 +99,12 @@ def check_content_type(value: str) -> None:
         raise errors.UnsupportedMediaType(f"The body is {kind}.", details={"content_type": kind[:100]})
 
 
-def header_word(name: str, value: str, length_max: int = 255) -> str:
-    """A header that is stored or compared: it must be printable and short."""
-    if len(value) > length_max:
-        raise errors.ValidationFailed(f"{name} has at most {length_max} characters.", details={"field": name})
+def check_header(name: str, value: str) -> None:
+    """A header that is stored or compared must be printable and short."""
+    if len(value) > HEADER_MAX:
+        raise _invalid(f"{name} has at most {HEADER_MAX} characters.", name)
     if not (value.isascii() and value.isprintable()):
-        raise errors.ValidationFailed(f"{name} takes printable ASCII characters only.", details={"field": name})
-    return value
+        raise _invalid(f"{name} takes printable ASCII characters only.", name)
 
 
 def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
@@ -109,7 +115,7 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
         name, _, value = pair.partition(b"=")
         key = _unescaped(name, "A query parameter's name")
         if key in values:
-            raise errors.ValidationFailed(f"The query has `{key[:100]}` more than once.", details={"field": key[:100]})
+            raise _invalid(f"The query has `{key[:100]}` more than once.", key[:100])
         if key not in known:
             raise _unknown(key, known, key, "query parameter")
         values[key] = _unescaped(value, f"The query parameter `{key}`")
@@ -117,64 +123,38 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
     return values
 
 
-_Reading = tuple[object, bool]
-"""A type, and whether its values are plain text."""
-
-
-def _reading(kind: object) -> _Reading:
-    """Numbers and flags are parsed; everything else is text, timestamps included."""
-    wanted = _unwrapped(msgspec.inspect.type_info(kind))
-    numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
-    return kind, not isinstance(wanted, numbers)
-
-
-def _parameter(name: str, text: str, reading: _Reading) -> object:
-    kind, is_text = reading
+def _parameter(name: str, text: str, kind: object, is_text: bool) -> object:
     try:
         value: object = msgspec.convert(text, kind, strict=is_text)
     except msgspec.ValidationError as error:
-        raise _refused_parameter(name, text, kind, error) from error
+        what, wanted = f"The query parameter `{name}`", msgspec.inspect.type_info(kind)
+        if known := _words(wanted):
+            raise _not_among(what, text, known, name) from error
+        why = _rule(wanted) if _is_out_of_range(str(error)) else ""
+        raise _invalid(f"{what}: {why or f'{error}.'}", name) from error
     _check_number(value, name)
     return value
-
-
-def _refused_parameter(name: str, text: str, kind: object, error: msgspec.ValidationError) -> errors.ValidationFailed:
-    what = f"The query parameter `{name}`"
-    if known := _words(msgspec.inspect.type_info(kind)):
-        return _not_among(what, text, known, name)
-    why = _rule(msgspec.inspect.type_info(kind)) if _is_out_of_range(str(error)) else ""
-    return errors.ValidationFailed(f"{what}: {why or f'{error}.'}", details={"field": name})
-
-
-def _flag(value: str, name: str) -> bool:
-    if value not in ("true", "false"):
-        raise errors.ValidationFailed(f"`{name}` is true or false, not {value[:50]!r}.", details={"field": name})
-    return value == "true"
 
 
 def _unescaped(raw: bytes, what: str) -> str:
     if _BAD_ESCAPE.search(raw):
         raise errors.InvalidRequest(f"{what} has a % that is not followed by two hexadecimal digits.")
-    return _text(unquote_to_bytes(raw), what)
-
-
-def _text(raw: bytes, what: str) -> str:
     try:
-        return raw.decode()
+        return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:
         raise errors.InvalidRequest(f"{what} is not UTF-8.") from error
 
 
 def _refuse_nul(text: str, name: str) -> None:
     if "\0" in text:
-        raise errors.ValidationFailed(f"`{name}` holds a NUL character.", details={"field": name})
+        raise _invalid(f"`{name}` holds a NUL character.", name)
 
 
 def _check_number(value: object, name: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.ValidationFailed(f"`{name}` is not a finite number.", details={"field": name})
+        raise _invalid(f"`{name}` is not a finite number.", name)
     if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
-        raise errors.ValidationFailed(f"`{name}` does not fit 64 bits.", details={"field": name})
+        raise _invalid(f"`{name}` does not fit 64 bits.", name)
 
 
 def _check_depth(raw: bytes) -> None:
@@ -183,34 +163,26 @@ def _check_depth(raw: bytes) -> None:
         if bracket[0] in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:
-                position = bracket.start()
-                raise errors.InvalidRequest(
-                    f"The body is nested deeper than {DEPTH_MAX} levels (byte {position}).",
-                    details={"position": position},
-                )
+                text = f"The body is nested deeper than {DEPTH_MAX} levels (byte {bracket.start()})."
+                raise errors.InvalidRequest(text, details={"position": bracket.start()})
         elif bracket[0] in (b"]", b"}"):
             depth -= 1
 
 
-def _check_values(document: object) -> None:
+def _check_values(value: object, path: str = "") -> None:
     """Refuse values that JSON can express and the store cannot hold. Called only where the bytes may contain them."""
-    for path, value in _leaves(document, ""):
-        if isinstance(value, str):
-            _refuse_nul(value, path)
-        elif isinstance(value, int):
-            _check_number(value, path)
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield f"{path}.{key}".strip("."), key
-            yield from _leaves(inner, f"{path}.{key}".strip("."))
+            inner_path = f"{path}.{key}".strip(".")
+            _refuse_nul(key, inner_path)
+            _check_values(inner, inner_path)
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}[{position}]")
-    else:
-        yield path, value
+            _check_values(inner, f"{path}[{position}]")
+    elif isinstance(value, str):
+        _refuse_nul(value, path)
+    elif isinstance(value, int):
+        _check_number(value, path)
 
 
 def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
@@ -221,9 +193,8 @@ def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
     except json.JSONDecodeError as broken:
         where, position = f" in line {broken.lineno}, column {broken.colno}", broken.pos
     except UnicodeDecodeError as broken:
-        return errors.InvalidRequest(
-            f"The body is not UTF-8 (byte {broken.start}).", details={"position": broken.start}
-        )
+        text = f"The body is not UTF-8 (byte {broken.start})."
+        return errors.InvalidRequest(text, details={"position": broken.start})
     why = _BYTE.sub("", str(error)).strip().removeprefix("JSON is malformed: ")
     return errors.InvalidRequest(f"The body is not JSON: {why}{where}.", details={"position": position})
 
@@ -236,34 +207,34 @@ def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationF
     text = message[: at.start()] if at else message
     quoted = _QUOTED.findall(text)
     if text.startswith("Object contains unknown field") and quoted:
-        return _unknown(quoted[0], _fields_at(kind, path), f"{path}.{quoted[0]}".strip("."), "field")
+        known = [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
+        return _unknown(quoted[0], known, f"{path}.{quoted[0]}".strip("."), "field")
     if text.startswith("Object missing required field") and quoted:
         field = f"{path}.{quoted[0]}".strip(".")
-        return errors.ValidationFailed(f"The field `{field}` is missing.", details={"field": field})
+        return _invalid(f"The field `{field}` is missing.", field)
     if text.startswith("Invalid enum value"):
         word = text.removeprefix("Invalid enum value").strip(" '")
         return _not_among(f"The field `{path}`", word, _words(_kind_at(kind, path)), path or "$")
     where = f"The field `{path}`: " if path else ""
     why = _rule(_kind_at(kind, path)) if _is_out_of_range(text) else f"{text}."
-    return errors.ValidationFailed(f"{where}{why or text}", details={"field": path or "$"})
+    return _invalid(f"{where}{why or text}", path or "$")
+
+
+def _invalid(message: str, field: str, **details: object) -> errors.ValidationFailed:
+    return errors.ValidationFailed(message, details={"field": field, **details})
 
 
 def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
-    return errors.ValidationFailed(
-        f"unknown {what} `{field[:200]}`; {hint}", details={"field": field[:200], "known": known}
-    )
+    return _invalid(f"unknown {what} `{field[:200]}`; {hint}", field[:200], known=known)
 
 
 def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
     """Refuse a word that is not in the list of those allowed here."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`? " if close else ""
-    return errors.ValidationFailed(
-        f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.",
-        details={"field": field, "known": known},
-    )
+    return _invalid(f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.", field, known=known)
 
 
 def _is_out_of_range(text: str) -> bool:
@@ -280,11 +251,6 @@ def _words(kind: _Type | None) -> list[str]:
     return [str(value) for value in kind.values] if isinstance(kind, msgspec.inspect.LiteralType) else []
 
 
-def _fields_at(kind: object, path: str) -> list[str]:
-    """The fields of the struct that `path` ($ left out) leads to."""
-    return [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
-
-
 def _rule(kind: _Type | None) -> str:
     """The description of a value in the contract."""
     extra = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
@@ -295,16 +261,14 @@ def _kind_at(kind: object, path: str) -> _Type | None:
     """The type of the value at `path`; None where the contract has none."""
     reached: _Type | None = msgspec.inspect.type_info(kind)
     for name in re.findall(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+", path):
-        reached = _step_into(_unwrapped(reached), name)
+        holder = _unwrapped(reached)
+        if isinstance(holder, msgspec.inspect.StructType):
+            reached = next((field.type for field in holder.fields if field.encode_name == name), None)
+        elif isinstance(holder, msgspec.inspect.DictType):
+            reached = holder.value_type
+        else:
+            reached = getattr(holder, "item_type", None)
     return reached
-
-
-def _step_into(kind: _Type | None, name: str) -> _Type | None:
-    if isinstance(kind, msgspec.inspect.StructType):
-        return next((field.type for field in kind.fields if field.encode_name == name), None)
-    if isinstance(kind, msgspec.inspect.DictType):
-        return kind.value_type
-    return getattr(kind, "item_type", None)
 
 
 def _unwrapped(kind: _Type | None) -> _Type | None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import datetime
+import math
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 from gpuaas_contract import errors
@@ -12,18 +12,32 @@ from starlette.requests import Request
 
 from gpuaas_platform.call import Caller, Source
 from gpuaas_platform.edge import decode, listener, telemetry
-from gpuaas_platform.kit import ids
+from gpuaas_platform.kit import ids, structs
 
-Message = MutableMapping[str, Any]
+Message = listener.Message
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 ANONYMOUS = Caller("anonymous", "")
 JSON = b"application/json"
+PROBLEM = b"application/problem+json"
 BODY_S_MAX = 30.0
 """A body that takes longer than this to arrive is refused: a slow sender must not hold a connection."""
 _CORRELATION_MAX = 128
+_OF_REQUEST = (
+    "_link",
+    "_scope",
+    "headers",
+    "method",
+    "path",
+    "peer",
+    "query_string",
+    "receive",
+    "correlation_id",
+    "trace",
+)
+_OF_PROGRESS = ("_admit", "admitted_s", "caller", "now", "org_id", "project_id", "route", "started_s")
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -37,36 +51,27 @@ class Response(msgspec.Struct, frozen=True):
     """The body of a stream, sent by `streams`; `content` is empty."""
 
 
+def problem(error: errors.ApiError, correlation_id: str) -> Response:
+    """An error of the catalogue as a problem document. Nowhere else is a status code chosen."""
+    kind = f"urn:gpuaas:error:{error.code}"
+    body = structs.pick(errors.Problem, error, type=kind, detail=error.message, correlation_id=correlation_id)
+    headers: tuple[Header, ...] = ()
+    if error.status in (429, 503):
+        headers = ((b"retry-after", b"%d" % max(1, math.ceil(error.details.get("retry_after_s", 1)))),)
+    elif error.status == 401:
+        headers = ((b"www-authenticate", b"Bearer"),)
+    elif error.status == 405:
+        headers = ((b"allow", ", ".join(error.details.get("allow", ())).encode()),)
+    return Response(error.status, msgspec.json.encode(body), PROBLEM, headers, error.code)
+
+
 class Exchange:
     """Headers are parsed once, here; the body when it is first needed."""
 
-    __slots__ = (
-        "_admit",
-        "_link",
-        "_scope",
-        "admitted_s",
-        "caller",
-        "correlation_id",
-        "headers",
-        "method",
-        "now",
-        "org_id",
-        "path",
-        "peer",
-        "project_id",
-        "query_string",
-        "receive",
-        "route",
-        "started_s",
-        "trace",
-    )
+    __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
     def __init__(
-        self,
-        scope: Message,
-        receive: Receive,
-        now: datetime.datetime,
-        admit: "Callable[[Exchange], Awaitable[None]]",
+        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
     ) -> None:
         self.now = now
         self._admit = admit
@@ -104,8 +109,7 @@ class Exchange:
         }
 
     async def body(self) -> bytes:
-        length = self.headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > decode.BODY_MAX_BYTES:
+        if self._content_length() > decode.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
         if self._link is not None and self._link.body_is_here():
             # Nearly always. Nothing is waited for, so no timeout is needed.
@@ -131,6 +135,32 @@ class Exchange:
         except TimeoutError as error:
             raise errors.InvalidRequest(f"The body was not complete after {BODY_S_MAX:g} s.") from error
         return bytes(body)
+
+    async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
+        """A raw body as it comes, never whole in memory. It ends whole, or with an error."""
+        refused = errors.BodyTooLarge(fix=f"Send at most {bytes_max} bytes.")
+        if self._content_length() > bytes_max:
+            raise refused
+        taken, more = 0, True
+        while more:
+            try:
+                async with asyncio.timeout(BODY_S_MAX):
+                    message = await self.receive()
+            except TimeoutError as error:
+                raise errors.InvalidRequest(f"Nothing more of the body came for {BODY_S_MAX:g} s.") from error
+            if message["type"] == "http.disconnect":
+                raise errors.InvalidRequest("The body ended before it was whole.")
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            taken += len(chunk)
+            if taken > bytes_max:
+                raise refused
+            if chunk:
+                yield chunk
+
+    def _content_length(self) -> int:
+        """What the sender announced; 0 if nothing or no number."""
+        length = self.headers.get(b"content-length", b"")
+        return int(length) if length.isdigit() else 0
 
     async def is_gone(self) -> bool:
         return await Request(self._scope, self.receive).is_disconnected()

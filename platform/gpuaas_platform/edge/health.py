@@ -11,10 +11,14 @@ from gpuaas_contract import errors
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import telemetry
 from gpuaas_platform.edge.exchange import Response
-from gpuaas_platform.kit import db
 
 STORE_ANSWERS_WITHIN_S = 1.0
 _TEXT = b"text/plain; charset=utf-8"
+_VERSION = {
+    "name": "gpuaas-platform",
+    "version": importlib.metadata.version("gpuaas-platform"),
+    "contract_version": gpuaas_contract.VERSION,
+}
 Probe = Callable[[], Awaitable[Response]]
 
 
@@ -25,32 +29,20 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
         return Response(200, b"ok\n", _TEXT)
 
     async def ready() -> Response:
-        await _check_store(site.database)
+        """Ready means able to change something: the check waits its turn with the writers and leaves nothing behind."""
+        try:
+            async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
+                await site.database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)
+        except TimeoutError as error:
+            text = f"The store has not answered within {STORE_ANSWERS_WITHIN_S:g} s."
+            raise errors.Unavailable(text, details={"check": "store"}) from error
         return Response(200, b"ok\n", _TEXT)
 
     async def version() -> Response:
-        return Response(200, msgspec.json.encode(_version(site)))
+        store = "postgresql" if site.settings.database_url else "sqlite"
+        return Response(200, msgspec.json.encode({**_VERSION, "store": store}))
 
     async def numbers() -> Response:
         return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
 
     return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
-
-
-async def _check_store(database: db.Database) -> None:
-    """Ready means able to change something: the check waits its turn with the writers and leaves nothing behind."""
-    try:
-        async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
-            await database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)
-    except TimeoutError as error:
-        text = f"The store has not answered within {STORE_ANSWERS_WITHIN_S:g} s."
-        raise errors.Unavailable(text, details={"check": "store"}) from error
-
-
-def _version(site: Site) -> dict[str, str]:
-    return {
-        "name": "gpuaas-platform",
-        "version": importlib.metadata.version("gpuaas-platform"),
-        "contract_version": gpuaas_contract.VERSION,
-        "store": "postgresql" if site.settings.database_url else "sqlite",
-    }

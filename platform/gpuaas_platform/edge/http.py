@@ -17,20 +17,9 @@ from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
 from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
-from gpuaas_platform.edge import (
-    decode,
-    document,
-    health,
-    idempotency,
-    problem,
-    router,
-    run,
-    streams,
-    telemetry,
-    uploads,
-)
+from gpuaas_platform.edge import decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
-from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send
+from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send, problem
 from gpuaas_platform.identity.admission import Admission
 from gpuaas_platform.kit import clock, db, logs, tables
 
@@ -71,7 +60,7 @@ class Application:
         """Load balancers probe every second; only failures are logged."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
         self._routes: router.Tree[_Route] = router.Tree()
-        handlers = run.handlers(endpoints, [*domains, document.routes])
+        handlers = run.handlers(endpoints, domains)
         for handler in handlers.values():
             endpoint = handler.endpoint
             self._routes.add(endpoint.method, endpoint.path, self._route(handler, handlers), endpoint.params)
@@ -113,15 +102,10 @@ class Application:
             self._spans.close()
 
     def _route(self, handler: Handler, known: Mapping[str, Handler]) -> _Route:
-        endpoint = handler.endpoint
-        return _Route(
-            endpoint,
-            endpoint.mutates,
-            handler.kind != "write" or handler.settle is not None,
-            run.runner(handler, known, self.metrics, self._in_flight),
-            decode.query_reader(endpoint),
-            self.metrics.request_observer(endpoint.name, endpoint.method),
-        )
+        endpoint, waits = handler.endpoint, handler.kind != "write" or handler.settle is not None
+        observe = self.metrics.request_observer(endpoint.name, endpoint.method)
+        runner = run.runner(handler, known, self.metrics, self._in_flight)
+        return _Route(endpoint, endpoint.mutates, waits, runner, decode.query_reader(endpoint), observe)
 
     async def _respond(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Response]:
         observe = self._observe_no_route
@@ -129,67 +113,48 @@ class Application:
             probe = self._probes.get(exchange.path)
             if probe is not None:
                 exchange.route = exchange.path.decode()
-                return observe, await self._probe(probe, exchange)
+                if exchange.method not in ("GET", "HEAD"):
+                    raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
+                return observe, await probe()
             match = self._routes.match(exchange.method, exchange.path)
             observe, exchange.route = match.target.observe, match.target.endpoint.name
             return observe, await self._serve(match.target, match.path, exchange)
         except errors.ApiError as error:
-            return observe, problem.response(error, exchange.correlation_id)
+            return observe, problem(error, exchange.correlation_id)
         except tables.PageTokenInvalid:
             refused = errors.ValidationFailed("`page_token` is not from this list.", details={"field": "page_token"})
-            return observe, problem.response(refused, exchange.correlation_id)
+            return observe, problem(refused, exchange.correlation_id)
         except db.Unavailable as error:
             log.error("store.unavailable", correlation_id=exchange.correlation_id, error=str(error))
-            return observe, problem.response(errors.Unavailable("The store does not answer."), exchange.correlation_id)
+            return observe, problem(errors.Unavailable("The store does not answer."), exchange.correlation_id)
         except Exception:
             log.exception("request.failed", correlation_id=exchange.correlation_id, route=exchange.route)
-            return observe, problem.response(errors.ApiError(), exchange.correlation_id)
-
-    async def _probe(self, probe: health.Probe, exchange: Exchange) -> Response:
-        if exchange.method not in ("GET", "HEAD"):
-            raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
-        return await probe()
+            return observe, problem(errors.ApiError(), exchange.correlation_id)
 
     async def _serve(self, route: _Route, path: Path, exchange: Exchange) -> Response:
         endpoint = route.endpoint
         admission = await self._authoriser.authenticate(endpoint, exchange, path)
         path = _with_ids(path, admission)
-        caller, project = admission.caller, admission.project
-        origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        exchange.caller = caller
-        exchange.org_id = admission.org_id
+        project = admission.project
+        exchange.caller, exchange.org_id = admission.caller, admission.org_id
         exchange.project_id = project.project_id if project else ""
-        verdict = self._authoriser.decide(endpoint, exchange, path, admission)
-        if verdict != "allowed":
-            await self._authoriser.refuse(endpoint, origin, admission, verdict)
+        origin = await self._authorise(endpoint, exchange, path, admission)
         logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
-        asked = run.NOTHING_ASKED
-        if route.mutates:
-            asked = await self._asked(endpoint, exchange, dry_run=dry_run)
-        call = Call(
-            self._site,
-            origin,
-            path,
-            query,
-            exchange.peer,
-            project,
-            exchange.is_gone,
-            exchange.admit_again,
-            exchange.header,
-            dry_run=dry_run,
-        )
+        asked = await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED
+        is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
+        call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
         response = await route.run(call, asked)
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited, and the caller may have lost the right to see the answer since.
             await exchange.admit_again()
         return response
 
-    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange, *, dry_run: bool) -> run.Asked:
+    async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange) -> run.Asked:
         path = exchange.path.decode("latin-1")
         if endpoint.takes_bytes:
-            return run.Asked(b"", path, dry_run, uploads.chunks(exchange, self._site.settings.artifact_bytes_max))
-        return run.Asked(await exchange.body(), path, dry_run)
+            return run.Asked(b"", path, exchange.chunks(self._site.settings.artifact_bytes_max))
+        return run.Asked(await exchange.body(), path)
 
     async def _open(
         self, exchange: Exchange, response: Response, source: Source, send: Send
@@ -202,11 +167,9 @@ class Application:
         except BaseException:
             source.close()
             raise
-
         logs.CONTEXT.set(functools.partial(dict, correlation_id=exchange.correlation_id))
-        return self._guards.join(
-            (exchange.header(b"authorization"), exchange.path), exchange.admit_again, source
-        ), source
+        key = (exchange.header(b"authorization"), exchange.path)
+        return self._guards.join(key, exchange.admit_again, source), source
 
     async def _admit_again(self, exchange: Exchange) -> None:
         match = self._routes.match(exchange.method, exchange.path)
@@ -215,27 +178,22 @@ class Application:
         if endpoint.audience == "public":
             return
         admission = await self._authoriser.identify(endpoint, exchange, match.path)
+        await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)
+
+    async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
+        """Raise, after the audit row of the refusal, if the caller may not make this request."""
         origin = Origin(admission.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
-        verdict = self._authoriser.decide(endpoint, exchange, _with_ids(match.path, admission), admission)
+        verdict = self._authoriser.decide(endpoint, exchange, path, admission)
         if verdict != "allowed":
             await self._authoriser.refuse(endpoint, origin, admission, verdict)
+        return origin
 
     def _report(self, exchange: Exchange, response: Response, observe: Callable[[int, float], None]) -> None:
         duration_s = time.perf_counter() - exchange.started_s
         observe(response.status, duration_s)
-        caller = exchange.caller
+        route, milliseconds, fields = exchange.route or _NO_ROUTE, round(duration_s * 1000, 2), exchange.log_fields()
         line = telemetry.RequestLine(
-            clock.utc_now(),
-            exchange.route or _NO_ROUTE,
-            exchange.method,
-            response.status,
-            response.code,
-            exchange.correlation_id,
-            exchange.trace.trace_id,
-            exchange.org_id,
-            exchange.project_id,
-            f"{caller.actor_type}:{caller.actor_id}",
-            round(duration_s * 1000, 2),
+            clock.utc_now(), route, exchange.method, response.status, response.code, ms=milliseconds, **fields
         )
         if not (exchange.path in self._quiet and response.status == 200):
             logs.info(line)

@@ -37,12 +37,8 @@ class InFlight:
 
 async def replay(reader: db.Reader, repeat: Repeat) -> bytes | None:
     """Return the answer given before, or None for a new key. Writers run one after another, so none is half-done."""
-    row = await reader.one(
-        "SELECT request_digest, answer FROM idempotency WHERE actor_id = $1 AND route = $2 AND idempotency_key = $3",
-        repeat.actor_id,
-        repeat.path,
-        repeat.key,
-    )
+    sql = "SELECT request_digest, answer FROM idempotency WHERE actor_id = $1 AND route = $2 AND idempotency_key = $3"
+    row = await reader.one(sql, *repeat[:3])
     if row is None:
         return None
     if not hmac.compare_digest(row["request_digest"], repeat.digest):
@@ -53,16 +49,9 @@ async def replay(reader: db.Reader, repeat: Repeat) -> bytes | None:
 
 
 async def remember(tx: db.Tx, now: datetime.datetime, repeat: Repeat, answer: bytes) -> None:
-    await tx.run(
-        """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)
-           VALUES ($1, $2, $3, $4, $5, $6)""",
-        repeat.actor_id,
-        repeat.path,
-        repeat.key,
-        repeat.digest,
-        answer.decode(),
-        clock.micros(now),
-    )
+    sql = """INSERT INTO idempotency (actor_id, route, idempotency_key, request_digest, answer, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6)"""
+    await tx.run(sql, *repeat, answer.decode(), clock.micros(now))
 
 
 async def _is_old(reader: db.Reader, before: int) -> bool:
@@ -70,12 +59,9 @@ async def _is_old(reader: db.Reader, before: int) -> bool:
 
 
 async def _forget(tx: db.Tx, before: int, limit: int) -> None:
-    await tx.run(
-        """DELETE FROM idempotency WHERE (actor_id, route, idempotency_key) IN (
-               SELECT actor_id, route, idempotency_key FROM idempotency WHERE created_at < $1 LIMIT $2)""",
-        before,
-        limit,
-    )
+    sql = """DELETE FROM idempotency WHERE (actor_id, route, idempotency_key) IN (
+                 SELECT actor_id, route, idempotency_key FROM idempotency WHERE created_at < $1 LIMIT $2)"""
+    await tx.run(sql, before, limit)
 
 
 RETAINED = Retained("edge.idempotency", lambda settings: settings.idempotency_kept_s, _is_old, _forget)

@@ -5,10 +5,12 @@ whole: they go out in one piece, through a `Link` that `exchange` finds in the s
 """
 
 from collections.abc import MutableMapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+Message = MutableMapping[str, Any]
 _LINK = "gpuaas.link"
 
 
@@ -59,10 +61,9 @@ class Protocol(HttpToolsProtocol):
     def _unset_keepalive_if_required(self) -> None:
         """uvicorn calls it when bytes arrive, which may be less than a request."""
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._idle_since_s = None
-        scope: Any = cycle.scope
-        scope[_LINK] = Link(cycle)
+        cast("Message", cycle.scope)[_LINK] = Link(cycle)
         super()._start_asgi_task(cycle, app)
 
 
@@ -96,7 +97,7 @@ class Link:
         return True
 
 
-def take_link(scope: MutableMapping[str, Any]) -> Link | None:
+def take_link(scope: Message) -> Link | None:
     """Remove the link from the scope, which would make a reference cycle. None on other servers."""
     link: Link | None = scope.pop(_LINK, None)
     return link

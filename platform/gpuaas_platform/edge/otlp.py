@@ -11,6 +11,8 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from gpuaas_platform.edge.telemetry import RequestLine, Trace
 
+_ATTRIBUTES = ("code", "correlation_id", "org_id", "project_id", "actor")
+
 
 class OtlpSpans:
     """Spans are handed over whole when the request is over; a thread of the exporter's own sends them in batches."""
@@ -33,11 +35,7 @@ class OtlpSpans:
                 attributes={
                     "http.request.method": line.method,
                     "http.response.status_code": line.status,
-                    "gpuaas.code": line.code,
-                    "gpuaas.correlation_id": line.correlation_id,
-                    "gpuaas.org_id": line.org_id,
-                    "gpuaas.project_id": line.project_id,
-                    "gpuaas.actor": line.actor,
+                    **{f"gpuaas.{name}": getattr(line, name) for name in _ATTRIBUTES},
                 },
                 status=Status(StatusCode.ERROR if failed else StatusCode.UNSET),
                 start_time=ended_ns - int(line.ms * 1e6),

@@ -30,9 +30,6 @@ class Match(NamedTuple, Generic[Target]):
 class Tree(Generic[Target]):
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
-        self._no_node: _Node[Target] = _Node()
-        self._literal: dict[bytes, _Node[Target]] = {}
-        """Paths without parameters, found without walking the tree."""
         self.match = functools.lru_cache(_MATCHES_KEPT)(self._match)
         """Callers use the same paths again. A path without a route is not kept."""
 
@@ -46,22 +43,18 @@ class Tree(Generic[Target]):
             else:
                 node = node.names.setdefault(part.encode(), _Node())
         node.targets[method] = (target, params)
-        if not params.__struct_fields__:
-            self._literal[path.encode()] = node
 
     def _match(self, method: str, path: bytes) -> Match[Target]:
         """A literal path is preferred to one with a parameter; HEAD is answered as GET."""
         values: list[bytes] = []
-        node = self._literal.get(path) or _find(self._root, path.split(b"/"), 1, values) or self._no_node
+        node = _find(self._root, path.split(b"/"), 1, values)
+        if node is None:
+            raise errors.NotFound
         route = node.targets.get("GET" if method == "HEAD" else method)
         if route is not None:
             target, params = route
-            names = params.__struct_fields__
-            return Match(
-                target, params(**{name: decode.segment(name, raw) for name, raw in zip(names, values, strict=True)})
-            )
-        if not node.targets:
-            raise errors.NotFound
+            named = zip(params.__struct_fields__, values, strict=True)
+            return Match(target, params(**{name: decode.segment(name, raw) for name, raw in named}))
         allowed = sorted({*node.targets, *(["HEAD"] if "GET" in node.targets else [])})
         raise errors.MethodNotAllowed(f"This path does not take {method[:20]}.", details={"allow": allowed})
 
@@ -72,10 +65,9 @@ def _find(node: _Node[Target], parts: list[bytes], position: int, values: list[b
         return node if node.targets else None
     part = parts[position]
     named = node.names.get(part)
-    if named is not None:
-        match = _find(named, parts, position + 1, values)
-        if match is not None:
-            return match
+    match = _find(named, parts, position + 1, values) if named is not None else None
+    if match is not None:
+        return match
     if node.parameter is None or not part:
         return None
     values.append(part)

@@ -1,23 +1,26 @@
 """Run the handler of an endpoint for one call: read, stream, flow, or write in one transaction together with its audit
-row and the answer kept for replays. `http` makes one runner per route, at start."""
+row and the answer kept for replays. `http` makes one runner per route, at start. One handler is here: the OpenAPI
+document, whose bytes and ETag are made once, at the first request."""
 
+import asyncio
+import collections
 import dataclasses
+import functools
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import errors, openapi
+from gpuaas_contract.documents import OPENAPI_GET
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.paths import ProjectPath
 
 from gpuaas_platform.call import Call, Handler, Routes, Source, Step
 from gpuaas_platform.edge import audit, decode, etag, idempotency, streams, telemetry
-from gpuaas_platform.edge.document import Document
 from gpuaas_platform.edge.exchange import Response
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
-
-Result = TypeVar("Result")
 
 
 class Asked(NamedTuple):
@@ -25,40 +28,52 @@ class Asked(NamedTuple):
 
     raw: bytes
     path: str
-    dry_run: bool
     chunks: AsyncIterator[bytes] | None = None
     """A raw body that is still to be read; `raw` is empty then."""
 
 
-NOTHING_ASKED = Asked(b"", "", dry_run=False)
+NOTHING_ASKED = Asked(b"", "")
 Run = Callable[[Call, Asked], Awaitable[Response]]
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A document that is encoded already. Its revision is a digest of its content."""
+
+    content: bytes
+    revision: str
+
+
+@functools.cache
+def _openapi() -> Document:
+    content = msgspec.json.encode(openapi.document(), order="deterministic")
+    return Document(content, hashlib.sha256(content).hexdigest()[:16])
+
+
+async def _read_openapi(_: db.Reader, __: Call) -> Document:
+    # Making it takes part of a second, in which other requests are served.
+    return await asyncio.to_thread(_openapi)
 
 
 def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dict[str, Handler]:
     """The handler of each endpoint by name. With none or two for one endpoint the server does not start."""
-    by_name: dict[str, list[Handler]] = {endpoint.name: [] for endpoint in endpoints}
-    for domain in domains:
-        for handler in domain.handlers:
-            by_name.setdefault(handler.endpoint.name, []).append(handler)
+    bound = [
+        Handler(OPENAPI_GET, "read", _read_openapi),
+        *(handler for domain in domains for handler in domain.handlers),
+    ]
+    counts = collections.Counter(handler.endpoint.name for handler in bound)
     for endpoint in endpoints:
-        if len(by_name[endpoint.name]) != 1:
-            raise LookupError(f"{endpoint.name} has {len(by_name[endpoint.name])} handlers; it must have one")
-    return {endpoint.name: by_name[endpoint.name][0] for endpoint in endpoints}
+        if counts[endpoint.name] != 1:
+            raise LookupError(f"{endpoint.name} has {counts[endpoint.name]} handlers; it must have one")
+    by_name = {handler.endpoint.name: handler for handler in bound}
+    return {endpoint.name: by_name[endpoint.name] for endpoint in endpoints}
 
 
 def runner(
-    handler: Handler,
-    known: Mapping[str, Handler],
-    metrics: telemetry.Metrics,
-    in_flight: idempotency.InFlight,
+    handler: Handler, known: Mapping[str, Handler], metrics: telemetry.Metrics, in_flight: idempotency.InFlight
 ) -> Run:
     """`known` are all handlers: a guarded change is compared with what the read of the same path returns."""
-    if handler.kind == "read":
-        return _read(handler)
-    if handler.kind == "flow":
-        return _flow(handler)
-    if handler.kind == "stream":
-        return _stream(handler)
+    if handler.kind != "write":
+        return {"read": _read, "flow": _flow, "stream": _stream}[handler.kind](handler)
     guard = _reader_of(handler.endpoint.path, known) if handler.endpoint.guarded else None
     write = _write(handler, guard, metrics, in_flight)
     return _settled(handler.endpoint, write, handler.settle) if handler.settle else write
@@ -80,7 +95,7 @@ def _flow(handler: Handler) -> Run:
 
     async def run(call: Call, asked: Asked) -> Response:
         body = read_body(asked.raw)
-        if asked.dry_run:
+        if call.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = msgspec.structs.replace(call, site=site)
         return respond(await use_case(call, body), call)
@@ -90,7 +105,8 @@ def _flow(handler: Handler) -> Run:
 
 def _stream(handler: Handler) -> Run:
     endpoint, use_case = handler.endpoint, cast("Callable[[Call], Awaitable[Source]]", handler.run)
-    media_type = streams.MEDIA_TYPE if endpoint.streams else streams.media_type(endpoint.media_type)
+    charset = "; charset=utf-8" if endpoint.media_type.startswith("text/") else ""
+    media_type = streams.MEDIA_TYPE if endpoint.streams else f"{endpoint.media_type}{charset}".encode()
 
     async def run(call: Call, _: Asked) -> Response:
         source = await use_case(streams.resumed(call) if endpoint.streams else call)
@@ -108,11 +124,16 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
     async def run(call: Call, asked: Asked) -> Response:
         body = asked.chunks if endpoint.takes_bytes else read_body(asked.raw)
         if not by_key:
-            return await run_once(call, asked, body, None)
-        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, _idempotency_key(call), _digest(call, asked))
+            return await run_once(call, body, None)
+        key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
+        if not key:
+            raise errors.IdempotencyKeyMissing
+        decode.check_header("X-Idempotency-Key", key)
+        digest = call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
+        repeat = idempotency.Repeat(call.caller.actor_id, asked.path, key, digest)
         in_flight.start(repeat)
         try:
-            return await run_once(call, asked, body, repeat)
+            return await run_once(call, body, repeat)
         finally:
             in_flight.end(repeat)
 
@@ -122,7 +143,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
             metrics.replays.inc()
         return answer
 
-    async def run_once(call: Call, asked: Asked, body: object, repeat: idempotency.Repeat | None) -> Response:
+    async def run_once(call: Call, body: object, repeat: idempotency.Repeat | None) -> Response:
         if handler.authorise is not None:
             body = await handler.authorise(call, body)
         if handler.prepare is not None:
@@ -149,7 +170,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
                 await idempotency.remember(tx, call.now, repeat, b"" if endpoint.secret_answer else content)
             return content
 
-        return Response(endpoint.status, await call.site.database.write(use_case, keep=not asked.dry_run))
+        return Response(endpoint.status, await call.site.database.write(use_case, keep=not call.dry_run))
 
     return run
 
@@ -166,25 +187,13 @@ def _settled(endpoint: AnyEndpoint, write: Run, settle: Step) -> Run:
     return run
 
 
-def _idempotency_key(call: Call) -> str:
-    key = call.header(b"x-idempotency-key") or call.header(b"idempotency-key")
-    if not key:
-        raise errors.IdempotencyKeyMissing
-    return decode.header_word("X-Idempotency-Key", key)
-
-
-def _digest(call: Call, asked: Asked) -> str:
-    return call.site.keys.request_digest(b"%b\n%b" % (asked.path.encode(), asked.raw))
-
-
 async def _check_guard(guard: Step, call: Call, tx: db.Tx) -> None:
     """Compare with what GET on this path would return now, inside the transaction that changes it."""
-    if_match, if_none_match = call.header(b"if-match"), call.header(b"if-none-match")
     try:
         present: str | None = etag.of(await guard(tx, call))
     except errors.NotFound:
         present = None
-    etag.check(if_match, if_none_match, present)
+    etag.check(call.header(b"if-match"), call.header(b"if-none-match"), present)
 
 
 def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
@@ -197,9 +206,6 @@ def _reader_of(path: str, known: Mapping[str, Handler]) -> Step:
 def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
     status = endpoint.status
 
-    def encode(answer: object) -> bytes:
-        return answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
-
     def plain(answer: object, _: Call) -> Response:
         return Response(status, msgspec.json.encode(answer))
 
@@ -208,7 +214,8 @@ def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
         headers = ((b"etag", tag.encode()),)
         if etag.is_known(call.header(b"if-none-match"), tag):
             return Response(304, b"", headers=headers)
-        return Response(status, encode(answer), headers=headers)
+        content = answer.content if isinstance(answer, Document) else msgspec.json.encode(answer)
+        return Response(status, content, headers=headers)
 
     return with_tag if endpoint.tagged else plain
 
@@ -217,12 +224,10 @@ class _NothingKept:
     """The store of a dry run: every write is rolled back after it returned."""
 
     def __init__(self, database: db.Database) -> None:
-        self._database = database
-        self.reader = database.reader
-        self.on_group = database.on_group
-        self.version = database.version
+        self._database, self.version = database, database.version
+        self.reader, self.on_group = database.reader, database.on_group
 
-    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
+    async def write(self, use_case: db.UseCase[db.Result], *, keep: bool = True) -> db.Result:
         return await self._database.write(use_case, keep=False)
 
     async def close(self) -> None:

@@ -29,10 +29,6 @@ CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
 
 
-def media_type(name: str) -> bytes:
-    return f"{name}; charset=utf-8".encode() if name.startswith("text/") else name.encode()
-
-
 class Guard:
     """Checks the streams of one token on one path."""
 

@@ -57,29 +57,23 @@ def _is_valid(version: str, trace_id: str, span_id: str, _: str, more: str | Non
     return known_form and trace_id.strip("0") != "" and span_id.strip("0") != ""
 
 
-class Metrics:
-    """The counters of one application, in a registry of its own."""
+class Metrics(Collector):
+    """The counters of one application, in a registry of its own. Those that each request changes are plain numbers,
+    put into the library's form when asked for, so that keeping them costs the requests next to nothing."""
 
     def __init__(self, site: Site) -> None:
+        self._site = site
         self.registry = CollectorRegistry()
         self.in_flight = 0
         self._durations: dict[tuple[str, str, str], _Durations] = {}
-        self._group_size = Histogram(
-            "gpuaas_store_group_size",
-            "Writers committed together.",
-            buckets=_GROUP_SIZES,
-            registry=self.registry,
-        )
-        self._group_duration_s = Histogram(
-            "gpuaas_store_group_duration_seconds",
-            "Time from the first writer of a group to its commit.",
-            buckets=_DURATIONS_S,
-            registry=self.registry,
-        )
+        text = "Writers committed together."
+        self._group_size = Histogram("gpuaas_store_group_size", text, buckets=_GROUP_SIZES, registry=self.registry)
+        name, text = "gpuaas_store_group_duration_seconds", "Time from the first writer of a group to its commit."
+        self._group_duration_s = Histogram(name, text, buckets=_DURATIONS_S, registry=self.registry)
         self.replays = self._counter("gpuaas_idempotency_replays", "Mutations answered with the answer given before.")
         self.rate_limited = self._counter("gpuaas_rate_limited", "Requests refused because their caller sent too many.")
         self.denials = self._counter("gpuaas_authorisation_denials", "Requests refused for lack of a permission.")
-        self.registry.register(_ReadWhenAsked(self, site))
+        self.registry.register(self)
 
     def request_observer(self, route: str, method: str) -> Callable[[int, float], None]:
         """A function that takes a status and a duration. Called on the event loop only, so it needs no lock."""
@@ -95,17 +89,19 @@ class Metrics:
 
         return observe
 
-    def durations(self) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(
-            "gpuaas_http_request_duration_seconds",
-            "Time from the request's arrival to its answer.",
-            labels=["route", "method", "status"],
-        )
+    def collect(self) -> list[Metric]:
+        name, text = "gpuaas_http_request_duration_seconds", "Time from the request's arrival to its answer."
+        family = HistogramMetricFamily(name, text, labels=["route", "method", "status"])
         bounds = [*map(floatToGoString, _DURATIONS_S), "+Inf"]
         for labels, observed in self._durations.items():
             buckets = list(zip(bounds, itertools.accumulate(observed.counts), strict=True))
             family.add_metric(labels, buckets, observed.sum_s)
-        return family
+        waiting = self._site.hub.waiting
+        return [
+            family,
+            GaugeMetricFamily("gpuaas_http_requests_in_flight", "Requests being served.", self.in_flight),
+            GaugeMetricFamily("gpuaas_long_polls_waiting", "Requests that wait for a change.", waiting),
+        ]
 
     def group_committed(self, size: int, duration_s: float) -> None:
         self._group_size.observe(size)
@@ -127,22 +123,6 @@ class _Durations:
         self.counts = [0] * (len(_DURATIONS_S) + 1)
         """Of each bucket by itself; the last is for what took longer than all bounds."""
         self.sum_s = 0.0
-
-
-class _ReadWhenAsked(Collector):
-    """Put into the library's form when asked for, so that keeping them costs the requests next to nothing."""
-
-    def __init__(self, metrics: Metrics, site: Site) -> None:
-        self._metrics, self._site = metrics, site
-
-    def collect(self) -> list[Metric]:
-        return [
-            self._metrics.durations(),
-            GaugeMetricFamily(
-                "gpuaas_http_requests_in_flight", "Requests being served.", value=self._metrics.in_flight
-            ),
-            GaugeMetricFamily("gpuaas_long_polls_waiting", "Requests that wait for a change.", self._site.hub.waiting),
-        ]
 
 
 class RequestLine(msgspec.Struct, frozen=True, gc=False):

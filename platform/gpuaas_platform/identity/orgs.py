@@ -52,6 +52,9 @@ async def list_projects(reader: db.Reader, call: Call[Path, ProjectQuery]) -> En
     return await paging.encoded(reader, store.PROJECTS, call.query, where, *values)
 
 
+project_by_id = store.PROJECTS.get
+
+
 async def get_project(reader: db.Reader, call: Call[ProjectPath]) -> Project:
     """Return the project of the path as it is now."""
     project = await store.PROJECTS.get(reader, call.path.project_id)

@@ -111,6 +111,8 @@ async def _end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
 
 async def make_first_admin(site: Site, origin: Origin, name: str, password: str) -> bool:
     """Return whether this call made the admin: of processes that start together only one may show a password."""
+    if await store.user_by_name(site.database.reader, name) is not None:
+        return False
     password_hash = await passwords.hashed(password)
 
     async def use_case(tx: db.Tx) -> bool:

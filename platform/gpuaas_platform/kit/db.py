@@ -32,10 +32,6 @@ class Duplicate(errors.Conflict):
         self.reason = reason
 
 
-def ignore_group(_: int, __: float) -> None:
-    """The `OnGroup` of a store that is not measured."""
-
-
 class Row(Protocol):
     def __getitem__(self, key: str | int, /) -> Any: ...
 
@@ -43,13 +39,13 @@ class Row(Protocol):
 class Reader(Protocol):
     """SQL uses $1, $2 … for parameters, on both engines."""
 
-    async def one(self, sql: str, *values: Any) -> Row | None: ...
+    async def one(self, sql: str, *values: object) -> Row | None: ...
 
-    async def all(self, sql: str, *values: Any) -> Sequence[Row]: ...
+    async def all(self, sql: str, *values: object) -> Sequence[Row]: ...
 
 
 class Tx(Reader, Protocol):
-    async def run(self, sql: str, *values: Any) -> int:
+    async def run(self, sql: str, *values: object) -> int:
         """Execute and return how many rows it touched."""
 
     def wake(self, topic: str) -> None:
@@ -81,11 +77,11 @@ class Database(Protocol):
 class Job:
     """One writer in the queue, shared by both drivers."""
 
-    use_case: UseCase[Any]
+    use_case: UseCase[object]
     keep: bool
-    answer: "asyncio.Future[Any]"
+    answer: asyncio.Future[object]
     topics: list[str] = field(default_factory=list)
-    result: Any = None
+    result: object = None
     error: BaseException | None = None
 
 

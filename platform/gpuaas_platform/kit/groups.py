@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 from gpuaas_platform.kit import db
 
-Result = TypeVar("Result")
 GROUP_MAX = 64
 """Large enough to share the cost of a commit, small enough not to block the event loop for long."""
 
@@ -16,7 +15,7 @@ class GroupCommit:
     """The writing half of a store. A driver implements how a group runs."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
-        self.on_group: db.OnGroup = db.ignore_group
+        self.on_group: db.OnGroup = lambda *_: None
         self._notify = notify
         self._loop = asyncio.get_running_loop()
         self._waiting: list[db.Job] = []
@@ -24,11 +23,11 @@ class GroupCommit:
         self._is_last = False
         self._writer = asyncio.create_task(self._write_groups(), name="writer")
 
-    async def write(self, use_case: db.UseCase[Result], *, keep: bool = True) -> Result:
+    async def write(self, use_case: db.UseCase[db.Result], *, keep: bool = True) -> db.Result:
         job = db.Job(use_case, keep, self._loop.create_future())
         self._waiting.append(job)
         self._has_work.set()
-        return cast(Result, await job.answer)
+        return cast("db.Result", await job.answer)
 
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
         """Run each job under its own savepoint and commit them together."""

@@ -16,7 +16,7 @@ WAIT_MAX_S = 30.0
 class Hub:
     def __init__(self) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._closing = False
+        self.closing = False
         self.waiting = 0
         """Long polls that wait right now."""
 
@@ -29,13 +29,9 @@ class Hub:
         for topic in list(self._listeners):
             self.notify(topic)
 
-    @property
-    def closing(self) -> bool:
-        return self._closing
-
     def close(self) -> None:
         """The server stops: every long poll and every stream ends now with what it has."""
-        self._closing = True
+        self.closing = True
         self.notify_all()
 
     @contextlib.contextmanager
@@ -64,7 +60,7 @@ class Hub:
             while True:
                 answer = await look()
                 left_s = ends_at - time.monotonic()
-                if enough(answer) or left_s <= 0 or self._closing:
+                if enough(answer) or left_s <= 0 or self.closing:
                     return answer
                 self.waiting += 1
                 try:

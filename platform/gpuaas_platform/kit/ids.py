@@ -27,7 +27,8 @@ def new(prefix: str) -> str:
 
 def new_secret(kind: str) -> str:
     body = _base32(secrets.randbits(260), 52)
-    return f"gpuaas_{kind}_{body}{_checksum(kind, body)}"
+    checksum = int.from_bytes(hashlib.sha256(f"{kind}:{body}".encode()).digest()[:4], "big") & 0x3FFFFFFF
+    return f"gpuaas_{kind}_{body}{_base32(checksum, 6)}"
 
 
 def digest(secret: str) -> str:
@@ -49,7 +50,3 @@ def _next() -> tuple[str, int]:
 def _base32(value: int, length: int) -> str:
     """Two letters at a time. `length` is even."""
     return "".join([_PAIRS[value >> shift & 1023] for shift in range(5 * length - 10, -1, -10)])
-
-
-def _checksum(kind: str, body: str) -> str:
-    return _base32(int.from_bytes(hashlib.sha256(f"{kind}:{body}".encode()).digest()[:4], "big") & 0x3FFFFFFF, 6)

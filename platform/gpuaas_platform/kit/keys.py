@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 AUDIT_FILE = "audit.pem"
@@ -52,10 +53,11 @@ class Keys:
 
 def load(folder: Path) -> Keys:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Keys(
-        tasks=_load_one(folder / "tasks.pem"),
-        audit=_load_one(folder / AUDIT_FILE),
-    )
+    tasks, audit = folder / "tasks.pem", folder / AUDIT_FILE
+    for path in (tasks, audit):
+        if not path.exists():
+            create_private(path, private_pem(Ed25519PrivateKey.generate()))
+    return Keys(read(tasks), read(audit))
 
 
 def read(path: Path) -> Ed25519PrivateKey:
@@ -70,13 +72,7 @@ def parse(pem: bytes, name: str) -> Ed25519PrivateKey:
     return key
 
 
-def _load_one(path: Path) -> Ed25519PrivateKey:
-    if not path.exists():
-        create_private(path, private_pem(Ed25519PrivateKey.generate()))
-    return read(path)
-
-
-def private_pem(key: Ed25519PrivateKey) -> bytes:
+def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

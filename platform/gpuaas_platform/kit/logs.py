@@ -7,11 +7,12 @@ import contextvars
 import logging
 import sys
 import threading
-from collections.abc import Callable, MutableMapping
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO
 
 import msgspec
 import structlog
+from structlog.typing import EventDict
 
 CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
 """Fields that every line of the present request gets unless it sets them itself; read when a line is written."""
@@ -24,14 +25,14 @@ def configure(level: str) -> None:
     global _write_info
     lines, lowest = Lines(sys.stderr.buffer), logging.getLevelNamesMapping()[level.upper()]
     atexit.register(lines.flush)
-    _write_info = lines.msg if lowest <= logging.INFO else _drop
+    _write_info = lines.msg if lowest <= logging.INFO else lambda _: None
     structlog.configure(
         processors=[
             _with_context,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_json),
+            structlog.processors.JSONRenderer(serializer=lambda line, **_: _encode(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(lowest),
         logger_factory=lambda *_: lines,
@@ -59,8 +60,12 @@ class Lines:
         with self._lock:
             self._waiting.append(line)
             is_first = len(self._waiting) == 1
-        if is_first:
-            self._flush_soon()
+        if not is_first:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:
+            self.flush()
 
     debug = info = warning = error = critical = exception = msg
 
@@ -71,22 +76,6 @@ class Lines:
             self._file.write(b"\n".join(lines) + b"\n")
             self._file.flush()
 
-    def _flush_soon(self) -> None:
-        try:
-            asyncio.get_running_loop().call_soon(self.flush)
-        except RuntimeError:
-            self.flush()
 
-
-def _with_context(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if "correlation_id" in line:
-        return line
-    return {**CONTEXT.get()(), **line}
-
-
-def _json(line: dict[str, Any], **_: Any) -> bytes:
-    return _encode(line)
-
-
-def _drop(_: bytes) -> None:
-    return
+def _with_context(_: object, __: str, line: EventDict) -> EventDict:
+    return line if "correlation_id" in line else {**CONTEXT.get()(), **line}

@@ -4,62 +4,47 @@ The files are written for both engines. `{{…}}` marks what the engines write d
 A database that has migrations unknown to this release is refused before anything is changed: see `check_not_newer`.
 """
 
+import contextlib
 import re
 import sqlite3
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
-import asyncpg
-
 from gpuaas_platform.kit import postgres, sqlite
 
-_WORDS = {
-    "sqlite": {
-        "cursor": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "item": "item.value",
-        "position": "item.key + 1",
-        "random": "lower(hex(randomblob(16)))",
-    },
-    "postgres": {
-        "cursor": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
-        "item": "item.value::text",
-        "position": "item.place",
-        "random": "replace(gen_random_uuid()::text, '-', '')",
-    },
+_ENGINES = ("sqlite", "postgres")
+_FIELD = ("json_extract(document, '$.{path}')", "(document::json #>> '{{{keys}}}')")
+_MARKS = {
+    "cursor": ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    "random": ("lower(hex(randomblob(16)))", "replace(gen_random_uuid()::text, '-', '')"),
+    "document PATH": _FIELD,
+    "document PATH as bigint": (_FIELD[0], f"{_FIELD[1]}::bigint"),
+    "document PATH as moment": (
+        f"strftime('%s', {_FIELD[0]}) * 1000000",
+        f"(extract(epoch FROM {_FIELD[1]}::timestamptz) * 1000000)",
+    ),
+    "document PATH as length": (
+        "json_array_length(document, '$.{path}')",
+        "json_array_length(document::json #> '{{{keys}}}')",
+    ),
+    "without PATH": (
+        "json_remove(document, {paths})",
+        "(SELECT json_object_agg(field.key, field.value)::text"
+        " FROM json_each(document::json) AS field WHERE field.key NOT IN ({names}))",
+    ),
+    "each PATH": (
+        "json_each(document, '$.{path}') AS item",
+        "json_array_elements(document::json -> '{path}') WITH ORDINALITY AS item(value, place)",
+    ),
+    "item": ("item.value", "item.value::text"),
+    "item PATH": ("json_extract(item.value, '$.{path}')", "(item.value ->> '{path}')"),
+    "position": ("item.key + 1", "item.place"),
 }
-_FIELDS = {
-    "sqlite": {
-        "text": "json_extract(document, '$.{path}')",
-        "bigint": "json_extract(document, '$.{path}')",
-        "moment": "strftime('%s', json_extract(document, '$.{path}')) * 1000000",
-        "length": "json_array_length(document, '$.{path}')",
-    },
-    "postgres": {
-        "text": "(document::json #>> '{{{keys}}}')",
-        "bigint": "(document::json #>> '{{{keys}}}')::bigint",
-        "moment": "(extract(epoch FROM (document::json #>> '{{{keys}}}')::timestamptz) * 1000000)",
-        "length": "json_array_length(document::json #> '{{{keys}}}')",
-    },
-}
-"""A field of a row's JSON document: `{{document PATH}}` is text, `{{document PATH as bigint}}` a number, `as moment`
-microseconds since 1970 of a timestamp, `as length` the number of items of a list."""
-_LISTS = {
-    "sqlite": {
-        "each": "json_each(document, '$.{name}') AS item",
-        "item": "json_extract(item.value, '$.{name}')",
-    },
-    "postgres": {
-        "each": "json_array_elements(document::json -> '{name}') WITH ORDINALITY AS item(value, place)",
-        "item": "(item.value ->> '{name}')",
-    },
-}
-"""Items of a list in a row's document: `{{each NAME}}` is for FROM, `{{item}}` is an item as text, `{{item NAME}}` a
-field of it, `{{position}}` its number from 1."""
-_MARK = re.compile(
-    r"\{\{\s*(?:(?P<word>\w+)|(?P<list>each|item) (?P<name>\w+)|without (?P<without>[\w ]+)"
-    r"|document (?P<path>[\w.]+)(?: as (?P<form>\w+))?)\s*\}\}"
-)
+"""What a mark means on each engine. `document` is a field of a row's JSON document: text, a number, microseconds since
+1970 of a timestamp, or the number of items of a list. `without` is the document without some fields. `each` is for
+FROM; of such a list, `item` is an item as text, or a field of it, and `position` its number from 1."""
+_MARK = re.compile(r"\{\{\s*(?P<word>\w+)(?: (?P<path>[\w. ]+?))?(?: as (?P<form>\w+))?\s*\}\}")
 _COMMENT = re.compile(r"--[^\n]*")
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
 _APPLIED = "SELECT number FROM migrations"
@@ -84,24 +69,20 @@ async def check_not_newer(sqlite_path: Path, database_url: str) -> None:
 
 
 def migrate_sqlite(path: Path) -> None:
-    sqlite.migrate(path, _apply_sqlite)
+    with contextlib.closing(sqlite.connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_LEDGER)
+        for statement in _missing("sqlite", {row["number"] for row in connection.execute(_APPLIED)}):
+            connection.execute(statement)
+        connection.execute("COMMIT")
 
 
 async def migrate_postgres(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", postgres.WRITER_LOCK)
-            await connection.execute(_LEDGER)
-            applied = {row["number"] for row in await connection.fetch(_APPLIED)}
-            _check_known(applied)
-            for number, statements in files("postgres"):
-                if number not in applied:
-                    for statement in statements:
-                        await connection.execute(statement)
-                    await connection.execute("INSERT INTO migrations (number) VALUES ($1)", number)
-    finally:
-        await connection.close()
+    async with postgres.connected(url) as connection, connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", postgres.WRITER_LOCK)
+        await connection.execute(_LEDGER)
+        for statement in _missing("postgres", {row["number"] for row in await connection.fetch(_APPLIED)}):
+            await connection.execute(statement)
 
 
 def files(engine: str) -> Iterator[tuple[int, list[str]]]:
@@ -129,17 +110,13 @@ def statements_of(script: str) -> list[str]:
     return [statement for statement in statements if _COMMENT.sub("", statement).strip(" \n;")]
 
 
-def _apply_sqlite(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_LEDGER)
-    applied = {row["number"] for row in connection.execute(_APPLIED)}
+def _missing(engine: str, applied: set[int]) -> Iterator[str]:
+    """The statements of the migrations that were not applied yet, and after each migration the one that records it."""
     _check_known(applied)
-    for number, statements in files("sqlite"):
+    for number, statements in files(engine):
         if number not in applied:
-            for statement in statements:
-                connection.execute(statement)
-            connection.execute("INSERT INTO migrations (number) VALUES (?)", (number,))
-    connection.execute("COMMIT")
+            yield from statements
+            yield f"INSERT INTO migrations (number) VALUES ({number})"  # noqa: S608 - a number of ours
 
 
 def _applied_sqlite(path: Path) -> set[int]:
@@ -147,23 +124,17 @@ def _applied_sqlite(path: Path) -> set[int]:
         return set()
     # Without a log beside it no process has the file open, and reading it as immutable leaves no new files behind.
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
-    try:
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
             return set()
         return {row[0] for row in connection.execute(_APPLIED)}
-    finally:
-        connection.close()
 
 
 async def _applied_postgres(url: str) -> set[int]:
-    connection = await asyncpg.connect(url)
-    try:
+    async with postgres.connected(url) as connection:
         if await connection.fetchval("SELECT to_regclass('migrations')") is None:
             return set()
         return {row["number"] for row in await connection.fetch(_APPLIED)}
-    finally:
-        await connection.close()
 
 
 def _check_known(applied: set[int]) -> None:
@@ -174,23 +145,13 @@ def _check_known(applied: set[int]) -> None:
 
 def _translated(text: str, engine: str) -> str:
     def translate(mark: re.Match[str]) -> str:
-        if mark["word"]:
-            return _WORDS[engine][mark["word"]]
-        if mark["list"]:
-            return _LISTS[engine][mark["list"]].format(name=mark["name"])
-        if mark["without"]:
-            return _without(mark["without"].split(), engine)
-        form = _FIELDS[engine][mark["form"] or "text"]
-        return form.format(path=mark["path"], keys=mark["path"].replace(".", ","))
+        path = mark["path"] or ""
+        form = mark["word"] + (" PATH" if path else "") + (f" as {mark['form']}" if mark["form"] else "")
+        return _MARKS[form][_ENGINES.index(engine)].format(
+            path=path,
+            keys=path.replace(".", ","),
+            names=", ".join(f"'{name}'" for name in path.split()),
+            paths=", ".join(f"'$.{name}'" for name in path.split()),
+        )
 
     return _MARK.sub(translate, text)
-
-
-def _without(names: list[str], engine: str) -> str:
-    """`{{without NAME NAME}}`: the document without these fields."""
-    if engine == "sqlite":
-        paths = ", ".join(f"'$.{name}'" for name in names)
-        return f"json_remove(document, {paths})"
-    left_out = ", ".join(f"'{name}'" for name in names)
-    fields = f"json_each(document::json) AS field WHERE field.key NOT IN ({left_out})"
-    return f"(SELECT json_object_agg(field.key, field.value)::text FROM {fields})"  # noqa: S608 - names are ours

@@ -22,7 +22,10 @@ from joserfc.errors import JoseError
 _METADATA_KEPT_S = 600.0
 _TIMEOUT_S = 10.0
 _CLOCK_SKEW_S = 60
+Fields = dict[str, Any]
+"""An object of JSON from the provider."""
 _SCOPE = "openid profile email"
+_ACCEPT = {"Accept": "application/json"}
 _SIGNATURES = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 """Made with a private key, all of them: a provider's public key can never pass as a shared secret."""
 
@@ -50,7 +53,7 @@ class Provider:
         self._client_id, self._client_secret, self._redirect_url = client_id, client_secret, redirect_url
         # Loading the trusted authorities takes a while: once, not with every request.
         self._tls = httpx.create_ssl_context()
-        self._metadata: dict[str, Any] = {}
+        self._metadata: Fields = {}
         self._metadata_until = 0.0
 
     async def start(self) -> Start:
@@ -68,21 +71,21 @@ class Provider:
             code_challenge=create_s256_code_challenge(code_verifier),
             code_challenge_method="S256",
         )
-        return Start(url=url, state=state, nonce=nonce, code_verifier=code_verifier)
+        return Start(url, state, nonce, code_verifier)
 
-    async def finish(self, code: str, code_verifier: str, nonce: str, now: datetime.datetime) -> dict[str, Any]:
+    async def finish(self, code: str, code_verifier: str, nonce: str, now: datetime.datetime) -> Fields:
         """Return the claims about the person who signed in. Keys are read each time: they may be rotated."""
         metadata = await self._discover()
         answer = await self._redeem(metadata, code, code_verifier)
-        key_set = await self._get(metadata["jwks_uri"])
+        key_set = await self._send("GET", metadata["jwks_uri"])
         try:
             return self._verified(answer, metadata, key_set, nonce, now)
         except (JoseError, ValueError, KeyError, TypeError) as error:
             raise Refused(f"its ID token is not valid: {error}") from error
 
-    async def _discover(self) -> dict[str, Any]:
+    async def _discover(self) -> Fields:
         if time.monotonic() >= self._metadata_until:
-            metadata = await self._get(f"{self.issuer}/.well-known/openid-configuration")
+            metadata = await self._send("GET", f"{self.issuer}/.well-known/openid-configuration")
             if str(metadata.get("issuer", "")).rstrip("/") != self.issuer:
                 raise Unreachable(f"{self.issuer} identifies itself as {metadata.get('issuer')!r}")
             for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
@@ -90,20 +93,17 @@ class Provider:
             self._metadata, self._metadata_until = metadata, time.monotonic() + _METADATA_KEPT_S
         return self._metadata
 
-    async def _redeem(self, metadata: dict[str, Any], code: str, code_verifier: str) -> dict[str, Any]:
+    async def _redeem(self, metadata: Fields, code: str, code_verifier: str) -> Fields:
         body = prepare_token_request(
             "authorization_code", code=code, redirect_uri=self._redirect_url, code_verifier=code_verifier
         )
         supported = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         method = "client_secret_basic" if "client_secret_basic" in supported else "client_secret_post"
         authentication = ClientAuth(self._client_id, self._client_secret, method if self._client_secret else "none")
-        form = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        url, headers, body = authentication.prepare("POST", metadata["token_endpoint"], form, body)
-        return await self._send("POST", url, headers, body)
+        form = {"Content-Type": "application/x-www-form-urlencoded", **_ACCEPT}
+        return await self._send("POST", *authentication.prepare("POST", metadata["token_endpoint"], form, body))
 
-    def _verified(
-        self, answer: dict[str, Any], metadata: dict[str, Any], key_set: Any, nonce: str, now: datetime.datetime
-    ) -> dict[str, Any]:
+    def _verified(self, answer: Fields, metadata: Fields, key_set: Any, nonce: str, now: datetime.datetime) -> Fields:
         supported = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
         algorithms = [name for name in _SIGNATURES if name in supported]
         token = jwt.decode(answer["id_token"], jwk.KeySet.import_key_set(key_set), algorithms=algorithms)
@@ -120,29 +120,25 @@ class Provider:
         claims.validate(now=int(now.timestamp()), leeway=_CLOCK_SKEW_S)
         return dict(claims)
 
-    async def _get(self, url: str) -> dict[str, Any]:
-        return await self._send("GET", url, {"Accept": "application/json"}, "")
-
-    async def _send(self, method: str, url: str, headers: dict[str, str], body: str) -> dict[str, Any]:
+    async def _send(self, method: str, url: str, headers: dict[str, str] = _ACCEPT, body: str = "") -> Fields:
+        trust_env = not _on_loopback(url)
         try:
-            async with httpx.AsyncClient(
-                timeout=_TIMEOUT_S, verify=self._tls, trust_env=not _on_loopback(url)
-            ) as client:
+            async with httpx.AsyncClient(timeout=_TIMEOUT_S, verify=self._tls, trust_env=trust_env) as client:
                 response = await client.request(method, url, headers=headers, content=body.encode())
             content = response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Unreachable(f"{url} gave no answer that can be read: {error}") from error
-        is_object = isinstance(content, dict)
-        if method == "POST" and response.is_client_error and is_object:
-            raise Refused(f"it answered {content.get('error', response.status_code)}")
-        if not response.is_success or not is_object:
-            raise Unreachable(f"{url} answered {response.status_code}")
-        answer: dict[str, Any] = content
-        return answer
+        if isinstance(content, dict):
+            if response.is_success:
+                return content
+            if method == "POST" and response.is_client_error:
+                raise Refused(f"it answered {content.get('error', response.status_code)}")
+        raise Unreachable(f"{url} answered {response.status_code}")
 
 
 def _check_transport(url: str) -> None:
-    if urlsplit(url).scheme != "https" and not (urlsplit(url).scheme == "http" and _on_loopback(url)):
+    scheme = urlsplit(url).scheme
+    if scheme != "https" and not (scheme == "http" and _on_loopback(url)):
         raise Unreachable(f"{url!r} is not an https URL; plain http is for loopback only")
 
 

@@ -2,21 +2,41 @@
 
 Groups run one at a time on one connection, under an advisory lock that other platform processes take too: so the order
 of event cursors is the order of commits, on one process or on many.
+
+Wake-ups between the processes are LISTEN and NOTIFY. The topics of a group are sent inside its transaction, so they
+arrive exactly when the group is visible. Each process listens on a connection of its own. A wake-up only means "look
+again": after a time without a connection, all listeners are woken.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
+import msgspec
+import structlog
+from asyncpg.pool import PoolConnectionProxy
 
-from gpuaas_platform.kit import db, groups, postgres_wakes
+from gpuaas_platform.kit import db, groups
+
+log = structlog.get_logger()
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+_Borrowed: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 WRITER_LOCK = 0x6770_7561  # "gpua"
 _CLOSE_S_MAX = 5.0
 """Writers that wait when the store closes are still run, unless the server does not answer."""
+CHANNEL = "gpuaas_wakes"
+_PAYLOAD_BYTES_MAX = 7900 - 64
+"""PostgreSQL takes 8000; the sender and the brackets need some."""
+_ALIVE_EVERY_S = 10.0
+_BACK_OFF_S_FIRST = 0.2
+_BACK_OFF_S_MAX = 5.0
+_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
@@ -34,13 +54,20 @@ def shown(url: str) -> str:
     return f"{parts.scheme or 'postgresql'}://{host}{parts.path}"
 
 
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Connection]:
+    """A connection of its own, beside the pool."""
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 class PostgresDatabase(groups.GroupCommit):
-    def __init__(
-        self, pool: "asyncpg.Pool[asyncpg.Record]", wakes: postgres_wakes.Wakes, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", wakes: "Wakes", notify: Callable[[str], None]) -> None:
         super().__init__(notify)
-        self._pool = pool
-        self._wakes = wakes
+        self._pool, self._wakes = pool, wakes
         self.reader: db.Reader = PostgresReader(pool)
 
     @classmethod
@@ -48,7 +75,7 @@ class PostgresDatabase(groups.GroupCommit):
         cls, url: str, notify: Callable[[str], None], notify_all: Callable[[], None]
     ) -> "PostgresDatabase":
         pool = await asyncpg.create_pool(url, min_size=2, max_size=8)
-        wakes = postgres_wakes.Wakes(url, notify, notify_all)
+        wakes = Wakes(url, notify, notify_all)
         await wakes.start()
         return cls(pool, wakes, notify)
 
@@ -69,35 +96,35 @@ class PostgresDatabase(groups.GroupCommit):
                 for job in jobs:
                     await _run_job(connection, job)
                 await self._wakes.send(connection, db.topics_of(jobs))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except _FAILED as error:
             raise db.Unavailable(str(error)) from error
 
 
 class PostgresReader:
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: "asyncpg.Pool[asyncpg.Record] | asyncpg.Connection[asyncpg.Record] | _Borrowed") -> None:
         self._source = source
 
-    async def one(self, sql: str, *values: Any) -> db.Row | None:
+    async def one(self, sql: str, *values: object) -> db.Row | None:
         try:
-            return cast("db.Row | None", await self._source.fetchrow(sql, *values))
+            return await self._source.fetchrow(sql, *values)
         except _GONE as error:
             raise db.Unavailable(str(error)) from error
 
-    async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
+    async def all(self, sql: str, *values: object) -> Sequence[db.Row]:
         try:
-            return cast("Sequence[db.Row]", await self._source.fetch(sql, *values))
+            return await self._source.fetch(sql, *values)
         except _GONE as error:
             raise db.Unavailable(str(error)) from error
 
 
 class PostgresTx(PostgresReader):
-    def __init__(self, connection: Any, topics: list[str]) -> None:
+    def __init__(self, connection: _Borrowed, topics: list[str]) -> None:
         super().__init__(connection)
         self._topics = topics
 
-    async def run(self, sql: str, *values: Any) -> int:
+    async def run(self, sql: str, *values: object) -> int:
         try:
-            status = str(await self._source.execute(sql, *values))
+            status = await self._source.execute(sql, *values)
         except asyncpg.UniqueViolationError as error:
             raise db.Duplicate(str(error)) from error
         return int(status.rsplit(" ", 1)[-1]) if status[-1].isdigit() else 0
@@ -110,7 +137,7 @@ class _NotKept(Exception):
     """Rolls a dry run's savepoint back."""
 
 
-async def _run_job(connection: Any, job: db.Job) -> None:
+async def _run_job(connection: _Borrowed, job: db.Job) -> None:
     try:
         async with connection.transaction():
             job.result = await job.use_case(PostgresTx(connection, job.topics))
@@ -120,3 +147,108 @@ async def _run_job(connection: Any, job: db.Job) -> None:
         return
     except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
+
+
+class _Message(msgspec.Struct, array_like=True):
+    sender: str
+    topics: list[str]
+    """Empty: wake every listener."""
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+
+
+class Wakes:
+    def __init__(self, url: str, notify: Callable[[str], None], notify_all: Callable[[], None]) -> None:
+        self._url, self._notify, self._notify_all = url, notify, notify_all
+        self._sender = secrets.token_hex(8)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen before anything is read, so that no later wake-up is missed."""
+        connection, lost = await self._connect()
+        self._task = asyncio.create_task(self._listen(connection, lost), name="postgres-wakes")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def send(self, connection: "Connection | _Borrowed", topics: Sequence[str]) -> None:
+        """Send in the transaction of the change: the topics arrive at its commit, and never if it fails."""
+        for payload in payloads(self._sender, topics):
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+
+    async def _listen(self, connection: Connection, lost: asyncio.Event) -> None:
+        while True:
+            try:
+                await _until_lost(connection, lost)
+            finally:
+                connection.terminate()
+            log.warning("wakes.connection_lost")
+            connection, lost = await self._reconnect()
+            self._notify_all()
+
+    async def _reconnect(self) -> tuple[Connection, asyncio.Event]:
+        pause_s = _BACK_OFF_S_FIRST
+        while True:
+            try:
+                return await self._connect()
+            except (*_FAILED, TimeoutError) as error:
+                log.warning("wakes.connect_failed", error=str(error), retry_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _BACK_OFF_S_MAX)
+
+    async def _connect(self) -> tuple[Connection, asyncio.Event]:
+        lost = asyncio.Event()
+        connection = await asyncpg.connect(self._url, timeout=_ALIVE_EVERY_S)
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(CHANNEL, self._receive)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection, lost
+
+    def _receive(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
+        message = _MESSAGE.decode(str(payload))
+        if message.sender == self._sender:
+            return  # this process was woken directly, after the commit
+        if not message.topics:
+            self._notify_all()
+        for topic in message.topics:
+            self._notify(topic)
+
+
+def payloads(sender: str, topics: Sequence[str]) -> Iterator[str]:
+    """Return as few messages as hold all topics; each is shorter than the limit of PostgreSQL."""
+    chunk, room = list[str](), _PAYLOAD_BYTES_MAX
+    for topic in dict.fromkeys(topics):
+        size = len(msgspec.json.encode(topic)) + 1
+        if size > _PAYLOAD_BYTES_MAX:
+            yield _payload(sender, [])
+            continue
+        if size > room:
+            yield _payload(sender, chunk)
+            chunk, room = [], _PAYLOAD_BYTES_MAX
+        chunk.append(topic)
+        room -= size
+    if chunk:
+        yield _payload(sender, chunk)
+
+
+def _payload(sender: str, topics: list[str]) -> str:
+    return msgspec.json.encode(_Message(sender, topics)).decode()
+
+
+async def _until_lost(connection: Connection, lost: asyncio.Event) -> None:
+    """Wait until the connection is lost. It can be dead without an error, so it is checked from time to time."""
+    while not lost.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ALIVE_EVERY_S):
+                await lost.wait()
+            return
+        try:
+            await connection.execute("SELECT 1", timeout=_ALIVE_EVERY_S)
+        except (*_FAILED, TimeoutError):
+            return

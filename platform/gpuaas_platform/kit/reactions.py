@@ -7,7 +7,7 @@ committed together; everything else is a loop that compares.
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gpuaas_platform.kit import db
 
@@ -19,7 +19,7 @@ class Reactions:
     """Reactions by the type of the fact and, where the fact has kinds, by its kind."""
 
     def __init__(self) -> None:
-        self._reactions: dict[tuple[type, str], list[Reaction[Any]]] = defaultdict(list)
+        self._reactions: dict[tuple[type, str], list[Callable[..., Awaitable[None]]]] = defaultdict(list)
 
     @classmethod
     def merged(cls, parts: Iterable["Reactions"]) -> "Reactions":

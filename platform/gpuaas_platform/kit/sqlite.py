@@ -7,24 +7,26 @@ another process that writes.
 
 import contextlib
 import functools
+import operator
 import re
 import sqlite3
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import cast
 
 from gpuaas_platform.kit import db, groups
 
-Result = TypeVar("Result")
 _BUSY_MS_MAX = 30_000
+_first_row: Callable[[sqlite3.Cursor], db.Row | None] = sqlite3.Cursor.fetchone
+_rowcount: Callable[[sqlite3.Cursor], int] = operator.attrgetter("rowcount")
 _DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 
 
 class SqliteDatabase(groups.GroupCommit):
     def __init__(self, path: Path, notify: Callable[[str], None]) -> None:
-        self._read_connection = _connect(path)
-        self._write_connection = _connect(path)
+        self._read_connection = connect(path)
+        self._write_connection = connect(path)
         self.reader: db.Reader = SqliteReader(self._read_connection)
         self._version: int | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-commit")
@@ -37,7 +39,7 @@ class SqliteDatabase(groups.GroupCommit):
         """
         if self._version is None:
             self._version = self._read_connection.execute("PRAGMA data_version").fetchone()[0]
-            self._loop.call_soon(self._forget_version)
+            self._loop.call_soon(setattr, self, "_version", None)
         return self._version
 
     async def close(self) -> None:
@@ -45,9 +47,6 @@ class SqliteDatabase(groups.GroupCommit):
         self._thread.shutdown()
         self._write_connection.close()
         self._read_connection.close()
-
-    def _forget_version(self) -> None:
-        self._version = None
 
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
         connection = self._write_connection
@@ -80,19 +79,20 @@ class SqliteReader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    async def one(self, sql: str, *values: Any) -> db.Row | None:
-        try:
-            row: db.Row | None = self._connection.execute(_dialect(sql), values).fetchone()
-        except sqlite3.OperationalError as error:
-            raise _translated(error) from error
-        return row
+    async def one(self, sql: str, *values: object) -> db.Row | None:
+        return self._execute(sql, values, _first_row)
 
-    async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
+    async def all(self, sql: str, *values: object) -> Sequence[db.Row]:
+        return self._execute(sql, values, sqlite3.Cursor.fetchall)
+
+    def _execute(self, sql: str, values: tuple[object, ...], take: Callable[[sqlite3.Cursor], db.Result]) -> db.Result:
+        """Raise `Unavailable` for a full or broken disk; a wrong statement is a bug and keeps its error."""
         try:
-            rows: Sequence[db.Row] = self._connection.execute(_dialect(sql), values).fetchall()
+            return take(self._connection.execute(_dialect(sql), values))
         except sqlite3.OperationalError as error:
-            raise _translated(error) from error
-        return rows
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+                raise
+            raise db.Unavailable(str(error)) from error
 
 
 class SqliteTx(SqliteReader):
@@ -100,29 +100,19 @@ class SqliteTx(SqliteReader):
         super().__init__(connection)
         self._topics = topics
 
-    async def run(self, sql: str, *values: Any) -> int:
+    async def run(self, sql: str, *values: object) -> int:
         try:
-            return self._connection.execute(_dialect(sql), values).rowcount
+            return self._execute(sql, values, _rowcount)
         except sqlite3.IntegrityError as error:
             if error.sqlite_errorcode not in _DUPLICATE:
                 raise
             raise db.Duplicate(str(error)) from error
-        except sqlite3.OperationalError as error:
-            raise _translated(error) from error
 
     def wake(self, topic: str) -> None:
         self._topics.append(topic)
 
 
-def migrate(path: Path, statements: Callable[[sqlite3.Connection], None]) -> None:
-    connection = _connect(path)
-    try:
-        statements(connection)
-    finally:
-        connection.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
@@ -150,17 +140,10 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def _translated(error: sqlite3.OperationalError) -> Exception:
-    """Return `Unavailable` for a full or broken disk; a wrong statement is a bug and keeps its error."""
-    is_ours = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
-    return error if is_ours else db.Unavailable(str(error))
-
-
 def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
     connection.execute("SAVEPOINT job")
     try:
-        use_case = cast("Coroutine[Any, Any, Any]", job.use_case(SqliteTx(connection, job.topics)))
-        job.result = _run_to_end(use_case)
+        job.result = _run_to_end(job.use_case(SqliteTx(connection, job.topics)))
     except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
     if not connection.in_transaction:
@@ -170,13 +153,14 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
     connection.execute("RELEASE job")
 
 
-def _run_to_end(use_case: Coroutine[Any, Any, Result]) -> Result:
+def _run_to_end(use_case: Awaitable[object]) -> object:
     """Run the use case in one step: it awaits only its transaction, which never suspends on this engine."""
+    coroutine = cast("Coroutine[object, None, object]", use_case)
     try:
-        use_case.send(None)
+        coroutine.send(None)
     except StopIteration as finished:
-        return cast(Result, finished.value)
-    use_case.close()
+        return finished.value
+    coroutine.close()
     raise RuntimeError("a write use case awaited something other than its transaction")
 
 

@@ -6,7 +6,7 @@ The document is the truth; columns are copies made on every save. Reads can pass
 import base64
 import hashlib
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -16,14 +16,13 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 class Table(Generic[Document]):
-    def __init__(self, name: str, kind: type[Document], key: str, /, **columns: Callable[[Document], Any]) -> None:
+    def __init__(self, name: str, kind: type[Document], key: str, /, **columns: Callable[[Document], object]) -> None:
         self.name, self.key = name, key
         self._columns = columns
         self._decoder = msgspec.json.Decoder(kind)
         self.names = names = [key, *columns, "document"]
-        marks = ", ".join(f"${position}" for position in range(1, len(names) + 1))
         changes = ", ".join(f"{column} = ${position}" for position, column in enumerate(names[1:], 2))
-        self._insert_sql = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names are ours
+        self._insert_sql = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({db.marks(len(names))})"  # noqa: S608 - names are ours
         self._save_sql = f"UPDATE {name} SET {changes} WHERE {key} = $1"  # noqa: S608
         self._get_sql = f"SELECT document FROM {name} WHERE {key} = $1"  # noqa: S608
 
@@ -39,16 +38,16 @@ class Table(Generic[Document]):
         row = await reader.one(self._get_sql, key)
         return self._decoder.decode(row[0]) if row is not None else None
 
-    async def find(self, reader: db.Reader, where: str, *values: Any) -> list[Document]:
+    async def find(self, reader: db.Reader, where: str, *values: object) -> list[Document]:
         """`where` is everything after WHERE, ORDER BY and LIMIT included."""
         return [self._decoder.decode(text) for text in await self.find_encoded(reader, where, *values)]
 
-    async def find_encoded(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+    async def find_encoded(self, reader: db.Reader, where: str, *values: object) -> list[str]:
         """The same documents as JSON, not decoded."""
         sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
         return [row[0] for row in await reader.all(sql, *values)]
 
-    async def keys(self, reader: db.Reader, where: str, *values: Any) -> list[str]:
+    async def keys(self, reader: db.Reader, where: str, *values: object) -> list[str]:
         """The keys only; `where` as for `find`."""
         rows = await reader.all(f"SELECT {self.key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
         return [str(row[0]) for row in rows]
@@ -59,7 +58,7 @@ class Table(Generic[Document]):
     def decode(self, text: str) -> Document:
         return self._decoder.decode(text)
 
-    def values(self, document: Document) -> list[Any]:
+    def values(self, document: Document) -> list[object]:
         """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
         return [getattr(document, self.key), *copies, msgspec.json.encode(document).decode()]

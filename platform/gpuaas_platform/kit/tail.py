@@ -8,6 +8,7 @@ again, so no watcher has a queue and none can block another.
 import asyncio
 import bisect
 import contextvars
+import operator
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -56,7 +57,7 @@ class Tail:
         """Return the frames after `position`, which must not be below the floor."""
         if position >= self.newest:
             return []
-        return self._frames[bisect.bisect_right(self._frames, position, key=_cursor) :]
+        return self._frames[bisect.bisect_right(self._frames, position, key=operator.attrgetter("cursor")) :]
 
     def poke(self) -> None:
         """Wake all watchers."""
@@ -81,17 +82,14 @@ class Tail:
             frames = await self._record.after(self.newest, READ_MAX)
         except Exception:
             log.exception("tail.read_failed", topic=self._topic)
-            self._start_over()
+            # Watchers read from the store until the ring holds something again.
+            self.floor, self._bytes = None, 0
+            self._frames.clear()
             return False
         if frames:
             self._keep(frames)
             self.poke()
         return len(frames) == READ_MAX
-
-    def _start_over(self) -> None:
-        """Watchers read from the store until the ring holds something again."""
-        self.floor, self._bytes = None, 0
-        self._frames.clear()
 
     def _keep(self, frames: list[Frame]) -> None:
         self._frames += frames
@@ -136,7 +134,3 @@ class Tails:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _cursor(frame: Frame) -> int:
-    return frame.cursor

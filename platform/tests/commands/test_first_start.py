@@ -37,7 +37,7 @@ def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatc
 
 def test_the_authority_is_that_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, others = clock.utc_now(), list[tls.CertificateAuthority]()
-    _in_the_middle(monkeypatch, tls, "_pem", lambda: others.append(tls.load_authority(tmp_path, now)))
+    _in_the_middle(monkeypatch, keys, "private_pem", lambda: others.append(tls.load_authority(tmp_path, now)))
     own = tls.load_authority(tmp_path, now)
     assert own.sha256 == others[0].sha256
     assert own.key.public_key() == own.certificate.public_key() == others[0].key.public_key()

@@ -13,7 +13,7 @@ import pytest
 from event_streams import EventStream
 from gpuaas_contract import events, identity
 from gpuaas_platform import server
-from gpuaas_platform.kit import db, hub, ids, postgres_wakes
+from gpuaas_platform.kit import db, hub, ids, postgres
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import follow as following
 from server_process import Cloud, ServerProcess, until
@@ -165,8 +165,8 @@ async def test_after_a_lost_connection_everybody_looks_again_and_is_woken_as_bef
 
 async def test_a_process_is_told_what_others_say_and_not_what_it_said_itself(database_url: str) -> None:
     heard: list[str] = []
-    own = postgres_wakes.Wakes(database_url, heard.append, lambda: heard.append("everything"))
-    other = postgres_wakes.Wakes(database_url, lambda _: None, lambda: None)
+    own = postgres.Wakes(database_url, heard.append, lambda: heard.append("everything"))
+    other = postgres.Wakes(database_url, lambda _: None, lambda: None)
     await own.start()
     connection = await asyncpg.connect(database_url)
     async with asyncio.timeout(DEADLINE_S):
@@ -180,15 +180,15 @@ async def test_a_process_is_told_what_others_say_and_not_what_it_said_itself(dat
 
 def test_many_topics_go_in_few_messages_that_postgres_takes() -> None:
     topics = [f"events:proj_{number:026}" for number in range(1000)]
-    messages = list(postgres_wakes.payloads("sender", topics))
+    messages = list(postgres.payloads("sender", topics))
     assert max(len(message.encode()) for message in messages) < 8000
     assert len(messages) < 10
-    assert [topic for message in messages for topic in postgres_wakes._MESSAGE.decode(message).topics] == topics
+    assert [topic for message in messages for topic in postgres._MESSAGE.decode(message).topics] == topics
 
 
 def test_a_topic_too_long_to_say_wakes_everybody() -> None:
-    (message,) = postgres_wakes.payloads("sender", ["é" * 8000])
-    assert postgres_wakes._MESSAGE.decode(message).topics == []
+    (message,) = postgres.payloads("sender", ["é" * 8000])
+    assert postgres._MESSAGE.decode(message).topics == []
 
 
 async def _break_listeners(url: str) -> None:

@@ -13,8 +13,7 @@ from gpuaas_platform.custody import envelope
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.custody.key_files import PLAIN as FILE
-from gpuaas_platform.custody.key_files import PlainFile
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import KeyRing, PlainFile
 from gpuaas_platform.kit import db
 
 VALUES = {"sec_one": b"first", "sec_two": b"\x00\xff binary", "sec_three": b"x" * 10_000}

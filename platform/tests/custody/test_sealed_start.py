@@ -22,11 +22,10 @@ from gpuaas_platform import main, server
 from gpuaas_platform.access.machines import authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.call import Site
-from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.custody.key_files import GivenFile, PlainFile, SealedFile
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.embedded import EmbeddedCustody
+from gpuaas_platform.custody.key_files import GivenFile, KeyRing, PlainFile, SealedFile
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit import keys, loop
 from gpuaas_platform.kit.settings import Settings
@@ -331,7 +330,7 @@ async def test_no_key_is_on_disk_in_the_clear(world: World) -> None:
     await world.site.custody.put("sec_one", b"value")
     await authority.sweep(world.site)
     folder = world.site.settings.data_dir
-    ring = custody_choice.key_file(world.site.settings)
+    ring = key_files.chosen(world.site.settings)
     assert isinstance(ring, SealedFile)
     await asyncio.to_thread(ring.open, PASSPHRASE)
     (key,) = ring.read().values()
@@ -407,7 +406,7 @@ async def test_a_sealed_key_is_rotated_with_its_passphrase_beside_a_running_serv
 
 
 async def _counted(site: Site) -> Any:
-    return await custody_choice.embedded(site.settings, site.database).counted()
+    return await EmbeddedCustody.opened(site.settings, site.database).counted()
 
 
 def test_the_command_unseals_a_running_server(

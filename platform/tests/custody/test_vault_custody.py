@@ -37,9 +37,14 @@ def token_file(tmp_path: Path, vault: VaultServer) -> Path:
     return path
 
 
+def custody_at(url: str, token_file: Path, mount: str = MOUNT) -> VaultCustody:
+    settings = Settings(token_file.parent, vault_address=url, vault_token_file=token_file, vault_mount=mount)
+    return VaultCustody(settings)
+
+
 @pytest.fixture
 def kept(vault: VaultServer, token_file: Path) -> VaultCustody:
-    return VaultCustody(vault.url, token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    return custody_at(vault.url, token_file)
 
 
 async def test_what_was_put_comes_back_by_version(kept: VaultCustody, vault: VaultServer) -> None:
@@ -113,23 +118,23 @@ async def test_a_vault_that_refuses_the_token_is_not_called_open_and_the_next_co
 
 
 async def test_why_vault_is_not_open_is_told_apart(vault: VaultServer, token_file: Path) -> None:
-    lost = VaultCustody(vault.url, token_file=token_file, mount="elsewhere", prefix="gpuaas")
+    lost = custody_at(vault.url, token_file, "elsewhere")
     assert ((await lost.status()).refused, (await lost.status()).fix) == (
         True,
         "vault secrets enable -path=elsewhere kv-v2",
     )
-    nowhere = VaultCustody("http://127.0.0.1:9", token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    nowhere = custody_at("http://127.0.0.1:9", token_file)
     assert ((await nowhere.status()).refused, (await nowhere.status()).fix) == (
         False,
         "vault status -address=http://127.0.0.1:9",
     )
     vault.sealed = True
-    kept = VaultCustody(vault.url, token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    kept = custody_at(vault.url, token_file)
     assert ((await kept.status()).refused, (await kept.status()).fix) == (False, "vault operator unseal")
 
 
 async def test_a_vault_that_is_gone_or_elsewhere_is_said_without_a_value(kept: VaultCustody, token_file: Path) -> None:
-    nowhere = VaultCustody("http://127.0.0.1:9", token_file=token_file, mount=MOUNT, prefix="gpuaas")
+    nowhere = custody_at("http://127.0.0.1:9", token_file)
     with pytest.raises(custody.Unavailable, match="does not answer") as gone:
         await nowhere.put("sec_one", VALUE)
     assert base64.b64encode(VALUE).decode() not in f"{gone.value!r} {gone.value.__cause__!r}"
@@ -293,7 +298,7 @@ async def test_the_command_and_the_api_say_that_vault_refuses_and_what_to_do(
 async def test_an_engine_that_is_not_there_is_told_from_a_value_that_is_not(
     vault: VaultServer, token_file: Path
 ) -> None:
-    lost = VaultCustody(vault.url, token_file=token_file, mount="elsewhere", prefix="gpuaas")
+    lost = custody_at(vault.url, token_file, "elsewhere")
     for act in (lost.put("sec_one", VALUE), lost.get("sec_one", 1), lost.delete("sec_one")):
         with pytest.raises(custody.Refused, match="no KV version 2 engine at elsewhere/; see --vault-mount"):
             await act

@@ -11,7 +11,7 @@ import pytest
 from gpuaas_contract import audit, catalog, errors, identity, instances, operations, policy
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import etag, http, limits
+from gpuaas_platform.edge import authorise, etag, http
 from gpuaas_platform.kit import retention
 from gpuaas_platform.kit.settings import Settings
 from platform_world import PASSWORD, FakeClock, World
@@ -27,7 +27,7 @@ class Seconds:
 
 def test_a_caller_may_send_a_burst_and_then_a_steady_rate() -> None:
     seconds = Seconds()
-    limiter = limits.Limiter(10, 5, seconds)
+    limiter = authorise.Limiter(10, 5, seconds)
     assert [limiter.take("a") for _ in range(5)] == [0.0] * 5
     assert limiter.take("a") == pytest.approx(0.1)
     assert limiter.take("b") == 0.0
@@ -40,25 +40,25 @@ def test_a_caller_may_send_a_burst_and_then_a_steady_rate() -> None:
 
 def test_a_refused_request_costs_nothing() -> None:
     seconds = Seconds()
-    limiter = limits.Limiter(10, 1, seconds)
+    limiter = authorise.Limiter(10, 1, seconds)
     limiter.take("a")
     waits = {round(limiter.take("a"), 6) for _ in range(100)}
     assert waits == {0.1}
 
 
 def test_no_rate_is_no_limit() -> None:
-    limiter = limits.Limiter(0, 0)
+    limiter = authorise.Limiter(0, 0)
     assert not any(limiter.take("a") for _ in range(10_000))
 
 
 def test_memory_is_bounded_and_the_greedy_are_not_forgotten() -> None:
     seconds = Seconds()
-    limiter = limits.Limiter(1, 100, seconds)
+    limiter = authorise.Limiter(1, 100, seconds)
     for _ in range(100):
         limiter.take("greedy")
-    for number in range(3 * limits.CALLERS_MAX):
+    for number in range(3 * authorise.CALLERS_MAX):
         limiter.take(f"stranger-{number}")
-    assert limiter.callers() <= limits.CALLERS_MAX
+    assert limiter.callers() <= authorise.CALLERS_MAX
     assert limiter.take("greedy") > 0
 
 

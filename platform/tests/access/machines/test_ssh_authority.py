@@ -13,10 +13,9 @@ from gpuaas_platform import server
 from gpuaas_platform.access.machines import authority
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.call import Site
-from gpuaas_platform.custody import choice as custody_choice
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody.embedded import EmbeddedCustody
-from gpuaas_platform.custody.key_ring import KeyRing
+from gpuaas_platform.custody.key_files import KeyRing
 from gpuaas_platform.kit import keys
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import ssh_trust
@@ -78,7 +77,7 @@ async def test_it_is_on_the_audit_trail_by_its_public_half(world: World) -> None
 
 async def test_a_rotation_of_custodys_key_covers_it(site: Site) -> None:
     await authority.start(site)
-    opened = custody_choice.embedded(site.settings, site.database)
+    opened = EmbeddedCustody.opened(site.settings, site.database)
     before = (await opened.counted()).present
     async for _ in opened.rotate():
         assert ssh_public_key(await authority.signing_key(site)) == (await known(site)).public_key
@@ -94,7 +93,7 @@ class DyingCustody(EmbeddedCustody):
     """The custody of a process that dies before or after it has put a value."""
 
     def __init__(self, site: Site, *, before: bool) -> None:
-        super().__init__(site.database, KeyRing(custody_choice.key_file(site.settings)))
+        super().__init__(site.database, KeyRing(key_files.chosen(site.settings)))
         self._before = before
 
     async def put(self, ref: str, value: bytes) -> int:
@@ -107,7 +106,7 @@ class MeetingCustody(EmbeddedCustody):
     """The custody of a process that puts a value at the same moment as another."""
 
     def __init__(self, site: Site, barrier: asyncio.Barrier) -> None:
-        super().__init__(site.database, KeyRing(custody_choice.key_file(site.settings)))
+        super().__init__(site.database, KeyRing(key_files.chosen(site.settings)))
         self._barrier = barrier
 
     async def put(self, ref: str, value: bytes) -> int:
