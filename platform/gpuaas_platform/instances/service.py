@@ -132,7 +132,7 @@ async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: st
     changed = msgspec.structs.replace(
         instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
     )
-    await store.INSTANCES.save(tx, changed)
+    await store.INSTANCES.change(tx, instance, changed)
     payload = OperatorChanged(
         operator_service_account_id=account_id, was=instance.operator_service_account_id, reason=reason
     )

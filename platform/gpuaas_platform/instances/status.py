@@ -44,7 +44,7 @@ async def derive(
         return instance
     lifecycles.check_move(f"instance {instance.instance_id}", lifecycles.INSTANCE, instance.status, status)
     saved = replace(wanted, revision=instance.revision + 1, updated_at=origin.now)
-    await store.INSTANCES.save(tx, saved)
+    await store.INSTANCES.change(tx, instance, saved)
     await _emit_changes(tx, origin, instance, saved, operation)
     if saved.status == "deleted":
         tx.wake(DELETED_TOPIC)

@@ -8,12 +8,13 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 
 from gpuaas_platform.kit import clock, db
-from gpuaas_platform.kit.tables import Table
+from gpuaas_platform.kit.tables import SplitTable, Table
 
-INSTANCES = Table(
+INSTANCES = SplitTable(
     "instances",
     Instance,
     "instance_id",
+    ("instance_requests", ("placement", "inputs", "previous_inputs", "artifacts")),
     project_id=lambda instance: instance.project_id,
     app_slug=lambda instance: instance.app_slug,
     name=lambda instance: instance.name,

@@ -33,6 +33,12 @@ _MARKS = {
         "(SELECT json_object_agg(field.key, field.value)::text"
         " FROM json_each(document::json) AS field WHERE field.key NOT IN ({names}))",
     ),
+    "only PATH": (
+        "(SELECT json_group_object(field.key, json(field.value))"
+        " FROM json_each(document) AS field WHERE field.key IN ({names}))",
+        "(SELECT json_object_agg(field.key, field.value)::text"
+        " FROM json_each(document::json) AS field WHERE field.key IN ({names}))",
+    ),
     "each PATH": (
         "json_each(document, '$.{path}') AS item",
         "json_array_elements(document::json -> '{path}') WITH ORDINALITY AS item(value, place)",
@@ -42,7 +48,8 @@ _MARKS = {
     "position": ("item.key + 1", "item.place"),
 }
 """What a mark means on each engine. `document` is a field of a row's JSON document: text, a number, microseconds since
-1970 of a timestamp, or the number of items of a list. `without` is the document without some fields. `each` is for
+1970 of a timestamp, or the number of items of a list. `without` is the document without some fields, `only` the
+document with no others, which must be objects or lists. `each` is for
 FROM; of such a list, `item` is an item as text, or a field of it, and `position` its number from 1."""
 _MARK = re.compile(r"\{\{\s*(?P<word>\w+)(?: (?P<path>[\w. ]+?))?(?: as (?P<form>\w+))?\s*\}\}")
 _COMMENT = re.compile(r"--[^\n]*")

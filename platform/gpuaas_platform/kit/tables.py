@@ -20,11 +20,11 @@ class Table(Generic[Document]):
         self.name, self.key = name, key
         self._columns = columns
         self._decoder = msgspec.json.Decoder(kind)
+        self._from, self._document = name, "document"
         self.names = names = [key, *columns, "document"]
         changes = ", ".join(f"{column} = ${position}" for position, column in enumerate(names[1:], 2))
         self._insert_sql = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({db.marks(len(names))})"  # noqa: S608 - names are ours
         self._save_sql = f"UPDATE {name} SET {changes} WHERE {key} = $1"  # noqa: S608
-        self._get_sql = f"SELECT document FROM {name} WHERE {key} = $1"  # noqa: S608
 
     async def insert(self, tx: db.Tx, document: Document) -> None:
         await tx.run(self._insert_sql, *self.values(document))
@@ -35,7 +35,7 @@ class Table(Generic[Document]):
             raise LookupError(f"{self.name}: nothing to save under {getattr(document, self.key)}")
 
     async def get(self, reader: db.Reader, key: str) -> Document | None:
-        row = await reader.one(self._get_sql, key)
+        row = await reader.one(f"SELECT {self._document} FROM {self._from} WHERE {self.key} = $1", key)  # noqa: S608
         return self._decoder.decode(row[0]) if row is not None else None
 
     async def find(self, reader: db.Reader, where: str, *values: object) -> list[Document]:
@@ -44,7 +44,7 @@ class Table(Generic[Document]):
 
     async def find_encoded(self, reader: db.Reader, where: str, *values: object) -> list[str]:
         """The same documents as JSON, not decoded."""
-        sql = f"SELECT document FROM {self.name} WHERE {where}"  # noqa: S608
+        sql = f"SELECT {self._document} FROM {self._from} WHERE {where}"  # noqa: S608
         return [row[0] for row in await reader.all(sql, *values)]
 
     async def keys(self, reader: db.Reader, where: str, *values: object) -> list[str]:
@@ -61,7 +61,53 @@ class Table(Generic[Document]):
     def values(self, document: Document) -> list[object]:
         """As a row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
-        return [getattr(document, self.key), *copies, msgspec.json.encode(document).decode()]
+        return [getattr(document, self.key), *copies, self._encoded(document)]
+
+    def _encoded(self, document: Document) -> str:
+        return msgspec.json.encode(document).decode()
+
+
+class SplitTable(Table[Document]):
+    """Keeps the large fields that seldom change in a second table under the same key, so that a change of the others
+    does not write them again. Reads put the two halves of the JSON together."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[Document],
+        key: str,
+        seldom: tuple[str, tuple[str, ...]],
+        /,
+        **columns: Callable[[Document], object],
+    ) -> None:
+        super().__init__(name, kind, key, **columns)
+        self._second, self._seldom = seldom
+        self._often = tuple(field for field in kind.__struct_fields__ if field not in self._seldom)
+        self._from = f"{name} JOIN {self._second} USING ({key})"
+        first_half = f"substr({name}.document, 1, length({name}.document) - 1)"
+        self._document = f"{first_half} || ',' || substr({self._second}.document, 2)"
+
+    async def insert(self, tx: db.Tx, document: Document) -> None:
+        await super().insert(tx, document)
+        sql = f"INSERT INTO {self._second} (document, {self.key}) VALUES ($1, $2)"  # noqa: S608
+        await tx.run(sql, _fields(document, self._seldom), getattr(document, self.key))
+
+    async def change(self, tx: db.Tx, before: Document, after: Document) -> None:
+        """Save a document that was read in this transaction as `before`."""
+        await super().save(tx, after)
+        if any(getattr(before, field) != getattr(after, field) for field in self._seldom):
+            sql = f"UPDATE {self._second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
+            await tx.run(sql, _fields(after, self._seldom), getattr(after, self.key))
+
+    async def save(self, tx: db.Tx, document: Document) -> None:
+        raise TypeError(f"{self.name} is saved by `change`, which compares with the document before")
+
+    def _encoded(self, document: Document) -> str:
+        return _fields(document, self._often)
+
+
+def _fields(document: msgspec.Struct, names: tuple[str, ...]) -> str:
+    return msgspec.json.encode({name: getattr(document, name) for name in names}).decode()
 
 
 _CHECK_BYTES = 4

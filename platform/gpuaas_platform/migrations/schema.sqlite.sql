@@ -301,6 +301,13 @@ CREATE TABLE idempotency (
 );
 CREATE INDEX idempotency_by_age ON idempotency (created_at);
 
+-- What was requested for an instance: placement, inputs and artifacts, which seldom change. Written by: instances.
+CREATE TABLE instance_requests (
+    instance_id TEXT NOT NULL,
+    document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (instance_id)
+);
+
 -- A deployed app. Written by: instances.
 CREATE TABLE instances (
     instance_id TEXT NOT NULL,

@@ -157,7 +157,9 @@ async def test_a_report_writes_as_much_at_1024_members_as_at_3(world: World, mon
 
 
 async def _report_costs(cluster: Cluster, counter: "Counter", size: int) -> dict[str, "Cost"]:
-    """Of each kind of report on an add of so many members, after a step and a status of each was reported."""
+    """Of each kind of report on an add of so many members, after a step and a status of each was reported, to an
+    instance that was deployed on as many machines."""
+    await _request_machines(cluster, size)
     held = await _large_add(cluster, size)
     await held.report(held.member_ids[1], "provisioning")
     await held.report(held.member_ids[2], "provisioning", "joining")
@@ -169,6 +171,19 @@ async def _report_costs(cluster: Cluster, counter: "Counter", size: int) -> dict
     await take_exit(cluster.world, held.operation, "force_complete")
     await _close_breaker(cluster)
     return costs
+
+
+async def _request_machines(cluster: Cluster, size: int) -> None:
+    """As after a deploy on so many allocations: the request names each of them twice."""
+    allocation_ids = [ids.new("alloc") for _ in range(size)]
+    inputs, placement = {"hand_allocation_ids": allocation_ids}, {"hand": allocation_ids}
+
+    async def change(tx: db.Tx) -> None:
+        before = await cluster.instance()
+        after = msgspec.structs.replace(before, inputs=inputs, placement=placement)
+        await instances_store.INSTANCES.change(tx, before, after)
+
+    await cluster.world.site.database.write(change)
 
 
 async def _large_add(cluster: Cluster, size: int) -> Held:
