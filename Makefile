@@ -29,7 +29,7 @@ down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --durations 15 $(ARGS)
 
-check: .venv/.ready ## format, lint, types, import rules, no app words, safe comparisons, plain words, golden contract
+check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
 	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
 	@$(BIN)/mypy $(PACKAGES)
@@ -37,6 +37,7 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, safe com
 	@for tool in $(PYTHON_TOOLS); do $(BIN)/mypy --scripts-are-modules $$tool || exit 1; done
 	@$(BIN)/lint-imports --no-cache
 	@tools/no-app-words
+	@$(BIN)/python tools/one-owner
 	@$(BIN)/python tools/secret-comparisons
 	@$(BIN)/python tools/plain-words
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json

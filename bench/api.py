@@ -1,7 +1,8 @@
-"""Compare durable POST, GET and list of 100 of the platform with the bare floor, in turns, each with its own store.
+"""Compare a durable POST, a GET and a list of 100 items of the platform with those of a minimal server, the floor.
 
-The POST creates a service account, which needs a token, a permission in a project, an idempotency key and an audit row
-in the organisation's chain. The platform and the floor write equal rows: the account, the audit row, the kept answer.
+Both are measured in turns, each with its own store. The POST creates a service account, which needs a token, a
+permission in a project, an idempotency key and an audit row in the organisation's chain. Both write the same rows: the
+account, the audit row, and the response that is stored for repeated requests.
 The processor time per request is printed too, because other work on the machine affects it less than the rate.
 """
 
@@ -34,7 +35,7 @@ def run() -> None:
         data = Path(folder, "platform")
         password = admin_password(data)
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(data)]
-        command += ["--rate-limit-per-s", "0"]  # one caller sends everything here
+        command += ["--rate-limit-per-s", "0"]  # one caller sends all requests of the benchmark
         with (
             process([*command, "--listen", "127.0.0.1:7171"], 7171) as platform,
             process([sys.executable, "-m", "bench.floor", str(Path(folder, "floor")), "7172"], 7172) as floor,
@@ -70,7 +71,7 @@ def _cases(token: str) -> list[Case]:
 
 
 def _make_project(api: str, token: str) -> str:
-    """Make as many organisations as the floor has and a project in the last; return its path of service accounts."""
+    """Make as many organisations as the floor has, and a project in the last one. Return the path of its accounts."""
     for number in range(ORGS):
         org = _create(api, token, "/orgs", f"org-{number}")
     project = _create(api, token, f"/orgs/{org['org_id']}/projects", "bench")
@@ -127,7 +128,7 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
     output = subprocess.run([*command, url], env=environment, capture_output=True, text=True, check=True).stdout
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
     if failed:
-        raise SystemExit(f"bench: {failed[1]} requests to {url} were refused; the numbers would be wrong")
+        raise SystemExit(f"bench: {failed[1]} requests to {url} failed, so the measurement is not valid")
     return output
 
 
@@ -160,7 +161,7 @@ class process:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process so far, user and system."""
+    """Return the user and system processor time that a process has used so far."""
     fields_after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields_after_name[11]) + int(fields_after_name[12])) / os.sysconf("SC_CLK_TCK")
 

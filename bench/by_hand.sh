@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a good engineer would type: a Slurm cluster with accounting on bare machines, everything that can run in parallel
-# in parallel, only the checks that the next command needs. by_hand.sh KEY CONTROLLER_IP WORKER_IP...
+# Set up a Slurm cluster with accounting on new machines, as a good engineer would do it by hand: in parallel where
+# possible, and with only the checks that the next command needs. Usage: by_hand.sh KEY CONTROLLER_IP WORKER_IP...
 set -euo pipefail
 key=$1 controller=$2
 shift 2

@@ -1,6 +1,7 @@
 """Compare a deploy of one controller and three workers with a parallel shell script on the same machines.
 
-Each round starts with fresh machines: deploy, decommission, which restores the machines, and then the script."""
+Each round starts with new machines. It deploys and decommissions, which restores the machines, and then runs the
+script."""
 
 import datetime
 import json
@@ -30,7 +31,7 @@ def run() -> None:
         times["by hand"].append(by_hand_s)
         print(f"round {number}: platform {platform_s:.1f} s, by hand {by_hand_s:.1f} s")
     platform_s, by_hand_s = (statistics.median(times[name]) for name in ("platform", "by hand"))
-    print(f"deploy of 1+3 until the first job has run: platform / by hand = {platform_s / by_hand_s:.2f}")
+    print(f"deploy of 1 controller and 3 workers with a first job: platform / by hand = {platform_s / by_hand_s:.2f}")
 
 
 def _round() -> tuple[float, float]:

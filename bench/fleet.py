@@ -1,7 +1,7 @@
 """Measure the time of a heartbeat and the cost of an agent, with 200 and 2,000 simulated agents on one server.
 
-Each simulated agent keeps two TLS connections, as a real one: one sends a heartbeat with all facts every ten seconds,
-the other always has an open poll for tasks."""
+Like a real agent, each simulated one keeps two TLS connections: one sends a heartbeat with all facts every ten
+seconds, the other always has an open poll for tasks."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ from bench import api, watchers
 
 FLEETS = (200, 2000)
 INTERVAL_S = 10.0
-"""Half as often as the server asks for, so that a node is lost after two missed heartbeats."""
+"""Twice the interval that the server requests, so that a node is lost after half as many missed heartbeats."""
 WARM_S = 15.0
 MEASURED_S = 30.0
 ENROL_AT_ONCE = 32
@@ -48,7 +48,7 @@ def run() -> None:
     finally:
         os.sched_setaffinity(0, all_cores)
     few, many = (measured[count].cpu_ms_per_agent for count in FLEETS)
-    print(f"cost of one agent among {FLEETS[1]} against one among {FLEETS[0]}: {many / few:.2f}")
+    print(f"processor time per agent, {FLEETS[1]} agents / {FLEETS[0]} agents: {many / few:.2f}")
 
 
 @dataclass
@@ -83,7 +83,7 @@ def _measured(count: int) -> Fleet:
 
 
 async def _run_fleet(count: int, wire: "Wire", server_pid: int) -> Fleet:
-    # uvloop reports an error when both sides close a TLS connection at once, as agents and server do here.
+    # uvloop reports an error if both sides close a TLS connection at the same time, which agents and server do here.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     idle_share = await _busy_share(server_pid, IDLE_S)
     fleet, turns, enrolled = Fleet(), asyncio.Semaphore(ENROL_AT_ONCE), asyncio.Barrier(count + 1)
@@ -101,7 +101,7 @@ async def _run_fleet(count: int, wire: "Wire", server_pid: int) -> Fleet:
 
 
 async def _live(number: int, wire: "Wire", fleet: Fleet, turns: asyncio.Semaphore, enrolled: asyncio.Barrier) -> None:
-    """Send heartbeats as soon as it is enrolled, as a real agent; otherwise the first would be lost before the last."""
+    """Enrol the agent and send heartbeats immediately: otherwise nodes would be lost before the last is enrolled."""
     async with turns:
         agent = await _enrol(number, wire)
     await asyncio.gather(agent.beat(fleet), agent.poll(fleet), enrolled.wait())
@@ -154,7 +154,7 @@ def _facts(number: int) -> dict[str, Any]:
         "hostname": f"node-{number}",
         "cpus": 128,
         "memory_mb": 2_000_000,
-        "gpus": [{"index": at, "type": "H100", "device": f"/dev/nvidia{at}"} for at in range(8)],
+        "gpus": [{"index": index, "type": "H100", "device": f"/dev/nvidia{index}"} for index in range(8)],
         "os": "Debian GNU/Linux 13 (trixie)",
         "kernel": "6.12.0-amd64",
         "architecture": "x86_64",
@@ -223,7 +223,7 @@ def _content_length(head: bytes) -> int:
 
 
 def _own_address() -> str:
-    """Return the host's own address, because the server uses no TLS on loopback. Nothing is sent to find it."""
+    """Return an address of this host, because the server uses no TLS on loopback. No packet is sent for this."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         address: str = probe.getsockname()[0]
@@ -255,14 +255,14 @@ def _counted(fleet: Fleet) -> Iterator[None]:
 
 
 async def _busy_share(pid: int, seconds: float) -> float:
-    """Return the share of one core that the process uses during this time."""
+    """Return the part of one core that the process uses during this time."""
     before_s, since_s = api.cpu_s(pid), time.perf_counter()
     await asyncio.sleep(seconds)
     return (api.cpu_s(pid) - before_s) / (time.perf_counter() - since_s)
 
 
 def _lost_count(data: Path) -> int:
-    """Count lost nodes by the events, which also show nodes that were lost and came back."""
+    """Count the events of lost nodes, which include nodes that are ready again."""
     with contextlib.closing(sqlite3.connect(data / "gpuaas.sqlite")) as store:
         lost = "document ->> 'type' = 'capacity.node.changed' AND document ->> '$.payload.status' = 'lost'"
         count: int = store.execute(f"SELECT count(*) FROM events WHERE {lost}").fetchone()[0]

@@ -1,8 +1,8 @@
-"""The floor: a bare ASGI application on the same store that writes the same rows and does nothing else.
+"""The floor: a minimal ASGI application that writes the same rows to the same store as the platform, and nothing else.
 
-A create writes the service account, its audit row and the answer kept for repeats, with documents of the contract's
-own structs: of the same length as the platform's, in the same tables with the same indexes. It does not authenticate,
-compute hashes, compare digests or write log lines.
+A create writes the service account, its audit row and the response that is stored for repeated requests, in the same
+tables with the same indexes. The documents have the same length as those of the platform. The floor does not
+authenticate, compute hashes, compare digests or write log lines.
 """
 
 import sys
@@ -66,7 +66,7 @@ _KEPT = """INSERT INTO idempotency (actor_id, route, idempotency_key, request_di
 
 
 class Rows:
-    """Writes the rows of a create."""
+    """Writes the rows of one created service account."""
 
     def __init__(self) -> None:
         self._org_id, self._project_id, self._user_id = ids.new("org"), ids.new("proj"), ids.new("user")

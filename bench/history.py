@@ -55,19 +55,19 @@ def _measure(rows: int) -> dict[str, float]:
 
 
 def _median_ms(client: httpx.Client, path: str, **query: str | int) -> float:
-    """Return the median after some warm-up requests, which are slower because the file is not cached yet."""
+    """Return the median time of a request. Some requests before the measurement fill the cache of the file."""
     taken = []
     for _ in range(WARM + REQUESTS):
         started = time.perf_counter()
         answer = client.get(path, params=query)
         taken.append(time.perf_counter() - started)
         if answer.status_code != 200 or not answer.json()["items"]:
-            raise SystemExit(f"bench: {path} {query} answered {answer.status_code}: {answer.text[:300]}")
+            raise SystemExit(f"bench: GET {path} {query}: status {answer.status_code}: {answer.text[:300]}")
     return statistics.median(taken[WARM:]) * 1000
 
 
 def _fill(path: Path, rows: int) -> None:
-    """Write straight into the tables: the benchmark measures reading the rows, not making them."""
+    """Write the rows directly into the tables, because the benchmark measures only how they are read."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous=OFF")
     with connection:

@@ -1,8 +1,8 @@
-"""Compare the same requests of controllers and people on a small and on a large record, on both stores, in turns.
+"""Compare the same requests of controllers and users on a small and on a large record, on both stores, in turns.
 
 The small record has 100 instances, 1,000 members and 10,000 operations; the large one has a hundred times as many. All
-are in one project, and one instance in ten has an operation that another controller holds. Then the time per report of
-an operation with 3 and with 1,024 members is compared, and 500 controllers wait for work that does not come.
+are in one project. One instance in ten has an operation that another controller has claimed. Then the time per report
+is compared for operations with 3 and with 1,024 members, and the cost of 500 controllers that wait is measured.
 
 It takes two to five minutes and 3 GB of disk: python -m bench operations
 """
@@ -26,7 +26,7 @@ from bench.sides import DatabaseUrl, Side, stores
 from bench.watchers import resident_kb
 
 SMALL, LARGE = 100, 10_000
-"""Instances of each record."""
+"""The number of instances in each record."""
 REQUESTS = 200
 IDLE_CONTROLLERS, IDLE_S = 500, 10
 PAGE = 50
@@ -80,7 +80,7 @@ def _side(data: Path, database_url: str, size: int) -> Iterator[Side]:
 
 
 def _add_waiting(side: Side) -> None:
-    """Add as many waiting operations as will be claimed, newer than all others."""
+    """Add as many unclaimed operations as will be claimed. They are newer than all others."""
     first = side.size * OPERATIONS_EACH
     side.insert(
         OPERATION_ROWS,
@@ -89,9 +89,9 @@ def _add_waiting(side: Side) -> None:
 
 
 def _compare(ask: Ask, small: Side, large: Side) -> list[tuple[float, float]]:
-    """Ask both in turns, so that other work on the machine affects both; return quarter and median of each, in ms.
+    """Send the request to both in turns, so that other work on the machine affects both.
 
-    On a busy machine the median can be that of a disturbed request; the fastest quarter is not."""
+    Return the first quartile and the median of each, in ms. On a busy machine, the quartile is less disturbed."""
     taken_s: dict[int, list[float]] = {SMALL: [], LARGE: []}
     for _, side in itertools.product(range(REQUESTS), (small, large)):
         started_s = time.perf_counter()
@@ -109,13 +109,13 @@ def _claim(side: Side) -> dict[str, Any]:
 
 def _claim_nothing(side: Side) -> None:
     if _claim(side)["operation"]:
-        raise SystemExit("bench: an operation was claimed, but none should wait")
+        raise SystemExit("bench: an operation was claimed, but there should be none to claim")
 
 
 def _claim_waiting(side: Side) -> None:
     side.claim = _claim(side)
     if not side.claim["operation"]:
-        raise SystemExit("bench: no operation was claimed, but one should wait")
+        raise SystemExit("bench: no operation was claimed, but there should be one")
 
 
 def _heartbeat(side: Side) -> None:
@@ -162,13 +162,13 @@ CASES: dict[str, Ask] = {
 
 
 async def _idle(side: Side) -> None:
-    """Measure the memory and the processor time of the server for controllers that wait for work."""
+    """Measure the memory and processor time that waiting controllers cost the server."""
     warm = [await _wait_for_work(side, f"warm-{number}") for number in range(20)]
     before_kb = resident_kb(side.server_pid)
     waiting = [await _wait_for_work(side, f"idle-{number}") for number in range(IDLE_CONTROLLERS)]
-    await asyncio.sleep(5)  # by now the server has received all of them and looked for work
+    await asyncio.sleep(5)  # so that the server has received all requests and searched for operations
     if len(side.send("GET", "/controllers", page_size=500)["items"]) != 500:
-        raise SystemExit("bench: the server has not recorded all controllers; the numbers would be wrong")
+        raise SystemExit("bench: the server has not recorded all controllers, so the measurement is not valid")
     before_s = cpu_s(side.server_pid)
     await asyncio.sleep(IDLE_S)
     busy = (cpu_s(side.server_pid) - before_s) / IDLE_S

@@ -1,6 +1,6 @@
 """The parts of the platform that the benchmarks use directly. No other module of the bench imports the platform.
 
-The floor runs on the platform's own store, and large records are written straight into its tables.
+The floor uses the store of the platform, and large records are written directly into its tables.
 """
 
 import sys
@@ -22,7 +22,7 @@ from gpuaas_platform.operations import store as operation_store
 from gpuaas_platform.server import open_site
 
 sys.path.append(str(Path(__file__).parents[1] / "platform" / "tests"))
-import postgres_server  # the tests' own PostgreSQL, from the locked wheel
+import postgres_server  # the PostgreSQL server of the tests, from a locked package
 
 __all__ = [
     "INSTANCE_ROWS",
@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a document has in one table."""
+    """How the rows of a document are written into one table."""
 
     table: str
     columns: Sequence[str]

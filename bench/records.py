@@ -11,7 +11,7 @@ from msgspec.structs import replace
 APP = "bench"
 ROLE = "hand"
 MEMBERS_EACH, OPERATIONS_EACH = 10, 100
-"""Members and operations of one instance."""
+"""The number of members and of operations of each instance."""
 _NOW = datetime.datetime.now(datetime.UTC)
 _LATER = _NOW + datetime.timedelta(days=1)
 
@@ -111,7 +111,7 @@ def members(org_id: str, project_id: str, count: int) -> Iterator[Member]:
 
 
 def operations(org_id: str, project_id: str, count: int) -> Iterator[Operation]:
-    """Yield the operations of `count` instances, in turns; every tenth instance has one that is held."""
+    """Yield the operations of `count` instances, in turns. Every tenth instance has one that is claimed."""
     accepted = _operation(org_id, project_id)
     ended = replace(accepted, status="succeeded", attempts=1, epoch=1, started_at=_NOW, ended_at=_NOW)
     running = replace(ended, status="running", ended_at=None)
@@ -127,7 +127,7 @@ def operations(org_id: str, project_id: str, count: int) -> Iterator[Operation]:
 def waiting_operations(
     org_id: str, project_id: str, first: int, count: int, instances_used: int
 ) -> Iterator[Operation]:
-    """Yield accepted operations, numbered from `first`, on instances where no operation is held."""
+    """Yield accepted operations, numbered from `first`, on instances without a claimed operation."""
     accepted = _operation(org_id, project_id)
     for number in range(count):
         yield _numbered(accepted, first + number, number % (instances_used // 10) * 10 + 1)

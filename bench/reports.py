@@ -1,7 +1,7 @@
-"""Compare the time per report of an operation with 3 members and of one with 1,024. `operations` prints it per store.
+"""Compare the time per report of an operation with 3 members and of one with 1,024. `operations` runs it per store.
 
-The members are written into the tables; the operation is requested, claimed and reported through the API. Each step
-and each member is reported once before the measurement, so that the large operation has 1,024 steps by then.
+The members are written directly into the tables; the operation is requested, claimed and reported through the API. Each
+step and each member is reported once before the measurement, so that the large operation already has 1,024 steps.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from bench.sides import Side
 
 FEW, MANY = 3, 1_024
 REPORTS = 300
-"""Measured reports of each kind and size."""
+"""The number of measured reports, for each kind of report and each size."""
 _APP = "bench-reports"
 _FIRST_INSTANCE, _FIRST_MEMBER = 10**6, 10**8
 """Numbers that the other records do not use."""
@@ -24,7 +24,7 @@ _FIRST_INSTANCE, _FIRST_MEMBER = 10**6, 10**8
 
 def run(side: Side) -> None:
     side.register_app(_APP)
-    few, many = (HeldOperation(side, position, size) for position, size in enumerate((FEW, MANY)))
+    few, many = (ClaimedOperation(side, position, size) for position, size in enumerate((FEW, MANY)))
     print(f"{'time per report, ms':34}{FEW:>9,}{MANY:>9,} members{'ratio':>13}{'of the fastest quarter':>26}")
     for name, report in REPORTS_BY_NAME.items():
         (few_quick, few_ms), (many_quick, many_ms) = _compare(report, few, many)
@@ -32,7 +32,7 @@ def run(side: Side) -> None:
         print(f"{name:34}{few_ms:9.2f}{many_ms:9.2f}{ratios}", flush=True)
 
 
-class HeldOperation:
+class ClaimedOperation:
     """A drain of `size` members that this controller has claimed and reported on."""
 
     def __init__(self, side: Side, position: int, size: int) -> None:
@@ -70,17 +70,17 @@ class HeldOperation:
         self._side.administer("POST", path, body)
 
 
-REPORTS_BY_NAME: dict[str, Callable[[HeldOperation], None]] = {
-    "step": HeldOperation.report_step,
-    "member": HeldOperation.report_member,
-    "heartbeat": HeldOperation.heartbeat,
+REPORTS_BY_NAME: dict[str, Callable[[ClaimedOperation], None]] = {
+    "step": ClaimedOperation.report_step,
+    "member": ClaimedOperation.report_member,
+    "heartbeat": ClaimedOperation.heartbeat,
 }
 
 
 def _compare(
-    report: Callable[[HeldOperation], None], few: HeldOperation, many: HeldOperation
+    report: Callable[[ClaimedOperation], None], few: ClaimedOperation, many: ClaimedOperation
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Report to both in turns, so that other work on the machine affects both; return quarter and median, in ms."""
+    """Report to both in turns, so that other work on the machine affects both; return quartile and median in ms."""
     taken_s: tuple[list[float], list[float]] = ([], [])
     for _ in range(REPORTS):
         for operation, taken in zip((few, many), taken_s, strict=True):

@@ -1,4 +1,4 @@
-"""A server with a project and a controller's token, whose tables can be filled in bulk. Two of them are compared."""
+"""One of the two servers that a benchmark compares, with a project, a controller's token and tables to fill."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from bench import api, records
 from bench.platform_parts import Rows, postgres_server
 
 DatabaseUrl = Callable[[str], str]
-"""Name of a database in, its URL out; an empty URL means SQLite."""
+"""Makes a database with this name and returns its URL; an empty URL means SQLite."""
 
 
 class Side:
@@ -34,7 +34,7 @@ class Side:
     def serve(self) -> api.process:
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(self._data)]
         command += ["--database", self._database_url] if self._database_url else []
-        command += ["--rate-limit-per-s", "0"]  # one caller sends everything here
+        command += ["--rate-limit-per-s", "0"]  # one caller sends all requests of the benchmark
         return api.process([*command, "--listen", f"127.0.0.1:{self.port}"], self.port)
 
     def make_project(self) -> None:
@@ -54,7 +54,7 @@ class Side:
         self.administer("PUT", f"/projects/{self.project_id}/entitlements/{slug}", {"enabled": True})
 
     def insert(self, tables: Sequence[Rows], documents: Callable[[], Iterable[Any]]) -> None:
-        """Write the documents straight into their tables: the benchmarks measure reading them, not making them."""
+        """Write the documents directly into their tables, because the benchmarks measure only how they are read."""
         for table in tables:
             rows = (row for document in documents() for row in table.of(document))
             if self._database_url:
@@ -79,7 +79,7 @@ class Side:
 
 @contextlib.contextmanager
 def stores() -> Iterator[dict[str, tuple[Path, DatabaseUrl]]]:
-    """Yield a folder and a way to make databases for each of the platform's stores."""
+    """Yield, for each kind of store of the platform, a folder and a function that makes databases."""
     parent = Path(tempfile.mkdtemp(prefix="gpuaas-bench-"))
     parent.chmod(0o755)
 
@@ -105,14 +105,14 @@ def _insert(path: Path, table: Rows, rows: Iterable[Sequence[Any]]) -> None:
     marks = ", ".join("?" * len(table.columns))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous=OFF")
-    connection.execute("PRAGMA cache_size=-1000000")  # kB: the indexes are filled in no order
+    connection.execute("PRAGMA cache_size=-1000000")  # in kB; large, as rows arrive in random order
     with connection:
         connection.executemany(f"INSERT INTO {table.table} ({', '.join(table.columns)}) VALUES ({marks})", rows)
     connection.close()
 
 
 async def _copy(url: str, table: Rows, rows: Iterable[Sequence[Any]]) -> None:
-    """Copy the rows and gather the statistics that autovacuum would gather later."""
+    """Copy the rows, and collect the statistics that autovacuum would collect later."""
     connection = await asyncpg.connect(url)
     await connection.copy_records_to_table(table.table, columns=list(table.columns), records=rows)
     await connection.execute(f"VACUUM ANALYZE {table.table}")

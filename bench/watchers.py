@@ -1,4 +1,4 @@
-"""Measure the cost of a thousand idle watchers of one project, and the time until all have received an event."""
+"""Measure the memory of a thousand idle watchers of one project, and the time until all have received an event."""
 
 import asyncio
 import statistics
@@ -58,11 +58,11 @@ async def _measure(admin_token: str, server_pid: int) -> None:
             all_ms += took_ms
         all_ms.sort()
         print(
-            f"one event to {WARM + WATCHERS} watchers, from the request that causes it, {ROUNDS} rounds:"
+            f"time from a request until {WARM + WATCHERS} watchers have received its event, {ROUNDS} rounds:"
             f" p50 {statistics.median(all_ms):.1f} ms, p99 {all_ms[len(all_ms) * 99 // 100]:.1f} ms,"
             f" the last after {statistics.median(lasts_ms):.1f} ms (median), {max(lasts_ms):.1f} ms (worst)"
         )
-        print(f"with every event delivered: {(resident_kb(server_pid) - before_kb) / WATCHERS:.1f} kB each")
+        print(f"after the delivery of all events: {(resident_kb(server_pid) - before_kb) / WATCHERS:.1f} kB each")
         for watcher in [*warm, *watchers]:
             watcher.transport.abort()
 

@@ -1,4 +1,4 @@
--- A create per request, each with a name and an idempotency key of its own.
+-- Each request creates a service account, with its own name and its own idempotency key.
 local thread_count = 0
 function setup(thread)
   thread:set("id", thread_count)

@@ -1,4 +1,4 @@
-"""`python -m gpuaas_agent.build OUT.pyz` packs the agent into one file. Equal source gives equal bytes."""
+"""`python -m gpuaas_agent.build OUT.pyz` packs the agent into one file. The same source gives the same bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(target: Path) -> str:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    # Stored, not deflated, so that the bytes do not depend on the zlib version.
+    # Without compression, so that the bytes do not depend on the zlib version.
     entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
     entry.compress_type = zipfile.ZIP_STORED
     entry.create_system = 3

@@ -1,4 +1,4 @@
-"""Run programs: argument lists only, a fixed environment, always a time limit."""
+"""Run programs, always from an argument list, with a fixed environment and a time limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CommandFailed(Exception):
 
 
 def run(argv: list[str], *, content: bytes = b"", files: Sequence[int] = (), timeout_s: float = 60) -> bytes:
-    """Run the program, which inherits `files`, and return its standard output; raise CommandFailed if it fails."""
+    """Run a program that inherits the open `files`, and return its standard output. Raises CommandFailed."""
     try:
         process = subprocess.run(
             argv, input=content, capture_output=True, env=ENVIRONMENT, pass_fds=files, timeout=timeout_s, check=False
@@ -33,7 +33,7 @@ def run(argv: list[str], *, content: bytes = b"", files: Sequence[int] = (), tim
 
 
 def succeeds(argv: list[str], *, files: Sequence[int] = (), timeout_s: float = 60) -> bool:
-    """Return whether the program exited with status 0; for programs whose status is the answer."""
+    """Return whether the program exited with status 0."""
     try:
         run(argv, files=files, timeout_s=timeout_s)
     except CommandFailed:

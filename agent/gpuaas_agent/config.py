@@ -18,7 +18,7 @@ class Config:
     server: str
     """Base URL of the platform, without a trailing slash."""
     ca_sha256: str
-    """Fingerprint of the platform's CA certificate (DER), lower case hex; empty only for a plain loopback server."""
+    """SHA-256 of the platform's CA certificate (DER) in lower case hex; empty only for http on loopback."""
     token: str | None
     """Single-use enrolment token; None once the node is enrolled."""
     name: str
@@ -40,7 +40,7 @@ def load(path: Path) -> Config:
 
 
 def is_plain_loopback(server: str) -> bool:
-    """Return True for http to a loopback address and False for https; refuse any other URL."""
+    """Return True for an http URL with a loopback address and False for an https URL; refuse any other URL."""
     url = urllib.parse.urlsplit(server)
     if url.scheme == "https" and url.hostname:
         return False

@@ -11,7 +11,7 @@ from gpuaas_agent import commands, files
 
 
 def ensure_private_key(path: Path) -> None:
-    """Make the node's private key unless the file exists; the private key never leaves this file."""
+    """Make the node's private key unless the file exists. The key is stored in this file only."""
     if files.read(path) is None:
         files.write_atomic(path, commands.run(["openssl", "genpkey", "-algorithm", "ed25519"]), 0o600)
 
@@ -27,7 +27,7 @@ def sign(private_key: Path, message: bytes) -> bytes:
 
 
 def verify(public_key: Path, message: bytes, signature: bytes) -> bool:
-    """Return whether openssl accepts the signature; any failure to run openssl counts as no."""
+    """Return whether openssl accepts the signature; False if openssl cannot be run."""
     argv = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", str(public_key)]
     with _in_memory(message) as content, _in_memory(signature) as proof:
         return commands.succeeds([*argv, "-in", _path(content), "-sigfile", _path(proof)], files=[content, proof])
@@ -35,7 +35,7 @@ def verify(public_key: Path, message: bytes, signature: bytes) -> bool:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[int]:
-    """Hold the content in an open memory file: openssl needs a file of known length, and a kill must leave none."""
+    """Put the content into a file in memory, because openssl needs a file, and a killed agent must leave none."""
     with os.fdopen(os.memfd_create("gpuaas-agent"), "wb") as file:
         file.write(content)
         file.flush()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class CannotStart(Exception):
-    """The agent cannot work until a person changes something; the message names what."""
+    """The agent cannot start until an operator changes what the message names."""
 
 
 class TaskFailed(Exception):
-    """The task failed for a reason with a stable code; the operator reads the message."""
+    """The task failed. Programs read the stable code, operators the message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -20,4 +20,4 @@ class TryLater(Exception):
 
 
 class Replaced(TryLater):
-    """Another agent has replaced this one's file and finishes the task; this agent exits."""
+    """The file of this agent was replaced by a new agent, which finishes the task; this agent exits."""

@@ -1,4 +1,4 @@
-"""Read, write and remove files; a file that is written here is complete or absent, never half written."""
+"""Read, write and remove files. A crash never leaves a partly written file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> None:
-    """Write a draft in the same folder, let `check` inspect it, and rename it to the target; durable on return."""
+    """Write a draft in the same folder, let `check` inspect it, and rename it to `path`. It is on disk on return."""
     draft = _draft(path)
     try:
         with os.fdopen(os.open(str(draft), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -29,7 +29,7 @@ def write_atomic(path: Path, content: bytes, mode: int, check: Callable[[Path], 
 
 
 def put(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | None = None) -> bool:
-    """Make the file have this content and mode; return whether it had to change."""
+    """Write the file unless it has this content and mode already; return whether it was written."""
     current = read(path)
     if current == content and stat.S_IMODE(path.stat().st_mode) == mode:
         return False
@@ -38,7 +38,7 @@ def put(path: Path, content: bytes, mode: int, check: Callable[[Path], None] | N
 
 
 def read(path: Path) -> bytes | None:
-    """Return the file's content, or None if there is no such file. Any other failure is raised."""
+    """Return the content of the file, or None if it does not exist. Any other error is raised."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def remove(path: Path) -> bool:
 
 
 def make_directory(path: Path, mode: int) -> None:
-    """Make the directory and its parents; the mode does not depend on the umask."""
+    """Make the directory with this mode, independent of the umask, and its missing parents."""
     if path.is_dir():
         return
     make_directory(path.parent, 0o755)
@@ -75,5 +75,5 @@ def sync_directory(path: Path) -> None:
 
 
 def _draft(path: Path) -> Path:
-    # The leading dot keeps it out of sudo's and sshd's directory includes. One name per file: crashes leave one draft.
+    # sudo and sshd ignore names with a leading dot. The name is always the same, so crashes leave at most one draft.
     return path.with_name(f".{path.name}.new")

@@ -1,4 +1,4 @@
-"""Report to the platform every few seconds that the node is alive and what it is. `main` runs it in a thread."""
+"""Send a heartbeat with the facts of the node to the platform every few seconds. `main` runs it in a thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BACKOFF_S_MAX = 5.0
 def run(
     client: identity.NodeClient, agent: dict[str, Any], stop: threading.Event, on_accepted: Callable[[], None]
 ) -> None:
-    """Send heartbeats until `stop`. `agent` is added to each; `on_accepted` is called after each accepted one."""
-    # The back-off is short, so that a platform that was down receives a beat before it marks this node as lost.
+    """Send heartbeats until `stop`. `agent` is added to each. `on_accepted` is called after each accepted heartbeat."""
+    # The back-off is short, so that a restarted platform gets a heartbeat before it marks this node as lost.
     backoff = wire.Backoff(stop, longest_s=BACKOFF_S_MAX)
     while not stop.is_set():
         try:
@@ -33,7 +33,7 @@ def run(
 
 
 def beat(client: identity.NodeClient, agent: dict[str, Any]) -> float:
-    """Send one status and return the number of seconds until the next."""
+    """Send one heartbeat and return the number of seconds until the next one."""
     status = {"agent_version": AGENT_VERSION, "boot_id": facts.boot_id(), "facts": facts.collect(), **agent}
     requested_s = client.call("PUT", "/node/v1/status", status).get("heartbeat_interval_s")
     interval_s = float(requested_s) if isinstance(requested_s, (int, float)) else INTERVAL_S_DEFAULT

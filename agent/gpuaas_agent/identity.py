@@ -1,4 +1,4 @@
-"""The identity of this node: its private key, its one enrolment, and the client that makes authorised calls."""
+"""The identity of this node: its private key, its enrolment, and the client that makes authenticated calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def enrol(
     describe: Callable[[], dict[str, Any]],
     stop: threading.Event,
 ) -> str:
-    """Return the node's id; enrol on the first start. After a crash at any point, starting again continues."""
+    """Return the node's id; enrol the node on the first start. After a crash, the next start completes an enrolment."""
     node_file = state / "node.json"
     known = files.read(node_file)
     if known is None:
@@ -43,7 +43,7 @@ def token_message(node_id: str, timestamp_s: int, nonce: str) -> bytes:
 
 
 class NodeClient:
-    """Makes authorised calls. The token is kept in memory only and is shared by the loops' threads."""
+    """Calls the platform with a token of this node. The token is kept in memory only; all threads share it."""
 
     def __init__(self, server: wire.Server, node_id: str, private_key: Path) -> None:
         self.node_id = node_id
@@ -64,7 +64,7 @@ class NodeClient:
         return self.server.call(method, path, body, token=self._current_token(), **options)
 
     def download(self, path: str) -> Generator[bytes, None, None]:
-        """Yield the answer's bytes. A refused token is discarded, so that the next attempt gets a new one."""
+        """Yield the bytes of the response. A refused token is discarded, so that the next attempt gets a new one."""
         token = self._current_token()
         try:
             yield from self.server.download(path, token)
@@ -83,7 +83,7 @@ class NodeClient:
 
     def _discard(self, token: str) -> None:
         with self._lock:
-            # Another thread may have renewed it already; keep that token.
+            # If another thread has renewed the token already, keep the new one.
             if self._token == token:
                 self._token = None
 
@@ -112,7 +112,7 @@ def _send_enrolment(
 ) -> str:
     if not settings.token:
         raise errors.CannotStart(
-            f"This node is not enrolled and {settings.path} has no token. Put a new token into it and start again."
+            f"This node is not enrolled, and {settings.path} has no token. Put a token into it and restart the agent."
         )
     ed25519.ensure_private_key(state / "key.pem")
     request = _stored_request(settings, state, describe)
@@ -120,14 +120,15 @@ def _send_enrolment(
     answer = _post_enrolment(server, body, str(request["idempotency_key"]), stop)
     node_id = answer.get("node_id")
     if not isinstance(node_id, str) or not node_id:
-        raise errors.CannotStart("The platform's enrolment answer has no node_id; is the server URL right?")
+        raise errors.CannotStart("The response to the enrolment has no node_id. Check that the server URL is right.")
     return node_id
 
 
 def _stored_request(settings: config.Config, state: Path, describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the request, stored before it is sent: only a replay with the same key and body gets the same node."""
+    """Return the enrolment request. It is stored before it is sent, so that a repeat has the same key and body and gets
+    the same node id."""
     path = state / "enrolment.json"
-    # Bound to token and name (the token itself is not stored): a corrected configuration is a new enrolment.
+    # A hash of token and name (the token itself is not stored): if the configuration changes, a new request is made.
     bound_to = hashlib.sha256(f"{settings.token}\n{settings.name}".encode()).hexdigest()
     stored = files.read(path)
     if stored is not None:
@@ -151,6 +152,6 @@ def _post_enrolment(
             log.warning("enrolment.failed", error=str(error))
         except wire.Rejected as error:
             if not error.retryable:
-                raise errors.CannotStart(f"Enrolment was refused: {error}. Get a new enrolment token.") from error
+                raise errors.CannotStart(f"The enrolment was refused: {error}. Get a new enrolment token.") from error
             log.warning("enrolment.failed", error=str(error))
         backoff.wait()

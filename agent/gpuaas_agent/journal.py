@@ -1,4 +1,4 @@
-"""The record of finished tasks: one file per task, durable before its result is posted. Owned by `tasks.Worker`."""
+"""The record of finished tasks: one file per task, on disk before its result is posted. Used by `tasks.Worker`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Entry:
     expires_at_s: float
     outcome: dict[str, Any]
     posted: bool
-    """Whether the platform has accepted the result; if not, it is posted again at the next start."""
+    """Whether the platform has the result. If not, it is posted again at the next start."""
 
 
 class Journal:
@@ -54,6 +54,6 @@ class Journal:
 
 
 def _entry(content: bytes) -> Entry:
-    """Decode an entry; ignore fields that a later agent, since rolled back, may have written."""
+    """Decode an entry. Ignore unknown fields: a newer agent may have written them before a rollback."""
     raw = json.loads(content)
     return Entry(**{field.name: raw[field.name] for field in dataclasses.fields(Entry)})

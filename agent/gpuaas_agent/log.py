@@ -1,4 +1,4 @@
-"""One JSON line per event on stderr, where journald reads it. Tokens and keys are never passed here.
+"""Write one JSON line per event to stderr, which journald reads. Tokens and keys are never passed to it.
 
 An event name is stable and dotted (`tasks.poll_failed`), so that people can search for it and alert on it.
 """

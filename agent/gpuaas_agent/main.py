@@ -1,4 +1,4 @@
-"""Start the agent: arguments, configuration, trust, enrolment, then the loops until SIGTERM or an upgrade."""
+"""Start the agent: read the configuration, verify the platform, enrol, run the loops until SIGTERM or an upgrade."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
 
 
 def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> poll.Poller:
-    """Do what the first task needs: verify the platform, get the node's id, open the journal."""
+    """Prepare the agent for tasks: verify the platform, get the node's id, open the journal."""
     files.make_directory(state, 0o700)
     server = trust.establish(settings, state, stop)
     node_id = identity.enrol(server, settings, state, _description, stop)
@@ -76,7 +76,7 @@ def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop
 
 
 def prove(poller: poll.Poller, description: dict[str, Any]) -> int:
-    """Run on trial: touch no task, and return 0 as soon as the platform has accepted a heartbeat and a poll."""
+    """Run on trial: run no task, and return 0 as soon as the platform has accepted a heartbeat and a poll."""
     poller.on_trial = True
     has_beaten, has_polled, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -101,7 +101,7 @@ def serve(
     client, stop, running = poller.worker.client, poller.worker.stop, poller.worker.running
     threading.excepthook = _log_failed_loop
     try:
-        # Inside the try, because a signal, and a task, can arrive as soon as the first loop runs.
+        # Inside the try, because a signal or a task can arrive as soon as the first loop runs.
         _start("heartbeat", lambda: heartbeat.run(client, description, stop, on_heartbeat), ended)
         _start("tasks", poller.run, ended)
         _start("work", poller.work, ended)
@@ -146,7 +146,7 @@ def _log_failed_loop(failure: threading.ExceptHookArgs) -> None:
 
 def _start(name: str, loop: Callable[[], None], ended: threading.Event) -> None:
     def guarded() -> None:
-        # Without one of its loops the node would only look alive: end the whole agent, and systemd restarts it.
+        # A node that has lost one of its loops would still seem to work. So the agent exits, and systemd restarts it.
         try:
             loop()
         finally:

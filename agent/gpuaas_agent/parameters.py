@@ -1,4 +1,4 @@
-"""Pure: which parameter values a task may have. Used by `rules` and by the table of task types in `handlers`."""
+"""Pure: the parameter values that a task may have. Used by `rules` and by the table of task types in `handlers`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Mapping
 
 Check = Callable[[object], bool]
-"""Returns whether a parameter's value is acceptable: type and form together, so that a handler gets nothing else."""
+"""Returns whether the value of a parameter has the right type and form. Handlers get only checked values."""
 
 _PUBLIC_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+=*)(?: [\x20-\x7e]*)?")
 
 
 def mismatch(expected: Mapping[str, Check], params: Mapping[str, object]) -> str | None:
-    """Return what is wrong with the parameters, or None. Every expected name must be present, and no other."""
+    """Return what is wrong with the parameters of a task, or None. Exactly the expected names must be present."""
     missing, unknown = sorted(set(expected) - set(params)), sorted(set(params) - set(expected))
     if missing:
         return "missing parameters: " + ", ".join(missing)
@@ -56,7 +56,7 @@ def _is_public_key(value: object) -> bool:
         blob = base64.b64decode(match.group(2), validate=True)
     except binascii.Error:
         return False
-    # The blob repeats its own type, preceded by a four-byte length.
+    # The decoded key starts with the length of its type in four bytes, and the type.
     kind = match.group(1).encode()
     return blob.startswith(len(kind).to_bytes(4, "big") + kind)
 

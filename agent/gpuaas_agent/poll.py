@@ -1,4 +1,4 @@
-"""The loop that polls the platform for tasks, and the loop that runs ordinary ones. `main` starts each in a thread.
+"""The loop that polls the platform for tasks, and the loop that runs ordinary tasks. `main` starts each in a thread.
 
 The poll loop hands an ordinary task to `work`. While that task runs, the poll loop asks for urgent tasks only and runs
 them itself, so that removing access never waits for a download.
@@ -18,7 +18,7 @@ from gpuaas_agent import log, rules, tasks, wire
 POLL_WAIT_S = 25
 POLL_TIMEOUT_S = POLL_WAIT_S + 20
 HANDOVER_S = 1.0
-"""Most tasks end within this time; urgent tasks are asked for separately only after it."""
+"""The poll loop waits this long for a running task before it asks for urgent tasks separately."""
 EMPTY_POLL_PAUSE_S = 0.5
 CLEANUP_INTERVAL_S = 3600.0
 
@@ -27,9 +27,9 @@ CLEANUP_INTERVAL_S = 3600.0
 class Poller:
     worker: tasks.Worker
     on_trial: bool = False
-    """A poller on trial polls and leaves every task in the queue."""
+    """On trial the agent polls, but leaves every task to the installed agent."""
     on_answer: Callable[[], None] = lambda: None
-    """Called each time the platform has answered a poll."""
+    """Called each time the platform has responded to a poll."""
     _handed_over: queue.SimpleQueue[rules.Task] = dataclasses.field(default_factory=queue.SimpleQueue)
     _busy_with: str = ""
     _is_free: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -53,7 +53,7 @@ class Poller:
                 backoff.wait()
 
     def work(self) -> None:
-        """Run the handed-over tasks in order; pause after one that cannot be done yet."""
+        """Run ordinary tasks in the order of delivery; pause after one that cannot be done yet."""
         stop = self.worker.stop
         backoff = wire.Backoff(stop)
         while not stop.is_set():
@@ -64,7 +64,7 @@ class Poller:
             self._is_free.set()
 
     def _poll_once(self) -> bool:
-        """Return False if the next poll should wait for a while."""
+        """Poll and start a delivered task. Return False if the next poll should be delayed."""
         started_s = time.monotonic()
         is_free = self._is_free.wait(HANDOVER_S)
         try:

@@ -14,12 +14,12 @@ TASK_ID = re.compile(r"[a-z]+_[A-Za-z0-9]+")
 
 
 class MalformedTask(Exception):
-    """The payload is signed but is not a task, so there is no task_id to post a result for."""
+    """The payload has a valid signature but is not a valid task, so no result can be posted for it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Handler:
-    """What runs a task of one type, and the parameters it accepts."""
+    """The function that runs tasks of one type, and the parameters that it accepts."""
 
     params: Mapping[str, parameters.Check]
     function: Callable[[dict[str, Any]], dict[str, Any]]
@@ -47,7 +47,7 @@ def parse(payload: str) -> Task:
             raise MalformedTask(f"{key} is missing or not a string")
     # The id becomes a file name in the journal, so it is checked before anything else uses it.
     if len(raw["task_id"]) > 100 or not TASK_ID.fullmatch(raw["task_id"]):
-        raise MalformedTask("task_id does not look like an id")
+        raise MalformedTask("task_id is not a valid id")
     expires_at_s = raw.get("expires_at_s")
     if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, (int, float)):
         raise MalformedTask("expires_at_s is missing or not a number")
@@ -57,9 +57,9 @@ def parse(payload: str) -> Task:
 
 
 def refusal(task: Task, *, now_s: float, handlers: Mapping[str, Handler]) -> dict[str, str] | None:
-    """Return why a task for this node must not run, as the error to report; None if it may run."""
+    """Return the error with which the task is refused; None if it may run."""
     if now_s >= task.expires_at_s:
-        return problem("task_expired", f"expired {now_s - task.expires_at_s:.0f} s ago by this node's clock")
+        return problem("task_expired", f"the task expired {now_s - task.expires_at_s:.0f} s ago by this node's clock")
     handler = handlers.get(task.type)
     if handler is None:
         return problem("task_type_unknown", f"this agent has no handler for {task.type!r}")

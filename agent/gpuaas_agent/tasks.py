@@ -1,4 +1,4 @@
-"""One task from its delivery to its posted result: verify, decide, run, record, post. `poll` delivers the tasks."""
+"""Process one task: verify it, decide whether to run it, run it, record and post its result. Called by `poll`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuaas_agent import commands, ed25519, errors, identity, journal, log, rule
 
 
 class RunningHandlers:
-    """Counts the handlers that run. After the worker stops, none starts, and `main` waits here for the running ones."""
+    """Counts the running handlers. When the agent stops, `main` waits here until they have ended."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -49,7 +49,7 @@ class Worker:
     handlers: Mapping[str, rules.Handler]
     stop: threading.Event
     running: RunningHandlers = dataclasses.field(default_factory=RunningHandlers)
-    """Handlers whose result is not recorded yet."""
+    """The handlers whose result is not recorded yet."""
 
     def post_unposted(self) -> None:
         """Post the results that an earlier run of the agent recorded but did not post."""
@@ -77,7 +77,7 @@ class Worker:
         """Run one delivered task and post its result; return False if the task cannot be done yet."""
         if task.node_id != self.client.node_id:
             log.error("task.refused", task_id=task.task_id, code="task_other_node")
-            error = rules.problem("task_other_node", f"this node is {self.client.node_id}")
+            error = rules.problem("task_other_node", f"the task is not for this node, {self.client.node_id}")
             self._post(task.task_id, task.correlation_id, rules.outcome("refused", error=error))
             return True
         entry = self.history.find(task.task_id)
@@ -103,8 +103,8 @@ class Worker:
                 log.warning("task.postponed", error=str(reason), **_log_fields(task))
                 return None
             if self.stop.is_set() and outcome["status"] == "failed":
-                # The signal that stops the agent may also have ended the handler's programs, so this failure is not
-                # recorded; the platform delivers the task again.
+                # The signal that stops the agent may also have ended the programs of the handler. So this failure is
+                # not recorded, and the platform delivers the task again.
                 log.info("task.interrupted", **_log_fields(task))
                 return None
             entry = journal.Entry(task.task_id, task.correlation_id, task.expires_at_s, outcome, posted=False)
@@ -141,7 +141,7 @@ class Worker:
             self.history.mark_posted(entry)
 
     def _post(self, task_id: str, correlation_id: str, outcome: dict[str, Any]) -> bool:
-        """Post until the platform accepts or finally refuses the result; return False if the agent stopped first."""
+        """Post the result until the platform accepts or drops it. Return False if the agent stopped before."""
         backoff = wire.Backoff(self.stop)
         path = f"/node/v1/tasks/{task_id}/result"
         fields: dict[str, Any] = {"task_id": task_id, "correlation_id": correlation_id}

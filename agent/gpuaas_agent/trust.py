@@ -1,4 +1,4 @@
-"""First contact: verify the platform by its CA's fingerprint. `main` calls it once, before anything else is sent."""
+"""Verify the platform by the fingerprint of its CA. `main` calls it once, before anything else is sent."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gpuaas_agent import config, errors, files, log, wire
 
 
 def establish(settings: config.Config, state: Path, stop: threading.Event) -> wire.Server:
-    """Return a verified Server and store STATE/ca.pem and STATE/task.pem; CannotStart if the fingerprint differs."""
+    """Return a verified Server; store ca.pem and task.pem in `state`. Raises CannotStart if the fingerprint differs."""
     if config.is_plain_loopback(settings.server):
         server = wire.Server(settings.server, None)
     else:
         server = wire.verified(settings.server, _pinned_ca(settings, state, stop))
     task_key = state / "task.pem"
     if files.read(task_key) is None:
-        # Requested again over the verified connection: the first, unverified answer could have been forged.
+        # Requested again over the verified connection, because the first response was not verified.
         answer = fetch(server, stop)
         files.write_atomic(task_key, _text(answer, "task_public_key_pem").encode(), 0o644)
     return server
 
 
 def fetch(server: wire.Server, stop: threading.Event) -> dict[str, Any]:
-    """Return the platform's CA and task key; wait until the platform answers."""
+    """Return the platform's CA certificate and task key. Repeats the request until the platform responds."""
     backoff = wire.Backoff(stop)
     while True:
         try:
@@ -48,7 +48,7 @@ def _pinned_ca(settings: config.Config, state: Path, stop: threading.Event) -> s
     certificate = _der(ca_pem)
     if not matches(certificate, settings.ca_sha256):
         raise errors.CannotStart(_mismatch(settings, stored if known is not None else None))
-    # Encoded again from the bytes that were compared, so that nothing else in the text is trusted.
+    # Encode the compared bytes again, so that nothing else in the received text is trusted.
     pem = ssl.DER_cert_to_PEM_cert(certificate)
     if known is None:
         files.write_atomic(stored, pem.encode(), 0o644)
@@ -58,10 +58,10 @@ def _pinned_ca(settings: config.Config, state: Path, stop: threading.Event) -> s
 
 def _mismatch(settings: config.Config, stored: Path | None) -> str:
     if stored is not None:
-        return f"{stored} does not match ca_sha256 in {settings.path}. If the platform was replaced: rm {stored}"
+        return f"{stored} does not match ca_sha256 in {settings.path}. If the platform was replaced, run: rm {stored}"
     return (
-        f"The CA offered by {settings.server} does not match ca_sha256 in {settings.path}; nothing was sent to it. "
-        "Either the fingerprint is wrong or another server answers; compare the fingerprint on the platform."
+        f"The CA of {settings.server} does not match ca_sha256 in {settings.path}, so nothing was sent to it. "
+        "The fingerprint is wrong, or another server answers. Compare it with the fingerprint on the platform."
     )
 
 
@@ -69,11 +69,11 @@ def _der(pem: str) -> bytes:
     try:
         return ssl.PEM_cert_to_DER_cert(pem.strip())
     except ValueError as error:
-        raise errors.CannotStart("The platform's ca_pem is not one PEM certificate; nothing was sent to it.") from error
+        raise errors.CannotStart("The platform's ca_pem is not one PEM certificate, so nothing was sent.") from error
 
 
 def _text(answer: dict[str, Any], key: str) -> str:
     value = answer.get(key)
     if not isinstance(value, str) or not value:
-        raise errors.CannotStart(f"The platform's trust answer has no {key}; is the server URL right?")
+        raise errors.CannotStart(f"The response to /node/v1/trust has no {key}. Check that the server URL is right.")
     return value

@@ -1,6 +1,6 @@
-"""JSON over HTTP to the platform: TLS against one CA, no redirects, two kinds of error. Used by trust and identity.
+"""Send JSON requests to the platform, over TLS that trusts one CA, without redirects. Used by `trust` and `identity`.
 
-Each thread keeps one connection open as long as the platform does, so that a heartbeat or a poll needs no handshake.
+Each thread keeps one connection open, so that a heartbeat or a poll needs no new handshake.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WireError(Exception):
 
 
 class Unreachable(WireError):
-    """No usable answer: connection refused or cut, TLS failure, timeout, or not JSON. The call can be repeated."""
+    """The call got no usable response: no connection, TLS failure, timeout, or not JSON. It can be repeated."""
 
 
 class Rejected(WireError):
@@ -45,7 +45,7 @@ class Rejected(WireError):
 class Server:
     url: str
     tls: ssl.SSLContext | None
-    """None only for plain http on loopback, which `config.load` has checked."""
+    """None only for http on loopback; `config.load` has checked this."""
     _per_thread: threading.local = dataclasses.field(default_factory=threading.local, compare=False, repr=False)
 
     def call(
@@ -67,12 +67,12 @@ class Server:
             "Content-Type": "application/json" if body is not None else None,
         }
         headers.update({name: value for name, value in optional.items() if value})
-        # Sorted keys: a replayed request must have the same bytes as the first one.
+        # The keys are sorted, because a repeated request must have the same bytes as the first one.
         content = None if body is None else json.dumps(body, sort_keys=True).encode()
         return _answer(*self._exchange(method, path, content, headers, timeout_s))
 
     def download(self, path: str, token: str, timeout_s: float = 60) -> Generator[bytes, None, None]:
-        """Yield the answer's bytes. They may end early: the caller must compare the length, and close the generator."""
+        """Yield the bytes of the response. They may end early: the caller must check the length. It must close this."""
         connection = self._connection(timeout_s)
         headers = {"Authorization": "Bearer " + token, "User-Agent": "gpuaas-agent/" + AGENT_VERSION}
         try:
@@ -80,7 +80,7 @@ class Server:
             with connection.getresponse() as response:
                 if response.status != 200:
                     _answer(response.status, response.read(ANSWER_BYTES_MAX))
-                    raise Unreachable(f"GET {self.url}{path}: answered with {response.status}")
+                    raise Unreachable(f"GET {self.url}{path}: the response has status {response.status}")
                 yield from iter(lambda: response.read(CHUNK_BYTES), b"")
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"GET {self.url}{path}: {error or type(error).__name__}") from error
@@ -103,16 +103,16 @@ class Server:
             connection.close()
             raise Unreachable(f"{method} {self.url}{path}: {error or type(error).__name__}") from error
         if not response.isclosed():
-            # The rest of this answer would be read as the next answer.
+            # Otherwise the rest of this response would be read as the next one.
             connection.close()
         return answer
 
     def _thread_connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return this thread's connection; http.client opens a closed one again by itself."""
-        held: _ThreadConnection | None = getattr(self._per_thread, "held", None)
-        if held is None:
-            held = self._per_thread.held = _ThreadConnection(self._connection(timeout_s))
-        connection = held.connection
+        """Return the connection of this thread. If it is closed, http.client opens it again by itself."""
+        stored: _ThreadConnection | None = getattr(self._per_thread, "stored", None)
+        if stored is None:
+            stored = self._per_thread.stored = _ThreadConnection(self._connection(timeout_s))
+        connection = stored.connection
         connection.timeout = timeout_s
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
@@ -127,7 +127,7 @@ class Server:
 
 
 class _ThreadConnection:
-    """A thread's connection, closed with the thread or the Server. Not at process exit: a poll may still wait on it."""
+    """The connection of a thread, closed when the thread or the Server ends. At exit it is left: a poll may use it."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self.connection = connection
@@ -151,7 +151,7 @@ def unverified(url: str) -> Server:
 
 
 class Backoff:
-    """Growing pauses with jitter; call `reset` after a success. Each loop has its own."""
+    """Waits longer after each failure, with jitter; call `reset` after a success. Each loop has its own."""
 
     def __init__(self, stop: threading.Event, first_s: float = 0.5, longest_s: float = 15) -> None:
         self._stop = stop
@@ -170,10 +170,10 @@ class Backoff:
 def _repeat_if_closed(
     connection: http.client.HTTPConnection, send: Callable[[], http.client.HTTPResponse]
 ) -> http.client.HTTPResponse:
-    """Send again if the platform has closed a kept connection, which is only visible when the connection is used.
+    """Send the request. If the platform has closed the open connection, send it again over a new one.
 
-    Sending twice is harmless: heartbeats and polls can be repeated, results and enrolments carry an idempotency key,
-    and a token request that was used already is refused and made again.
+    Sending twice is harmless: heartbeats and polls can be repeated, results and enrolments have an idempotency key,
+    and a token request that the platform received before is refused and made again.
     """
     is_reused = connection.sock is not None
     try:
@@ -194,7 +194,7 @@ def _answer(status: int, content: bytes) -> dict[str, Any]:
         answer = None
     if 200 <= status < 300:
         if not isinstance(answer, dict):
-            raise Unreachable(f"the answer with status {status} is not a JSON object")
+            raise Unreachable(f"the response with status {status} is not a JSON object")
         return answer
     raise _rejected(status, answer if isinstance(answer, dict) else {})
 

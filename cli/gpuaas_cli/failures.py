@@ -1,6 +1,9 @@
 """How a command fails: an exit code, one line of what happened, one line of what to do next. `runner.run` prints it."""
 
+import difflib
 import json
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 
 from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
@@ -13,20 +16,19 @@ NOT_FOUND = 4
 CONFLICT = 5
 USAGE = 64
 DETACHED = 130
+_EXIT_CODES = {401: AUTH, 403: AUTH, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT}
 
 
+@dataclass(eq=False)
 class Failure(Exception):
     """A command cannot continue. Raised by the CLI itself; refusals of the server come as `ApiError`."""
 
-    def __init__(
-        self, message: str, *, fix: str = "", code: str = "failed", exit_code: int = FAILED, correlation_id: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
-        self.code = code
-        self.exit_code = exit_code
-        self.correlation_id = correlation_id
+    message: str
+    _: KW_ONLY
+    fix: str = ""
+    code: str = "failed"
+    exit_code: int = FAILED
+    correlation_id: str = ""
 
 
 def usage(message: str, fix: str) -> Failure:
@@ -37,18 +39,24 @@ def not_found(message: str, fix: str, correlation_id: str = "") -> Failure:
     return Failure(message, fix=fix, code="not_found", exit_code=NOT_FOUND, correlation_id=correlation_id)
 
 
+def timeout(message: str, fix: str) -> Failure:
+    return Failure(message, fix=fix, code="timeout", exit_code=SERVER)
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """What a person who typed an unknown word may have meant, for the end of a message."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def as_failure(error: Failure | ApiError | NoAnswer) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, NoAnswer):
         return Failure(error.message, fix=error.fix, code="no_answer", exit_code=SERVER)
-    return Failure(
-        error.message,
-        fix=error.fix,
-        code=error.code,
-        exit_code=_exit_code(error.status),
-        correlation_id=error.correlation_id,
-    )
+    exit_code = _EXIT_CODES.get(error.status, SERVER if error.status >= 500 else FAILED)
+    correlation_id = error.correlation_id
+    return Failure(error.message, fix=error.fix, code=error.code, exit_code=exit_code, correlation_id=correlation_id)
 
 
 def text(failure: Failure, *, as_json: bool) -> str:
@@ -60,13 +68,3 @@ def text(failure: Failure, *, as_json: bool) -> str:
         facts += f", correlation_id={failure.correlation_id}"
     first = f"ERROR: {failure.message.rstrip('.')} ({facts})"
     return f"{first}\n  next: {failure.fix}" if failure.fix else first
-
-
-def _exit_code(status: int) -> int:
-    if status in (401, 403):
-        return AUTH
-    if status in (409, 412):
-        return CONFLICT
-    if status == 404:
-        return NOT_FOUND
-    return SERVER if status >= 500 else FAILED

@@ -40,14 +40,18 @@ class Table:
     columns: tuple[Column, ...]
 
 
-def table(name: Value, columns: str, **words: Callable[[Any], str]) -> Table:
+def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
     """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
-    `words` has the functions of columns that no attribute has."""
+    `words` has the functions of columns that no attribute has. Without a name it is the value of the first column."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
         result.append(Column(title, words.get(title) or attribute or title.lower(), part.endswith("*")))
-    return Table(name, tuple(result))
+    return Table(name or result[0].value, tuple(result))
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def talk(text: str) -> None:
@@ -55,9 +59,11 @@ def talk(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_list(flags: Flags, rows: Sequence[Any], shape: Table) -> None:
+def show(flags: Flags, answer: Any, shape: Table) -> None:
+    """A list, or one thing."""
+    rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
-        show_data(flags, {"items": list(rows)})
+        show_data(flags, {"items": list(rows)} if rows is answer else answer)
     elif flags.output == "name":
         print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
     elif rows:
@@ -65,13 +71,6 @@ def show_list(flags: Flags, rows: Sequence[Any], shape: Table) -> None:
         print("\n".join(lines(rows, shape.columns, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
-
-
-def show_one(flags: Flags, row: Any, shape: Table) -> None:
-    if flags.structured_whole:
-        show_data(flags, row)
-    else:
-        show_list(flags, [row], shape)
 
 
 def show_page(flags: Flags, row: Any, page: Sequence[str]) -> None:
@@ -157,8 +156,8 @@ def elided(text: str) -> str:
     return text
 
 
-def age(moment: datetime.datetime, now: datetime.datetime | None = None) -> str:
-    seconds = max(0, int(((now or datetime.datetime.now(datetime.UTC)) - moment).total_seconds()))
+def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
+    seconds = max(0, int(((at or now()) - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"

@@ -4,11 +4,11 @@ from gpuaas_cli.flags import HELP
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "A cloud on this machine": {
-        "up": ("cloud:up_app", "start a local GPU cloud with an app on it; again: only what is missing"),
-        "down": ("cloud:down_app", "stop it; data stays unless --purge"),
+        "up": ("cloud:up", "start a local GPU cloud with an app on it; again: only what is missing"),
+        "down": ("cloud:down", "stop it; data stays unless --purge"),
     },
     "Look": {
-        "get": ("get", "list things: instances, members, operations, nodes, allocations, apps, events…"),
+        "get": ("get:get", "list things: instances, members, operations, nodes, allocations, apps, events…"),
         "describe": ("describe", "the whole story of an instance, an operation or a member"),
         "triage": ("record:triage", "everything that carries one correlation id, in time order"),
         "access": ("instances:access", "how to use an app instance: endpoints, paths, commands"),
@@ -16,10 +16,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "usage": ("record:usage", "what was used: records, daily sums, CSV"),
         "whoami": ("sign_in:whoami", "who you are and with which roles"),
         "explain": (
-            "explain:explain_app",
+            "explain:explain",
             "what a resource and its fields mean, and which commands act on it; works offline",
         ),
-        "schema": ("explain:schema_app", "what the API takes and answers, endpoint by endpoint; works offline"),
+        "schema": ("explain:schema", "what the API takes and answers, endpoint by endpoint; works offline"),
     },
     "Run apps": {
         "deploy": ("instances:deploy", "deploy an app on allocations and follow it"),
@@ -36,11 +36,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "role": ("instances:role", "let a role take new members again after too many failed"),
         "operator": ("instances:operator", "whose controller works on an instance"),
         "secret": ("access:secret", "values an app issued for its machines: list them, destroy them"),
-        "ssh": ("ssh", "log in to a machine with a certificate of ten minutes"),
+        "ssh": ("ssh:ssh", "log in to a machine with a certificate of ten minutes"),
     },
     "Set up": {
-        "login": ("sign_in:login_app", "sign in to a server"),
-        "logout": ("sign_in:logout_app", "end your session and forget its token"),
+        "login": ("sign_in:login", "sign in to a server"),
+        "logout": ("sign_in:logout", "end your session and forget its token"),
         "password": ("people:password", "change your own password"),
         "session": ("people:own_sessions", "where you are signed in; end it"),
         "org": ("people:org", "create organisations"),

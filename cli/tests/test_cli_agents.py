@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from gpuaas_cli import failures
-from gpuaas_cli.input import archives
+from gpuaas_cli.input import files
 from gpuaas_cli.work import rollout
 from gpuaas_contract.agents import AgentRelease
 from gpuaas_contract.capacity import Node
@@ -34,7 +34,7 @@ def release(fleet: Cli, archive: Path) -> dict[str, Any]:
 def test_a_release_is_named_by_what_the_file_says(fleet: Cli, archive: Path, release: dict[str, Any]) -> None:
     content = archive.read_bytes()
     assert release["sha256"] == hashlib.sha256(content).hexdigest()
-    assert release["version"] == archives.version(str(archive), content)
+    assert release["version"] == files.agent_version(str(archive), content)
     assert release["sha256"] in fleet("agent", "list").out
     again = fleet("agent", "register", str(archive), "--version", "9.9.9")
     assert f"These bytes are known already, as {release['version']}." in again.err
@@ -122,7 +122,7 @@ def test_a_rollout_asks_those_that_are_heard_and_run_something_else() -> None:
 def test_an_archive_without_a_version_asks_for_one(archive: Path) -> None:
     content = archive.read_bytes().replace(b"AGENT_VERSION = ", b"AGENT_VERSIOM = ")
     with pytest.raises(failures.Failure):
-        archives.version("x", content)
+        files.agent_version("x", content)
 
 
 _MOMENT = "2030-01-01T00:00:00Z"

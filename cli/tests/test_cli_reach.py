@@ -1,14 +1,16 @@
 """The CLI covers the API: every endpoint for people is reached by a command, or has a reason why not."""
 
+import importlib
 import itertools
+import pkgutil
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_cli import flags, kinds
-from gpuaas_cli.runner import reach, run
+from gpuaas_cli import commands, flags, kinds
+from gpuaas_cli.runner import manual, reach, run
 from gpuaas_contract import registry
 from msgspec import inspect as shapes
 
@@ -26,6 +28,19 @@ def test_every_endpoint_for_people_has_a_command_or_a_reason() -> None:
 def test_no_reason_is_left_of_an_endpoint_that_is_gone_or_has_a_command() -> None:
     assert set(reach.UNREACHED) <= FOR_PEOPLE
     assert not set(reach.commands()) & set(reach.UNREACHED)
+
+
+def _pages() -> list[str]:
+    """The first example of each page in the manuals of the command modules."""
+    modules = [module.name for module in pkgutil.iter_modules(commands.__path__)]
+    texts = [importlib.import_module(f"gpuaas_cli.commands.{name}").__doc__ or "" for name in modules]
+    return [page.examples[0] for text in texts for page in manual.pages(text)]
+
+
+@pytest.mark.parametrize("example", _pages())
+def test_every_page_of_the_manual_belongs_to_a_command(example: str) -> None:
+    typed = f"{example} ".removeprefix("gpuaas ")
+    assert any(typed.startswith(f"{words} ") or f"{words} ".startswith(typed) for words in LEAVES)
 
 
 @pytest.mark.parametrize("words", sorted(set(LEAVES) - LOCAL))

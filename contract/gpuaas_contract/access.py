@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import AllocationPath, MachineGrantPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Serial, Timestamp, Wire
+from gpuaas_contract.paths import ALLOCATION, MACHINE_GRANT, PROJECT
+from gpuaas_contract.wire import PageQuery, Request, Serial, Timestamp, Wire
 
 CERTIFICATE_S_MAX = 600
 CertificateSeconds = Annotated[
@@ -98,44 +97,26 @@ class RevokeGrant(Request):
     """Shown with the grant and kept in the audit trail."""
 
 
-MACHINE_ACCESS = Endpoint(
+MACHINE_ACCESS = ALLOCATION.row(
+    "/machine-access",
     "access.machine.grant",
-    "POST",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/machine-access",
     "Get an SSH certificate for an allocation's machine",
-    params=AllocationPath,
-    permission="access.machine.connect",
-    request=RequestMachineAccess,
-    response=MachineAccess,
-    subject="grant_id",
-    status=201,
-    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
-    description="The certificate works for one machine and one source address, for at most ten minutes. Service "
+    "The certificate works for one machine and one source address, for at most ten minutes. Service "
     "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
     "certificate.",
+).post(
+    RequestMachineAccess,
+    MachineAccess,
+    "access.machine.connect",
+    status=201,
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
 )
-GRANT_LIST = Endpoint(
-    "access.machine.list",
-    "GET",
-    "/api/v1/projects/{project_id}/machine-grants",
-    "List who may log in to the project's machines, ended access included",
-    params=ProjectPath,
-    permission="access.machine.read",
-    request=NoBody,
-    query=GrantQuery,
-    response=Page[MachineGrant],
-)
-GRANT_REVOKE = Endpoint(
+GRANT_LIST = PROJECT.row(
+    "/machine-grants", "access.machine.list", "List who may log in to the project's machines, ended access included"
+).list(MachineGrant, "access.machine.read", query=GrantQuery)
+GRANT_REVOKE = MACHINE_GRANT.row(
+    "/revoke",
     "access.machine.revoke",
-    "POST",
-    "/api/v1/projects/{project_id}/machine-grants/{grant_id}/revoke",
     "End access to a machine",
-    params=MachineGrantPath,
-    permission="access.machine.revoke",
-    request=RevokeGrant,
-    response=MachineGrant,
-    subject="grant_id",
-    repeat="natural",
-    description="The machine refuses the certificate and closes its sessions within seconds. `enforced_at` shows when.",
-)
-ENDPOINTS = (MACHINE_ACCESS, GRANT_LIST, GRANT_REVOKE)
+    "The machine refuses the certificate and closes its sessions within seconds. `enforced_at` shows when.",
+).post(RevokeGrant, MachineGrant, repeat="natural")

@@ -3,9 +3,8 @@
 from typing import Any
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Operation, OptionalReason
-from gpuaas_contract.paths import ActionPath
+from gpuaas_contract.paths import ACTION
 from gpuaas_contract.wire import Query, Request, WaitSeconds
 
 
@@ -23,20 +22,12 @@ class ActionQuery(Query):
     """How long to wait for the action to end."""
 
 
-ACTION_INVOKE = Endpoint(
+ACTION_INVOKE = ACTION.row(
+    "",
     "apps.action.invoke",
-    "POST",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/actions/{action}",
     "Run an action of the app",
-    params=ActionPath,
-    permission="apps.instance.read",
-    request=InvokeAction,
-    query=ActionQuery,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=(errors.OperationInProgress,),
-    description="The app's controller runs the action as an operation. It also needs the permission that the app's "
+    "The app's controller runs the action as an operation. It also needs the permission that the app's "
     "manifest names for the action. `wait_s` waits for the end.",
+).post(
+    InvokeAction, Operation, "apps.instance.read", query=ActionQuery, status=202, errors=(errors.OperationInProgress,)
 )
-ENDPOINTS = (ACTION_INVOKE,)

@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import NodePath, NodeTaskPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import ADMIN, NODE, NODE_TASK
+from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
@@ -77,81 +76,30 @@ class TaskWaitQuery(Query):
     """How long to wait for the task to end."""
 
 
-AGENT_RELEASE_REGISTER = Endpoint(
+AGENT_RELEASE_REGISTER = ADMIN.row(
+    "/agent-releases",
     "capacity.agent_release.register",
-    "POST",
-    "/api/v1/admin/agent-releases",
     "Register a build of the node agent",
-    permission="capacity.agent.release",
-    request=RegisterAgentRelease,
-    response=AgentRelease,
-    subject="sha256",
-    status=201,
-    description="The same bytes again change nothing.",
-)
-AGENT_RELEASE_LIST = Endpoint(
-    "capacity.agent_release.list",
-    "GET",
-    "/api/v1/admin/agent-releases",
-    "List releases of the node agent",
-    permission="capacity.node.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AgentRelease],
-)
-NODE_UPGRADE_AGENT = Endpoint(
+    "The same bytes again change nothing.",
+).post(RegisterAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256", status=201)
+AGENT_RELEASE_LIST = ADMIN.row(
+    "/agent-releases", "capacity.agent_release.list", "List releases of the node agent"
+).list(AgentRelease, "capacity.node.read")
+NODE_UPGRADE_AGENT = NODE.row(
+    "/upgrade-agent",
     "capacity.node.upgrade_agent",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/upgrade-agent",
     "Install a release of the agent on a node",
-    params=NodePath,
-    permission="capacity.agent.release",
-    request=UpgradeAgent,
-    response=NodeTask,
-    subject="task_id",
-    status=202,
-    description="If the new agent does not report, the node keeps the present one.",
-)
-NODE_INSPECT = Endpoint(
+    "If the new agent does not report, the node keeps the present one.",
+).post(UpgradeAgent, NodeTask, "capacity.agent.release", status=202)
+NODE_INSPECT = NODE.row(
+    "/inspect",
     "capacity.node.inspect",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/inspect",
     "Ask a node for its facts or its health",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=InspectNode,
-    response=NodeTask,
-    subject="task_id",
-    status=202,
-    description="The answer is a task; read it with `wait_s` to get its result.",
+    "The answer is a task; read it with `wait_s` to get its result.",
+).post(InspectNode, NodeTask, "capacity.node.change", status=202)
+NODE_TASK_LIST = NODE.row("/tasks", "capacity.node_task.list", "List recent tasks of a node, newest first").list(
+    NodeTask, "capacity.node.read"
 )
-NODE_TASK_LIST = Endpoint(
-    "capacity.node_task.list",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}/tasks",
-    "List recent tasks of a node, newest first",
-    params=NodePath,
-    permission="capacity.node.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[NodeTask],
-)
-NODE_TASK_GET = Endpoint(
-    "capacity.node_task.get",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}/tasks/{task_id}",
-    "Get one task of a node, with its result",
-    params=NodeTaskPath,
-    permission="capacity.node.read",
-    request=NoBody,
-    query=TaskWaitQuery,
-    response=NodeTask,
-)
-ENDPOINTS = (
-    AGENT_RELEASE_REGISTER,
-    AGENT_RELEASE_LIST,
-    NODE_UPGRADE_AGENT,
-    NODE_INSPECT,
-    NODE_TASK_LIST,
-    NODE_TASK_GET,
+NODE_TASK_GET = NODE_TASK.row("", "capacity.node_task.get", "Get one task of a node, with its result").get(
+    NodeTask, "capacity.node.read", query=TaskWaitQuery
 )

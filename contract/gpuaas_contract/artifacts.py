@@ -2,16 +2,17 @@
 route exists twice: for a project, and for the platform's shared artifacts, which every project may use. `trust_keys`
 has the trusted keys; `deliveries` and `placements` hand the content out."""
 
-from typing import Annotated, Any, Literal, TypeVar
+import dataclasses
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint, Repeat
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
-from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath, ProjectPath
+from gpuaas_contract.paths import ADMIN, ARTIFACT, PROJECT, ArtifactPath
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.wire import Label, NoBody, NoQuery, OptionalLabel, Page, PageQuery, Query, Request, Timestamp, Wire
+from gpuaas_contract.wire import Label, OptionalLabel, PageQuery, Path, Query, Request, Timestamp, Wire
 
 SHARED = "platform"
 """The scope of artifacts and trust keys that are valid for every project."""
@@ -174,22 +175,9 @@ class ProjectArtifactQuery(ArtifactQuery):
     """List the platform's shared artifacts instead of the project's own."""
 
 
-_Body = TypeVar("_Body")
-_Answer = TypeVar("_Answer")
-_Path = TypeVar("_Path", bound=Path)
-_OwnPath = TypeVar("_OwnPath", bound=Path)
-_SharedPath = TypeVar("_SharedPath", bound=Path)
-_Query = TypeVar("_Query", bound=Query)
-_OwnQuery = TypeVar("_OwnQuery", bound=Query)
-_SharedQuery = TypeVar("_SharedQuery", bound=Query)
-_PLACE = (ProjectPath, Path)
-_ARTIFACT = (ProjectArtifactPath, ArtifactPath)
-NO_QUERY = (NoQuery, NoQuery)
-
-_DIGEST = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 _PUBLISH = {
     "name": "hello",
-    "digest": _DIGEST,
+    "digest": "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
     "size_bytes": 5,
     "media_type": "text/plain",
     "source": {"kind": "local"},
@@ -217,123 +205,54 @@ HANDING_OUT_ERRORS = (*TRUST_ERRORS, errors.ArtifactNotPromoted, errors.Artifact
 FETCHING_ERRORS = (*HANDING_OUT_ERRORS, errors.ArtifactDigestMismatch, errors.ArtifactContentMissing)
 
 
-def own_and_shared(
-    thing: str,
-    verb: str,
-    method: Literal["GET", "POST", "PUT", "DELETE"],
-    path: str,
-    summary: str,
-    request: type[_Body],
-    response: type[_Answer],
-    *,
-    permission: str,
-    subject: str = "",
-    description: str = "",
-    shared_permission: str = "artifacts.shared.change",
-    status: int = 200,
-    params: tuple[type[_OwnPath], type[_SharedPath]],
-    query: tuple[type[_OwnQuery], type[_SharedQuery]],
-    repeat: Repeat = "key",
-    errors: tuple[type[errors.ApiError], ...] = (),
-    example: dict[str, Any] | None = None,
-) -> tuple[Endpoint[_Body, _Answer, _OwnPath, _OwnQuery], Endpoint[_Body, _Answer, _SharedPath, _SharedQuery]]:
-    """Make the same route for a project, and for the platform's admins on behalf of all projects."""
+_Body = TypeVar("_Body")
+_Answer = TypeVar("_Answer")
+_Params = TypeVar("_Params", bound=Path)
+_Query = TypeVar("_Query", bound=Query)
 
-    def row(
-        name: str, prefix: str, key: str, path_params: type[_Path], asked: type[_Query]
-    ) -> Endpoint[_Body, _Answer, _Path, _Query]:
-        return Endpoint(
-            f"artifacts.{name}.{verb}",
-            method,
-            f"{prefix}/{path}",
-            summary,
-            params=path_params,
-            permission=key,
-            request=request,
-            response=response,
-            status=status,
-            query=asked,
-            repeat=repeat,
-            errors=errors,
-            example=example or {},
-            description=description,
-            subject=subject,
-        )
 
-    return (
-        row(thing, "/api/v1/projects/{project_id}", permission, params[0], query[0]),
-        row(f"shared_{thing}", "/api/v1/admin", shared_permission, params[1], query[1]),
+def shared(
+    own: Endpoint[_Body, _Answer, Path, _Query], params: type[_Params]
+) -> Endpoint[_Body, _Answer, _Params, _Query]:
+    """Make the route of a project also for the platform's admins, on behalf of all projects."""
+    row = dataclasses.replace(
+        own,
+        name=own.name.replace("artifacts.", "artifacts.shared_"),
+        path=own.path.replace(PROJECT.path, ADMIN.path),
+        params=params,
+        permission="artifacts.shared.change" if own.mutates else "artifacts.shared.read",
     )
+    return cast("Endpoint[_Body, _Answer, _Params, _Query]", row)
 
 
-PUBLISH, SHARED_PUBLISH = own_and_shared(
-    "artifact",
-    "publish",
-    "POST",
-    "artifacts",
+PUBLISH = PROJECT.row(
+    "/artifacts",
+    "artifacts.artifact.publish",
     "Publish an artifact: its name, digest, size, media type and source",
+    "Upload the content of a local artifact next. Then verify and promote it.",
+).post(
     PublishArtifact,
     Artifact,
-    params=_PLACE,
-    query=NO_QUERY,
-    permission="artifacts.artifact.publish",
     status=201,
     errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
     example=_PUBLISH,
-    subject="artifact_id",
-    description="Upload the content of a local artifact next. Then verify and promote it.",
 )
-LIST, SHARED_LIST = own_and_shared(
-    "artifact",
-    "list",
-    "GET",
-    "artifacts",
-    "List artifacts, oldest first",
-    NoBody,
-    Page[Artifact],
-    params=_PLACE,
-    permission="artifacts.artifact.read",
-    shared_permission="artifacts.shared.read",
-    query=(ProjectArtifactQuery, ArtifactQuery),
+LIST = PROJECT.row("/artifacts", "artifacts.artifact.list", "List artifacts, oldest first").list(
+    Artifact, "artifacts.artifact.read", query=ProjectArtifactQuery
 )
-STORAGE_GET, SHARED_STORAGE_GET = own_and_shared(
-    "storage",
-    "get",
-    "GET",
-    "artifact-storage",
-    "Get the storage used by artifacts, and the limit",
-    NoBody,
-    ArtifactStorage,
-    params=_PLACE,
-    query=NO_QUERY,
-    permission="artifacts.artifact.read",
-    shared_permission="artifacts.shared.read",
-)
-GET, SHARED_GET = own_and_shared(
-    "artifact",
-    "get",
-    "GET",
-    "artifacts/{artifact_id}",
-    "Get one artifact",
-    NoBody,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.read",
-    shared_permission="artifacts.shared.read",
-)
-CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
-    "content",
-    "put",
-    "PUT",
-    "artifacts/{artifact_id}/content",
+STORAGE_GET = PROJECT.row(
+    "/artifact-storage", "artifacts.storage.get", "Get the storage used by artifacts, and the limit"
+).get(ArtifactStorage, "artifacts.artifact.read")
+GET = ARTIFACT.row("", "artifacts.artifact.get", "Get one artifact").get(Artifact, "artifacts.artifact.read")
+CONTENT_PUT = ARTIFACT.row(
+    "/content",
+    "artifacts.content.put",
     "Upload the content of a local artifact",
+    "Raw bytes. They are stored only if size and digest are as published.",
+).put(
     bytes,
     Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.publish",
-    repeat="natural",
+    "artifacts.artifact.publish",
     errors=(
         errors.ArtifactDigestMismatch,
         errors.ArtifactTooLarge,
@@ -342,36 +261,22 @@ CONTENT_PUT, SHARED_CONTENT_PUT = own_and_shared(
         errors.ArtifactRevoked,
         errors.PolicyDenied,
     ),
-    subject="artifact_id",
-    description="Raw bytes. They are stored only if size and digest are as published.",
 )
-SIGNATURE_PUT, SHARED_SIGNATURE_PUT = own_and_shared(
-    "signature",
-    "put",
-    "PUT",
-    "artifacts/{artifact_id}/signature",
+SIGNATURE_PUT = ARTIFACT.row(
+    "/signature",
+    "artifacts.signature.put",
     "Attach a signature to an artifact",
-    Envelope,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.publish",
-    repeat="natural",
-    errors=(errors.ArtifactRetired, errors.ArtifactRevoked),
-    subject="artifact_id",
-    description="A DSSE envelope with an in-toto statement about the digest. It counts after verify.",
-)
-VERIFY, SHARED_VERIFY = own_and_shared(
-    "artifact",
-    "verify",
-    "POST",
-    "artifacts/{artifact_id}/verify",
+    "A DSSE envelope with an in-toto statement about the digest. It counts after verify.",
+).put(Envelope, Artifact, "artifacts.artifact.publish", errors=(errors.ArtifactRetired, errors.ArtifactRevoked))
+VERIFY = ARTIFACT.row(
+    "/verify",
+    "artifacts.artifact.verify",
     "Verify an artifact",
+    "Fetches the content and checks size, digest, media type and signature. The result is the artifact's "
+    "`trust`; the answer is 200 also if it failed.",
+).post(
     VerifyArtifact,
     Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.verify",
     errors=(
         errors.ArtifactSourceDenied,
         errors.ArtifactSourceUnreachable,
@@ -380,85 +285,39 @@ VERIFY, SHARED_VERIFY = own_and_shared(
         errors.PolicyDenied,
     ),
     example={},
-    subject="artifact_id",
-    description="Fetches the content and checks size, digest, media type and signature. The result is the artifact's "
-    "`trust`; the answer is 200 also if it failed.",
 )
-PROMOTE, SHARED_PROMOTE = own_and_shared(
-    "artifact",
-    "promote",
-    "POST",
-    "artifacts/{artifact_id}/promote",
+PROMOTE = ARTIFACT.row(
+    "/promote",
+    "artifacts.artifact.promote",
     "Promote a verified artifact into a channel",
-    PromoteArtifact,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.promote",
-    errors=(*_CONTENT_ERRORS, *TRUST_ERRORS),
-    example={"channel": "stable"},
-    subject="artifact_id",
-    description="The content is compared with the digest again.",
-)
-DEPRECATE, SHARED_DEPRECATE = own_and_shared(
-    "artifact",
-    "deprecate",
-    "POST",
-    "artifacts/{artifact_id}/deprecate",
+    "The content is compared with the digest again.",
+).post(PromoteArtifact, Artifact, errors=(*_CONTENT_ERRORS, *TRUST_ERRORS), example={"channel": "stable"})
+DEPRECATE = ARTIFACT.row(
+    "/deprecate",
+    "artifacts.artifact.deprecate",
     "Deprecate an artifact",
-    EndArtifact,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.retire",
-    example={"reason": "replaced by 1.1"},
-    subject="artifact_id",
-    description="New deploys do not use it; running instances can still download it.",
+    "New deploys do not use it; running instances can still download it.",
+).post(EndArtifact, Artifact, "artifacts.artifact.retire", example={"reason": "replaced by 1.1"})
+RETIRE = ARTIFACT.row("/retire", "artifacts.artifact.retire", "Retire an artifact", "It cannot be used any more.").post(
+    EndArtifact, Artifact, example={"reason": "no longer supported"}
 )
-RETIRE, SHARED_RETIRE = own_and_shared(
-    "artifact",
-    "retire",
-    "POST",
-    "artifacts/{artifact_id}/retire",
-    "Retire an artifact",
-    EndArtifact,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.retire",
-    example={"reason": "no longer supported"},
-    subject="artifact_id",
-    description="It cannot be used any more.",
-)
-REVOKE, SHARED_REVOKE = own_and_shared(
-    "artifact",
-    "revoke",
-    "POST",
-    "artifacts/{artifact_id}/revoke",
+REVOKE = ARTIFACT.row(
+    "/revoke",
+    "artifacts.artifact.revoke",
     "Revoke an artifact permanently",
-    EndArtifact,
-    Artifact,
-    params=_ARTIFACT,
-    query=NO_QUERY,
-    permission="artifacts.artifact.revoke",
-    example={"reason": "the build machine was broken into"},
-    subject="artifact_id",
-    description="The digest is refused from now on, under every name.",
+    "The digest is refused from now on, under every name.",
+).post(EndArtifact, Artifact, example={"reason": "the build machine was broken into"})
+
+SHARED_PUBLISH = shared(PUBLISH, Path)
+SHARED_LIST = ADMIN.row("/artifacts", "artifacts.shared_artifact.list", "List artifacts, oldest first").list(
+    Artifact, "artifacts.shared.read", query=ArtifactQuery
 )
-_PAIRS: tuple[tuple[Endpoint[Any, Any], Endpoint[Any, Any]], ...] = (
-    (PUBLISH, SHARED_PUBLISH),
-    (LIST, SHARED_LIST),
-    (STORAGE_GET, SHARED_STORAGE_GET),
-    (GET, SHARED_GET),
-    (CONTENT_PUT, SHARED_CONTENT_PUT),
-    (SIGNATURE_PUT, SHARED_SIGNATURE_PUT),
-    (VERIFY, SHARED_VERIFY),
-    (PROMOTE, SHARED_PROMOTE),
-    (DEPRECATE, SHARED_DEPRECATE),
-    (RETIRE, SHARED_RETIRE),
-    (REVOKE, SHARED_REVOKE),
-)
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
-    *(own for own, _ in _PAIRS),
-    *(shared for _, shared in _PAIRS),
-)
+SHARED_STORAGE_GET = shared(STORAGE_GET, Path)
+SHARED_GET = shared(GET, ArtifactPath)
+SHARED_CONTENT_PUT = shared(CONTENT_PUT, ArtifactPath)
+SHARED_SIGNATURE_PUT = shared(SIGNATURE_PUT, ArtifactPath)
+SHARED_VERIFY = shared(VERIFY, ArtifactPath)
+SHARED_PROMOTE = shared(PROMOTE, ArtifactPath)
+SHARED_DEPRECATE = shared(DEPRECATE, ArtifactPath)
+SHARED_RETIRE = shared(RETIRE, ArtifactPath)
+SHARED_REVOKE = shared(REVOKE, ArtifactPath)

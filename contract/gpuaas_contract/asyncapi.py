@@ -9,27 +9,18 @@ from typing import Any
 import msgspec
 
 from gpuaas_contract import VERSION, event_types, events, golden, meanings
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.event_types import EventType, Level
 
 CATALOGUE = tuple(event_types.TYPES.values())
-STREAMS: dict[Level, Endpoint[Any, Any]] = {
+STREAMS: dict[Level, AnyEndpoint] = {
     "project": events.EVENT_STREAM,
     "org": events.ORG_EVENT_STREAM,
     "platform": events.PLATFORM_EVENT_STREAM,
 }
 TABLE_BEGINS = "<!-- event types: made from the contract by `make contract` -->\n"
 TABLE_ENDS = "<!-- end of event types -->\n"
-_TITLES: dict[Level, str] = {
-    "project": "Events of a project",
-    "org": "Events of an organisation",
-    "platform": "Events of the platform",
-}
-_PARAMETERS: dict[Level, dict[str, Any]] = {
-    "project": {"project_id": {"description": "The project whose events are sent."}},
-    "org": {"org_id": {"description": "The organisation whose events are sent."}},
-    "platform": {},
-}
+_OWNERS: dict[Level, str] = {"project": "a project", "org": "an organisation", "platform": "the platform"}
 
 
 def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
@@ -60,7 +51,7 @@ def table(catalogue: Sequence[EventType] = CATALOGUE) -> str:
 
 
 def text() -> str:
-    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
+    return golden.as_json(document())
 
 
 def expected(path: Path) -> str:
@@ -82,12 +73,15 @@ def main() -> int:
 def _channel(level: Level, catalogue: Sequence[EventType]) -> dict[str, Any]:
     return {
         "address": STREAMS[level].path,
-        "title": _TITLES[level],
+        "title": f"Events of {_OWNERS[level]}",
         "description": (
             "Server-sent events: `id` is the cursor, `event` the type, `data` the message. Events come in order, once,"
             " without gaps; `Last-Event-ID` resumes. An event named `bookmark` only advances the cursor."
         ),
-        "parameters": _PARAMETERS[level],
+        "parameters": {
+            name: {"description": f"The {_OWNERS[level].split()[1]} whose events are sent."}
+            for name in STREAMS[level].params.__struct_fields__
+        },
         "messages": {
             kind.name: {"$ref": f"#/components/messages/{kind.name}"} for kind in catalogue if level in kind.levels
         },

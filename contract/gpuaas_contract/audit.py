@@ -4,10 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.paths import OrgPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, ORG, PROJECT
+from gpuaas_contract.wire import PageQuery, Timestamp, Wire
 
 AuditResult = Literal["success", "failure"]
 
@@ -71,41 +70,23 @@ class AuditQuery(PageQuery):
     """Only rows up to this time."""
 
 
-AUDIT_LIST = Endpoint(
+_ORDER = "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last."
+
+AUDIT_LIST = PROJECT.row(
+    "/audit",
     "record.audit",
-    "GET",
-    "/api/v1/projects/{project_id}/audit",
     "List the audit trail of a project",
-    params=ProjectPath,
-    permission="record.audit.read",
-    request=NoBody,
-    query=AuditQuery,
-    response=Page[AuditRow],
-    errors=(NotFound,),
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
-ORG_AUDIT_LIST = Endpoint(
+    _ORDER,
+).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
+ORG_AUDIT_LIST = ORG.row(
+    "/audit",
     "record.org_audit",
-    "GET",
-    "/api/v1/orgs/{org_id}/audit",
     "List the audit trail of an organisation and its projects",
-    params=OrgPath,
-    permission="record.audit.read",
-    request=NoBody,
-    query=AuditQuery,
-    response=Page[AuditRow],
-    errors=(NotFound,),
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
-PLATFORM_AUDIT_LIST = Endpoint(
+    _ORDER,
+).list(AuditRow, "record.audit.read", query=AuditQuery, errors=(NotFound,))
+PLATFORM_AUDIT_LIST = ADMIN.row(
+    "/audit",
     "record.platform_audit",
-    "GET",
-    "/api/v1/admin/audit",
     "List the audit trail of the whole platform",
-    permission="record.audit.read_all",
-    request=NoBody,
-    query=AuditQuery,
-    response=Page[AuditRow],
-    description="Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last.",
-)
-ENDPOINTS = (AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST)
+    _ORDER,
+).list(AuditRow, "record.audit.read_all", query=AuditQuery)

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import BindingPath, OrgBindingPath, OrgPath, ProjectBindingPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, BINDING, BREAK_GLASS, ORG, ORG_BINDING, PROJECT, PROJECT_BINDING
+from gpuaas_contract.wire import Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
 REASON_LENGTH_MIN = 10
@@ -48,143 +47,49 @@ class BreakGlass(Request):
     """It ends by itself after this time."""
 
 
-PLATFORM_BINDING_CREATE = Endpoint(
-    "identity.platform_binding.create",
-    "POST",
-    "/api/v1/admin/bindings",
-    "Give a person a role on the platform",
-    permission="identity.binding.change",
-    request=BindRole,
-    response=RoleBinding,
-    subject="binding_id",
-    status=201,
+PLATFORM_BINDING_CREATE = ADMIN.row(
+    "/bindings", "identity.platform_binding.create", "Give a person a role on the platform"
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+PLATFORM_BINDING_LIST = ADMIN.row("/bindings", "identity.platform_binding.list", "List roles on the platform").list(
+    RoleBinding, "identity.binding.read"
 )
-PLATFORM_BINDING_LIST = Endpoint(
-    "identity.platform_binding.list",
-    "GET",
-    "/api/v1/admin/bindings",
-    "List roles on the platform",
-    permission="identity.binding.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[RoleBinding],
+PLATFORM_BINDING_DELETE = BINDING.row("", "identity.platform_binding.delete", "Remove a role on the platform").delete(
+    RoleBinding, "identity.binding.change"
 )
-PLATFORM_BINDING_DELETE = Endpoint(
-    "identity.platform_binding.delete",
-    "DELETE",
-    "/api/v1/admin/bindings/{binding_id}",
-    "Remove a role on the platform",
-    params=BindingPath,
-    permission="identity.binding.change",
-    request=NoBody,
-    response=RoleBinding,
-    subject="binding_id",
-)
-ORG_BINDING_CREATE = Endpoint(
+ORG_BINDING_CREATE = ORG.row(
+    "/bindings",
     "identity.org_binding.create",
-    "POST",
-    "/api/v1/orgs/{org_id}/bindings",
     "Give a person a role in an organisation",
-    params=OrgPath,
-    permission="identity.binding.change",
-    request=BindRole,
-    response=RoleBinding,
-    subject="binding_id",
-    status=201,
-    description="You can only give roles whose permissions you have yourself.",
+    "You can only give roles whose permissions you have yourself.",
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+ORG_BINDING_LIST = ORG.row("/bindings", "identity.org_binding.list", "List roles in an organisation").list(
+    RoleBinding, "identity.binding.read"
 )
-ORG_BINDING_LIST = Endpoint(
-    "identity.org_binding.list",
-    "GET",
-    "/api/v1/orgs/{org_id}/bindings",
-    "List roles in an organisation",
-    params=OrgPath,
-    permission="identity.binding.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[RoleBinding],
+ORG_BINDING_DELETE = ORG_BINDING.row("", "identity.org_binding.delete", "Remove a role in an organisation").delete(
+    RoleBinding, "identity.binding.change"
 )
-ORG_BINDING_DELETE = Endpoint(
-    "identity.org_binding.delete",
-    "DELETE",
-    "/api/v1/orgs/{org_id}/bindings/{binding_id}",
-    "Remove a role in an organisation",
-    params=OrgBindingPath,
-    permission="identity.binding.change",
-    request=NoBody,
-    response=RoleBinding,
-    subject="binding_id",
-)
-PROJECT_BINDING_CREATE = Endpoint(
+PROJECT_BINDING_CREATE = PROJECT.row(
+    "/bindings",
     "identity.project_binding.create",
-    "POST",
-    "/api/v1/projects/{project_id}/bindings",
     "Give a person a role in a project",
-    params=ProjectPath,
-    permission="identity.binding.change",
-    request=BindRole,
-    response=RoleBinding,
-    subject="binding_id",
-    status=201,
-    description="You can only give roles whose permissions you have yourself.",
+    "You can only give roles whose permissions you have yourself.",
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+PROJECT_BINDING_LIST = PROJECT.row("/bindings", "identity.project_binding.list", "List roles in a project").list(
+    RoleBinding, "identity.binding.read"
 )
-PROJECT_BINDING_LIST = Endpoint(
-    "identity.project_binding.list",
-    "GET",
-    "/api/v1/projects/{project_id}/bindings",
-    "List roles in a project",
-    params=ProjectPath,
-    permission="identity.binding.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[RoleBinding],
-)
-PROJECT_BINDING_DELETE = Endpoint(
-    "identity.project_binding.delete",
-    "DELETE",
-    "/api/v1/projects/{project_id}/bindings/{binding_id}",
-    "Remove a role in a project",
-    params=ProjectBindingPath,
-    permission="identity.binding.change",
-    request=NoBody,
-    response=RoleBinding,
-    subject="binding_id",
-)
-BREAK_GLASS_CREATE = Endpoint(
+PROJECT_BINDING_DELETE = PROJECT_BINDING.row(
+    "", "identity.project_binding.delete", "Remove a role in a project"
+).delete(RoleBinding, "identity.binding.change")
+BREAK_GLASS_CREATE = ADMIN.row(
+    "/break-glass",
     "identity.break_glass.create",
-    "POST",
-    "/api/v1/admin/break-glass",
     "Take temporary access to a project in an emergency",
-    permission="identity.break_glass.create",
-    request=BreakGlass,
-    response=RoleBinding,
-    subject="binding_id",
-    status=201,
-    description="The access ends by itself. The reason is in the audit trail of the project's organisation, with "
+    "The access ends by itself. The reason is in the audit trail of the project's organisation, with "
     "every change made.",
-)
-BREAK_GLASS_END = Endpoint(
+).post(BreakGlass, RoleBinding, status=201)
+BREAK_GLASS_END = BREAK_GLASS.row(
+    "",
     "identity.break_glass.end",
-    "DELETE",
-    "/api/v1/admin/break-glass/{binding_id}",
     "End temporary access to a project early",
-    params=BindingPath,
-    permission="identity.break_glass.end",
-    request=NoBody,
-    response=RoleBinding,
-    subject="binding_id",
-    description="The project gets an event, and its organisation an audit row.",
-)
-ENDPOINTS = (
-    PLATFORM_BINDING_CREATE,
-    PLATFORM_BINDING_LIST,
-    PLATFORM_BINDING_DELETE,
-    ORG_BINDING_CREATE,
-    ORG_BINDING_LIST,
-    ORG_BINDING_DELETE,
-    PROJECT_BINDING_CREATE,
-    PROJECT_BINDING_LIST,
-    PROJECT_BINDING_DELETE,
-    BREAK_GLASS_CREATE,
-    BREAK_GLASS_END,
-)
+    "The project gets an event, and its organisation an audit row.",
+).delete(RoleBinding)

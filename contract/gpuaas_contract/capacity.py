@@ -5,11 +5,10 @@ from typing import Annotated, Any
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import AllocationPath, NodePath, ProjectPath
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, ALLOCATION, NODE, PROJECT
+from gpuaas_contract.wire import Label, NoBody, OptionalLabel, PageQuery, Request, Timestamp, Wire
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
 TokenSeconds = Annotated[int, msgspec.Meta(ge=60, le=86_400, description="From 60 to 86400 seconds.")]
@@ -257,201 +256,86 @@ class OverrideRelease(Request):
     """Stored with the allocation, in its event and in the audit trail."""
 
 
-ENROLMENT_CREATE = Endpoint(
+ENROLMENT_CREATE = ADMIN.row(
+    "/enrolment-tokens",
     "capacity.enrolment.create",
-    "POST",
-    "/api/v1/admin/enrolment-tokens",
     "Create a token that admits one node",
-    permission="capacity.enrolment.create",
-    request=CreateEnrolmentToken,
-    response=EnrolmentToken,
+    "The token works once, for a node of this name.",
+).post(
+    CreateEnrolmentToken,
+    EnrolmentToken,
     subject="name",
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"name": "gpu-1"},
-    description="The token works once, for a node of this name.",
 )
-NODE_LIST = Endpoint(
-    "capacity.node.list",
-    "GET",
-    "/api/v1/admin/nodes",
-    "List nodes; retired ones only with `admin_state=retired`",
-    permission="capacity.node.read",
-    request=NoBody,
-    query=NodeQuery,
-    response=Page[Node],
+NODE_LIST = ADMIN.row("/nodes", "capacity.node.list", "List nodes; retired ones only with `admin_state=retired`").list(
+    Node, "capacity.node.read", query=NodeQuery
 )
-NODE_GET = Endpoint(
-    "capacity.node.get",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}",
-    "Get one node",
-    params=NodePath,
-    permission="capacity.node.read",
-    request=NoBody,
-    response=Node,
-)
-NODE_SET = Endpoint(
+NODE_GET = NODE.row("", "capacity.node.get", "Get one node").get(Node, "capacity.node.read")
+NODE_SET = NODE.row(
+    "",
     "capacity.node.set",
-    "PUT",
-    "/api/v1/admin/nodes/{node_id}",
     "Set the SKU and region of a node",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=SetNode,
-    response=Node,
-    subject="node_id",
-    repeat="natural",
-    guarded=True,
-    description="Existing allocations on the node keep their SKU and region.",
+    "Existing allocations on the node keep their SKU and region.",
+).put(SetNode, Node, "capacity.node.change", guarded=True)
+NODE_CORDON = NODE.row("/cordon", "capacity.node.cordon", "Cordon a node: it gets no new allocations").post(
+    ChangeNode, Node, "capacity.node.change"
 )
-NODE_CORDON = Endpoint(
-    "capacity.node.cordon",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/cordon",
-    "Cordon a node: it gets no new allocations",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=ChangeNode,
-    response=Node,
-    subject="node_id",
+NODE_UNCORDON = NODE.row("/uncordon", "capacity.node.uncordon", "Uncordon a node: it gets allocations again").post(
+    ChangeNode, Node, "capacity.node.change"
 )
-NODE_UNCORDON = Endpoint(
-    "capacity.node.uncordon",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/uncordon",
-    "Uncordon a node: it gets allocations again",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=ChangeNode,
-    response=Node,
-    subject="node_id",
-)
-NODE_DRAIN = Endpoint(
+NODE_DRAIN = NODE.row(
+    "/drain",
     "capacity.node.drain",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/drain",
     "Drain a node: cordon it and ask the owners of its allocations to move",
-    params=NodePath,
-    permission="capacity.node.change",
-    request=ChangeNode,
-    response=NodeDrain,
-    subject="node_id",
-    description="Owners get the event `capacity.allocation.draining`. The answer lists the allocations that are still"
-    " on the node.",
-)
-NODE_RETIRE = Endpoint(
+    "Owners get the event `capacity.allocation.draining`. The answer lists the allocations that are still on the node.",
+).post(ChangeNode, NodeDrain, "capacity.node.change", subject="node_id")
+NODE_RETIRE = NODE.row(
+    "/retire",
     "capacity.node.retire",
-    "POST",
-    "/api/v1/admin/nodes/{node_id}/retire",
     "Retire a node permanently",
-    params=NodePath,
-    permission="capacity.node.retire",
-    request=ChangeNode,
-    response=Node,
-    subject="node_id",
-    description="Ends the node's identity. Refused while an allocation is on the node.",
+    "Ends the node's identity. Refused while an allocation is on the node.",
+).post(ChangeNode, Node)
+NODE_ALLOCATIONS = NODE.row("/allocations", "capacity.node.allocations", "List the allocations on a node").get(
+    NodeAllocations, "capacity.node.read"
 )
-NODE_ALLOCATIONS = Endpoint(
-    "capacity.node.allocations",
-    "GET",
-    "/api/v1/admin/nodes/{node_id}/allocations",
-    "List the allocations on a node",
-    params=NodePath,
-    permission="capacity.node.read",
-    request=NoBody,
-    response=NodeAllocations,
-)
-ALLOCATION_CREATE = Endpoint(
+ALLOCATION_CREATE = PROJECT.row(
+    "/allocations",
     "capacity.allocation.create",
-    "POST",
-    "/api/v1/projects/{project_id}/allocations",
     "Claim nodes for a project",
-    params=ProjectPath,
-    permission="capacity.allocation.create",
-    request=CreateAllocation,
-    response=Allocations,
+    "All requested allocations are made, or none. An allocation is `active` when its node is prepared.",
+).post(
+    CreateAllocation,
+    Allocations,
     subject="project_id",
     status=202,
     errors=(errors.NoCapacity, errors.PolicyDenied),
     example={"sku": "standard"},
-    description="All requested allocations are made, or none. An allocation is `active` when its node is prepared.",
 )
-ALLOCATION_LIST = Endpoint(
-    "capacity.allocation.list",
-    "GET",
-    "/api/v1/projects/{project_id}/allocations",
-    "List the allocations of a project",
-    params=ProjectPath,
-    permission="capacity.allocation.read",
-    request=NoBody,
-    query=AllocationQuery,
-    response=Page[Allocation],
+ALLOCATION_LIST = PROJECT.row("/allocations", "capacity.allocation.list", "List the allocations of a project").list(
+    Allocation, "capacity.allocation.read", query=AllocationQuery
 )
-ALLOCATION_GET = Endpoint(
-    "capacity.allocation.get",
-    "GET",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}",
-    "Get one allocation",
-    params=AllocationPath,
-    permission="capacity.allocation.read",
-    request=NoBody,
-    response=Allocation,
+ALLOCATION_GET = ALLOCATION.row("", "capacity.allocation.get", "Get one allocation").get(
+    Allocation, "capacity.allocation.read"
 )
-ALLOCATION_RELEASE = Endpoint(
+ALLOCATION_RELEASE = ALLOCATION.row(
+    "/release",
     "capacity.allocation.release",
-    "POST",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/release",
     "Release an allocation",
-    params=AllocationPath,
-    permission="capacity.allocation.release",
-    request=NoBody,
-    response=Allocation,
-    subject="allocation_id",
-    status=202,
-    description="The agent cleans the node. Call it again to retry a failed release at once. Refused while an app "
+    "The agent cleans the node. Call it again to retry a failed release at once. Refused while an app "
     "instance uses the allocation.",
-)
-ALLOCATION_RELEASE_USED = Endpoint(
+).post(NoBody, Allocation, status=202)
+ALLOCATION_RELEASE_USED = ALLOCATION.row(
+    "/release-used",
     "capacity.allocation.release_used",
-    "POST",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/release-used",
     "Release an allocation that an app instance uses",
-    params=AllocationPath,
-    permission="capacity.allocation.release_used",
-    request=OverrideRelease,
-    response=Allocation,
-    subject="allocation_id",
-    status=202,
-    description="The app instance loses the machine, and work on it is lost.",
-)
-ALLOCATION_FORCE_RELEASE = Endpoint(
+    "The app instance loses the machine, and work on it is lost.",
+).post(OverrideRelease, Allocation, status=202)
+ALLOCATION_FORCE_RELEASE = ALLOCATION.row(
+    "/force-release",
     "capacity.allocation.force_release",
-    "POST",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/force-release",
     "Give up an allocation whose release failed",
-    params=AllocationPath,
-    permission="capacity.allocation.force_release",
-    request=OverrideRelease,
-    response=Allocation,
-    subject="allocation_id",
-    description="The allocation ends without proof that its node is clean, so the node is cordoned.",
-)
-ENDPOINTS = (
-    ENROLMENT_CREATE,
-    NODE_LIST,
-    NODE_GET,
-    NODE_SET,
-    NODE_CORDON,
-    NODE_UNCORDON,
-    NODE_DRAIN,
-    NODE_RETIRE,
-    NODE_ALLOCATIONS,
-    ALLOCATION_CREATE,
-    ALLOCATION_LIST,
-    ALLOCATION_GET,
-    ALLOCATION_RELEASE,
-    ALLOCATION_RELEASE_USED,
-    ALLOCATION_FORCE_RELEASE,
-)
+    "The allocation ends without proof that its node is clean, so the node is cordoned.",
+).post(OverrideRelease, Allocation)

@@ -4,10 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.paths import AppVersionPath, EntitlementPath, ProjectAppPath, ProjectPath
-from gpuaas_contract.wire import Label, Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
+from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
     str,
@@ -47,10 +46,7 @@ Digest = Annotated[
         pattern=r"^sha256:[0-9a-f]{64}(?!\n)$", description="A digest is `sha256:` and 64 hexadecimal digits."
     ),
 ]
-Reason = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters."),
-]
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
 Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one.")]
 Channels = Annotated[
     list[Label], msgspec.Meta(min_length=1, max_length=16, description="There must be 1 to 16 channels.")
@@ -234,146 +230,56 @@ class SetEntitlement(Request):
     """Largest number of members of the app in the project, over all instances; none: no limit here."""
 
 
-_VERSION = "/api/v1/admin/apps/{app_slug}/versions/{version}"
-
-VERSION_REGISTER = Endpoint(
+VERSION_REGISTER = ADMIN.row(
+    "/app-versions",
     "catalog.version.register",
-    "POST",
-    "/api/v1/admin/app-versions",
     "Register an app version by its manifest",
-    permission="catalog.version.register",
-    request=Manifest,
-    response=AppVersion,
-    subject="app_slug",
-    status=201,
-    description="The same manifest again answers with the same version. A version never changes.",
-)
-VERSION_PUBLISH = Endpoint(
+    "The same manifest again answers with the same version. A version never changes.",
+).post(Manifest, AppVersion, subject="app_slug", status=201)
+VERSION_PUBLISH = APP_VERSION.row(
+    "/publish",
     "catalog.version.publish",
-    "POST",
-    f"{_VERSION}/publish",
     "Publish an app version in channels",
-    params=AppVersionPath,
-    permission="catalog.version.publish",
-    request=PublishVersion,
-    response=AppVersion,
-    subject="version",
-    example={"channels": ["stable"]},
-    description="Entitled projects can then deploy a registered or deprecated version.",
-)
-VERSION_DEPRECATE = Endpoint(
+    "Entitled projects can then deploy a registered or deprecated version.",
+).post(PublishVersion, AppVersion, subject="version", example={"channels": ["stable"]})
+VERSION_DEPRECATE = APP_VERSION.row(
+    "/deprecate",
     "catalog.version.deprecate",
-    "POST",
-    f"{_VERSION}/deprecate",
     "Deprecate an app version",
-    params=AppVersionPath,
-    permission="catalog.version.retire",
-    request=RetireVersion,
-    response=AppVersion,
-    subject="version",
-    example={"reason": "1.1.0 is faster"},
-    description="A deprecated version is deployed only when a request names it. Running instances continue.",
-)
-VERSION_WITHDRAW = Endpoint(
+    "A deprecated version is deployed only when a request names it. Running instances continue.",
+).post(RetireVersion, AppVersion, "catalog.version.retire", subject="version", example={"reason": "1.1.0 is faster"})
+VERSION_WITHDRAW = APP_VERSION.row(
+    "/withdraw",
     "catalog.version.withdraw",
-    "POST",
-    f"{_VERSION}/withdraw",
     "Withdraw an app version permanently",
-    params=AppVersionPath,
-    permission="catalog.version.retire",
-    request=RetireVersion,
-    response=AppVersion,
-    subject="version",
-    example={"reason": "loses data on restart"},
-    description="A withdrawn version is never deployed again. Running instances continue.",
+    "A withdrawn version is never deployed again. Running instances continue.",
+).post(
+    RetireVersion, AppVersion, "catalog.version.retire", subject="version", example={"reason": "loses data on restart"}
 )
-VERSION_LIST = Endpoint(
-    "catalog.version.list",
-    "GET",
-    "/api/v1/admin/app-versions",
-    "List every registered app version",
-    permission="catalog.version.register",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AppVersion],
+VERSION_LIST = ADMIN.row("/app-versions", "catalog.version.list", "List every registered app version").list(
+    AppVersion, "catalog.version.register"
 )
-VERSION_GET = Endpoint(
-    "catalog.version.get",
-    "GET",
-    _VERSION,
-    "Get one registered app version",
-    params=AppVersionPath,
-    permission="catalog.version.register",
-    request=NoBody,
-    response=AppVersion,
+VERSION_GET = APP_VERSION.row("", "catalog.version.get", "Get one registered app version").get(
+    AppVersion, "catalog.version.register"
 )
-PROJECT_APP_LIST = Endpoint(
+PROJECT_APP_LIST = PROJECT.row(
+    "/apps",
     "catalog.project_app.list",
-    "GET",
-    "/api/v1/projects/{project_id}/apps",
     "List the app versions this project may deploy",
-    params=ProjectPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[AppVersion],
-    description="Published and deprecated versions that the project is entitled to.",
+    "Published and deprecated versions that the project is entitled to.",
+).list(AppVersion, "catalog.app.read")
+PROJECT_APP_GET = PROJECT_APP.row("", "catalog.project_app.get", "Get one app version this project may deploy").get(
+    AppVersion, "catalog.app.read"
 )
-PROJECT_APP_GET = Endpoint(
-    "catalog.project_app.get",
-    "GET",
-    "/api/v1/projects/{project_id}/apps/{app_slug}/versions/{version}",
-    "Get one app version this project may deploy",
-    params=ProjectAppPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    response=AppVersion,
-)
-ENTITLEMENT_SET = Endpoint(
+ENTITLEMENT_SET = ENTITLEMENT.row(
+    "",
     "catalog.entitlement.set",
-    "PUT",
-    "/api/v1/projects/{project_id}/entitlements/{app_slug}",
     "Set whether and how much a project may deploy an app",
-    params=EntitlementPath,
-    permission="catalog.entitlement.change",
-    request=SetEntitlement,
-    response=Entitlement,
-    subject="app_slug",
-    repeat="natural",
-    example={"enabled": True},
-    description="`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
+    "`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
+).put(SetEntitlement, Entitlement, "catalog.entitlement.change", subject="app_slug", example={"enabled": True})
+ENTITLEMENT_LIST = PROJECT.row("/entitlements", "catalog.entitlement.list", "List the entitlements of a project").list(
+    Entitlement, "catalog.app.read"
 )
-ENTITLEMENT_LIST = Endpoint(
-    "catalog.entitlement.list",
-    "GET",
-    "/api/v1/projects/{project_id}/entitlements",
-    "List the entitlements of a project",
-    params=ProjectPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Entitlement],
-)
-ENTITLEMENT_GET = Endpoint(
-    "catalog.entitlement.get",
-    "GET",
-    "/api/v1/projects/{project_id}/entitlements/{app_slug}",
-    "Get the entitlement of a project for one app",
-    params=EntitlementPath,
-    permission="catalog.app.read",
-    request=NoBody,
-    response=Entitlement,
-)
-ENDPOINTS = (
-    VERSION_REGISTER,
-    VERSION_PUBLISH,
-    VERSION_DEPRECATE,
-    VERSION_WITHDRAW,
-    VERSION_LIST,
-    VERSION_GET,
-    PROJECT_APP_LIST,
-    PROJECT_APP_GET,
-    ENTITLEMENT_SET,
-    ENTITLEMENT_LIST,
-    ENTITLEMENT_GET,
+ENTITLEMENT_GET = ENTITLEMENT.row("", "catalog.entitlement.get", "Get the entitlement of a project for one app").get(
+    Entitlement, "catalog.app.read"
 )

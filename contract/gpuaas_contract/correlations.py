@@ -1,12 +1,11 @@
 """Everything recorded under one correlation id, in one document, to find the cause of a problem."""
 
 from gpuaas_contract.audit import AuditRow
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
-from gpuaas_contract.paths import CorrelationPath
-from gpuaas_contract.wire import NoBody, Wire
+from gpuaas_contract.paths import CORRELATION
+from gpuaas_contract.wire import Wire
 
 PART_MAX = 500
 
@@ -29,15 +28,9 @@ class Correlation(Wire):
     """Parts that have more items than are shown."""
 
 
-CORRELATION_GET = Endpoint(
+CORRELATION_GET = CORRELATION.row(
+    "",
     "record.correlation.get",
-    "GET",
-    "/api/v1/projects/{project_id}/correlations/{correlation_id}",
     "Get the audit rows, events, operations and members of one correlation id",
-    params=CorrelationPath,
-    permission="record.correlation.read",
-    request=NoBody,
-    response=Correlation,
-    description="Start here to find the cause of a problem: each answer and event has a correlation id.",
-)
-ENDPOINTS = (CORRELATION_GET,)
+    "Start here to find the cause of a problem: each answer and event has a correlation id.",
+).get(Correlation, "record.correlation.read")

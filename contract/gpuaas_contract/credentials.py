@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import CREDENTIAL, CREDENTIAL_DELIVERY, OPERATION, PROJECT
+from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
 PRIVATE_KEY_LENGTH_MAX = 16_384
@@ -34,11 +33,7 @@ Username = Annotated[
     ),
 ]
 RecipientKey = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$",
-        description="An X25519 public key: 32 bytes in base64.",
-    ),
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$", description="An X25519 public key: 32 bytes in base64.")
 ]
 
 
@@ -144,107 +139,51 @@ class OpenedCredential(Wire):
     """`enc || ciphertext` of HPKE in base64. It contains the private key as it was uploaded. Empty in a dry run."""
 
 
-_CREDENTIALS = "/api/v1/projects/{project_id}/credentials"
-
-CREDENTIAL_CREATE = Endpoint(
+CREDENTIAL_CREATE = PROJECT.row(
+    "/credentials",
     "access.credential.create",
-    "POST",
-    _CREDENTIALS,
     "Store a private key for apps that log in to hosts with it",
-    params=ProjectPath,
-    permission="access.credential.create",
-    request=CreateCredential,
-    response=Credential,
-    subject="credential_id",
-    status=201,
-    repeat="natural",
-    errors=(errors.Sealed,),
-    description="The key is stored in custody and never shown again. The same key under the same name again is the "
+    "The key is stored in custody and never shown again. The same key under the same name again is the "
     "same credential.",
+).post(CreateCredential, Credential, status=201, repeat="natural", errors=(errors.Sealed,))
+CREDENTIAL_LIST = PROJECT.row(
+    "/credentials", "access.credential.list", "List the credentials of a project, revoked ones included"
+).list(Credential, "access.credential.read")
+CREDENTIAL_GET = CREDENTIAL.row("", "access.credential.get", "Get one credential, without its key").get(
+    Credential, "access.credential.read"
 )
-CREDENTIAL_LIST = Endpoint(
-    "access.credential.list",
-    "GET",
-    _CREDENTIALS,
-    "List the credentials of a project, revoked ones included",
-    params=ProjectPath,
-    permission="access.credential.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Credential],
-)
-CREDENTIAL_GET = Endpoint(
-    "access.credential.get",
-    "GET",
-    f"{_CREDENTIALS}/{{credential_id}}",
-    "Get one credential, without its key",
-    params=CredentialPath,
-    permission="access.credential.read",
-    request=NoBody,
-    response=Credential,
-)
-CREDENTIAL_ROTATE = Endpoint(
-    "access.credential.rotate",
-    "POST",
-    f"{_CREDENTIALS}/{{credential_id}}/rotate",
-    "Replace the private key of a credential",
-    params=CredentialPath,
-    permission="access.credential.rotate",
-    request=RotateCredential,
-    response=Credential,
-    subject="credential_id",
-    repeat="natural",
-    errors=(errors.Sealed,),
-)
-CREDENTIAL_REVOKE = Endpoint(
+CREDENTIAL_ROTATE = CREDENTIAL.row(
+    "/rotate", "access.credential.rotate", "Replace the private key of a credential"
+).post(RotateCredential, Credential, repeat="natural", errors=(errors.Sealed,))
+CREDENTIAL_REVOKE = CREDENTIAL.row(
+    "/revoke",
     "access.credential.revoke",
-    "POST",
-    f"{_CREDENTIALS}/{{credential_id}}/revoke",
     "Revoke a credential and destroy its key",
-    params=CredentialPath,
-    permission="access.credential.revoke",
-    request=RevokeCredential,
-    response=Credential,
-    subject="credential_id",
-    repeat="natural",
-    description="Deliveries that are not opened yet become void.",
-)
-CREDENTIAL_DELIVER = Endpoint(
+    "Deliveries that are not opened yet become void.",
+).post(RevokeCredential, Credential, repeat="natural")
+CREDENTIAL_DELIVER = OPERATION.row(
+    "/credential-deliveries",
     "access.credential.deliver",
-    "POST",
-    "/api/v1/projects/{project_id}/operations/{operation_id}/credential-deliveries",
     "Request a delivery of a credential, encrypted to the caller's key",
-    params=OperationPath,
-    permission="access.credential.deliver",
-    request=DeliverCredential,
-    response=CredentialDelivery,
+    "The caller must hold an operation of an instance whose inputs name the credential.",
+).post(
+    DeliverCredential,
+    CredentialDelivery,
     subject="credential.credential_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.Sealed),
-    description="The caller must hold an operation of an instance whose inputs name the credential.",
 )
-CREDENTIAL_OPEN = Endpoint(
+CREDENTIAL_OPEN = CREDENTIAL_DELIVERY.row(
+    "/open",
     "access.credential.open",
-    "POST",
-    "/api/v1/projects/{project_id}/credential-deliveries/{delivery_id}/open",
     "Open a delivery of a credential, once",
-    params=SealedDeliveryPath,
-    permission="access.credential.deliver",
-    request=OpenCredential,
-    response=OpenedCredential,
-    subject="delivery_id",
+    "The answer is encrypted to the recipient key. A second attempt is refused and reported as an event.",
+).post(
+    OpenCredential,
+    OpenedCredential,
+    "access.credential.deliver",
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
-    description="The answer is encrypted to the recipient key. A second attempt is refused and reported as an event.",
-)
-ENDPOINTS = (
-    CREDENTIAL_CREATE,
-    CREDENTIAL_LIST,
-    CREDENTIAL_GET,
-    CREDENTIAL_ROTATE,
-    CREDENTIAL_REVOKE,
-    CREDENTIAL_DELIVER,
-    CREDENTIAL_OPEN,
 )

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, Request, Wire
+from gpuaas_contract.paths import ADMIN
+from gpuaas_contract.wire import Request, Wire
 
 Passphrase = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
@@ -32,25 +32,12 @@ class Unseal(Request):
     passphrase: Passphrase
 
 
-CUSTODY_GET = Endpoint(
-    "custody.seal.get",
-    "GET",
-    "/api/v1/admin/custody",
-    "Get where secrets are stored and whether this server can read them",
-    permission="custody.seal.read",
-    request=NoBody,
-    response=CustodyStatus,
-)
-UNSEAL = Endpoint(
+CUSTODY_GET = ADMIN.row(
+    "/custody", "custody.seal.get", "Get where secrets are stored and whether this server can read them"
+).get(CustodyStatus, "custody.seal.read")
+UNSEAL = ADMIN.row(
+    "/unseal",
     "custody.seal.open",
-    "POST",
-    "/api/v1/admin/unseal",
     "Unseal this server with the passphrase of its key",
-    permission="custody.seal.open",
-    request=Unseal,
-    response=CustodyStatus,
-    repeat="natural",
-    errors=(errors.TooManyAttempts,),
-    description="The passphrase is kept in memory only.",
-)
-ENDPOINTS = (CUSTODY_GET, UNSEAL)
+    "The passphrase is kept in memory only.",
+).post(Unseal, CustodyStatus, subject="", repeat="natural", errors=(errors.TooManyAttempts,))

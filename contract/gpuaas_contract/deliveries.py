@@ -6,9 +6,8 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, Request, Timestamp, Wire
+from gpuaas_contract.paths import ARTIFACT, ARTIFACT_CONTENT
+from gpuaas_contract.wire import Label, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
 CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
@@ -40,34 +39,28 @@ class Delivery(Wire):
     media_type: str
 
 
-DELIVERY_CREATE = Endpoint(
+DELIVERY_CREATE = ARTIFACT.row(
+    "/deliveries",
     "artifacts.delivery.create",
-    "POST",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/deliveries",
     "Create a short-lived token to download an artifact",
-    params=ProjectArtifactPath,
-    permission="artifacts.artifact.deliver",
-    request=CreateDelivery,
-    response=Delivery,
-    subject="delivery_id",
+    "For an artifact of the project or a shared one that is verified and promoted.",
+).post(
+    CreateDelivery,
+    Delivery,
+    "artifacts.artifact.deliver",
     status=201,
     secret_answer=True,
     errors=HANDING_OUT_ERRORS,
     example={"purpose": "install"},
-    description="For an artifact of the project or a shared one that is verified and promoted.",
 )
-CONTENT_GET = Endpoint(
+CONTENT_GET = ARTIFACT_CONTENT.row(
+    "",
     "artifacts.content.get",
-    "GET",
-    CONTENT_PATH,
     "Download the content of a delivery",
-    params=ArtifactDeliveryPath,
+    "Send the delivery's token as bearer. The connection is closed if the content does not match the published digest.",
+).get(
+    bytes,
     audience="public",
-    request=NoBody,
-    response=bytes,
     media_type="application/octet-stream",
     errors=(*FETCHING_ERRORS, errors.DeliveryExpired, errors.DeliveryUnknown),
-    description="Send the delivery's token as bearer. The connection is closed if the content does not match the "
-    "published digest.",
 )
-ENDPOINTS = (DELIVERY_CREATE, CONTENT_GET)

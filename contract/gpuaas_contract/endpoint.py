@@ -1,7 +1,7 @@
-"""The form of one row of the endpoint table."""
+"""The form of one row of the endpoint table, and the `Route` that makes rows."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, cast
+from typing import Any, Generic, Literal, TypedDict, Unpack, cast
 
 from typing_extensions import TypeVar
 
@@ -11,17 +11,24 @@ from gpuaas_contract.errors import (
     GUARDED,
     MUTATION,
     REPEATED_BY_KEY,
-    ApiError,
+    ErrorTypes,
     NameAmbiguous,
 )
-from gpuaas_contract.paths import Path
-from gpuaas_contract.wire import NoQuery, Query
+from gpuaas_contract.wire import NoBody, NoQuery, Page, PageQuery, Path, Query
 
 RequestBody = TypeVar("RequestBody")
 Answer = TypeVar("Answer")
 PathParams = TypeVar("PathParams", bound=Path, covariant=True, default=Path)
 QueryParams = TypeVar("QueryParams", bound=Query, covariant=True, default=Query)
 
+Item = TypeVar("Item")
+Deeper = TypeVar("Deeper", bound=Path)
+Asked = TypeVar("Asked", bound=Query, default=NoQuery)
+AskedPage = TypeVar("AskedPage", bound=Query, default=PageQuery)
+_NO_QUERY: Any = NoQuery
+_PAGE_QUERY: Any = PageQuery
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 Audience = Literal["caller", "node", "public"]
 """Who authenticates: a person or service account (`caller`), a node, or no one (`public`)."""
 Repeat = Literal["key", "natural"]
@@ -32,7 +39,7 @@ Repeat = Literal["key", "natural"]
 class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     name: str
     """Stable dotted name: operation id, audit action and metric label."""
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Method
     path: str
     summary: str
     request: type[RequestBody]
@@ -61,7 +68,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     """Changes only what the caller has read: needs If-Match with the ETag of GET on the same path."""
     has_etag: bool = False
     """Answers with an ETag although the answer has no `revision`."""
-    errors: tuple[type[ApiError], ...] = ()
+    errors: ErrorTypes = ()
     example: dict[str, Any] = field(default_factory=dict)
     """One request body that works on a fresh local cloud, as JSON values."""
 
@@ -80,7 +87,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
         fields = getattr(self.response, "__struct_fields__", ())
         return self.method == "GET" and (self.has_etag or "revision" in fields)
 
-    def possible_errors(self) -> tuple[type[ApiError], ...]:
+    def possible_errors(self) -> ErrorTypes:
         kinds = [*EVERYWHERE, *self.errors]
         if self.audience != "public":
             kinds += AUTHENTICATED
@@ -93,6 +100,142 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
         if self.guarded:
             kinds += GUARDED
         return tuple(dict.fromkeys(kinds))
+
+
+class Options(TypedDict, total=False):
+    """What only some rows set. `Endpoint` explains each."""
+
+    subject: str
+    audience: Audience
+    status: int
+    repeat: Repeat
+    audited: bool
+    secret_answer: bool
+    streams: bool
+    media_type: str
+    guarded: bool
+    has_etag: bool
+    errors: ErrorTypes
+    example: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row(Generic[PathParams]):
+    """A row that lacks its method: `get`, `list` for a GET that answers in pages, `post`, `put` or `delete`.
+
+    What a row leaves out:
+    - `permission`: callers need the permission with the name of the row. With an empty one, every caller may call it.
+    - `subject`: the id of the answer.
+    - `repeat`: by key, which belongs to a caller. For a PUT, and a POST by others than callers: natural.
+    """
+
+    path: str
+    params: type[PathParams]
+    name: str
+    summary: str
+    description: str
+
+    def get(
+        self,
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        query: type[Asked] = _NO_QUERY,
+        **options: Unpack[Options],
+    ) -> Endpoint[NoBody, Answer, PathParams, Asked]:
+        return self._endpoint("GET", NoBody, response, permission, query, options)
+
+    def list(
+        self,
+        item: type[Item],
+        permission: str | None = None,
+        *,
+        query: type[AskedPage] = _PAGE_QUERY,
+        **options: Unpack[Options],
+    ) -> Endpoint[NoBody, Page[Item], PathParams, AskedPage]:
+        page = Page[item]  # type: ignore[valid-type]
+        return self._endpoint("GET", NoBody, page, permission, query, options)
+
+    def post(
+        self,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None = None,
+        *,
+        query: type[Asked] = _NO_QUERY,
+        **options: Unpack[Options],
+    ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        return self._endpoint("POST", request, response, permission, query, options)
+
+    def put(
+        self,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None = None,
+        **options: Unpack[Options],
+    ) -> Endpoint[RequestBody, Answer, PathParams, NoQuery]:
+        return self._endpoint("PUT", request, response, permission, NoQuery, options)
+
+    def delete(
+        self, response: type[Answer], permission: str | None = None, **options: Unpack[Options]
+    ) -> Endpoint[NoBody, Answer, PathParams, NoQuery]:
+        return self._endpoint("DELETE", NoBody, response, permission, NoQuery, options)
+
+    def _endpoint(
+        self,
+        method: Method,
+        request: type[RequestBody],
+        response: type[Answer],
+        permission: str | None,
+        query: type[Asked],
+        options: Options,
+    ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        by_caller = options.get("audience", "caller") == "caller"
+        if permission is None:
+            permission = self.name if by_caller else ""
+        if method != "GET" and "subject" not in options:
+            options["subject"] = self._id_of(response)
+        if method == "PUT" or (method == "POST" and not by_caller):
+            options.setdefault("repeat", "natural")
+        return Endpoint(
+            self.name,
+            method,
+            self.path,
+            self.summary,
+            request,
+            response,
+            self.description,
+            permission=permission,
+            params=self.params,
+            query=query,
+            **options,
+        )
+
+    def _id_of(self, response: type[object]) -> str:
+        """Return the id of the answer, its first field. Any other first field can be a secret, so it is refused."""
+        first: str = getattr(response, "__struct_fields__", ("",))[0]
+        if not first.endswith("_id"):
+            raise ValueError(f"{self.name} must name its subject: its answer does not begin with an id")
+        return first
+
+
+@dataclass(frozen=True)
+class Route(Generic[PathParams]):
+    """A path and the struct of its parameters, where rows of the endpoint table begin:
+
+    NODE_GET = NODE.row("", "capacity.node.get", "Get one node").get(Node, "capacity.node.read")
+    NODE_RETIRE = NODE.row("/retire", "capacity.node.retire", "Retire a node permanently").post(ChangeNode, Node)
+    """
+
+    path: str
+    params: type[PathParams] = field(default=cast("type[PathParams]", Path))
+
+    def at(self, rest: str, params: type[Deeper]) -> "Route[Deeper]":
+        """Return the route of a longer path, with the struct of all its parameters."""
+        return Route(self.path + rest, params)
+
+    def row(self, rest: str, name: str, summary: str, description: str = "") -> Row[PathParams]:
+        return Row(self.path + rest, self.params, name, summary, description)
 
 
 AnyEndpoint = Endpoint[Any, Any]

@@ -175,12 +175,8 @@ class RequestInFlight(ApiError):
 
 
 class SecretAlreadyDelivered(ApiError):
-    code, status, title, retryable = (
-        "secret_already_delivered",
-        409,
-        "The secret of this request was already shown",
-        False,
-    )
+    code, status, retryable = "secret_already_delivered", 409, False
+    title = "The secret of this request was already shown"
     default_fix = "Create a new key; the platform stores no copy of the secret."
 
 
@@ -369,12 +365,8 @@ class BodyTooLarge(ApiError):
 
 
 class UnsupportedMediaType(ApiError):
-    code, status, title, retryable = (
-        "unsupported_media_type",
-        415,
-        "The media type of the body is not supported",
-        False,
-    )
+    code, status, retryable = "unsupported_media_type", 415, False
+    title = "The media type of the body is not supported"
     default_fix = "Send JSON with Content-Type: application/json."
 
 
@@ -409,16 +401,10 @@ def _tree(root: type[ApiError]) -> list[type[ApiError]]:
 
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
 
-EVERYWHERE: tuple[type[ApiError], ...] = (
-    InvalidRequest,
-    ValidationFailed,
-    ApiError,
-    Unavailable,
-    MethodNotAllowed,
-    RateLimited,
-)
+ErrorTypes = tuple[type[ApiError], ...]
+EVERYWHERE: ErrorTypes = (InvalidRequest, ValidationFailed, ApiError, Unavailable, MethodNotAllowed, RateLimited)
 """Codes that any route may answer with."""
-AUTHENTICATED: tuple[type[ApiError], ...] = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
-MUTATION: tuple[type[ApiError], ...] = (BodyTooLarge, UnsupportedMediaType, Conflict)
-REPEATED_BY_KEY: tuple[type[ApiError], ...] = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)
-GUARDED: tuple[type[ApiError], ...] = (PreconditionFailed, PreconditionRequired)
+AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
+MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)
+REPEATED_BY_KEY: ErrorTypes = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)
+GUARDED: ErrorTypes = (PreconditionFailed, PreconditionRequired)

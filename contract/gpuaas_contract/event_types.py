@@ -421,9 +421,7 @@ _CATALOGUE = (
         AllocationDraining,
     ),
     EventType(
-        "capacity.allocation.keys_installed",
-        "the SSH keys of people on the machine changed",
-        AllocationKeysChanged,
+        "capacity.allocation.keys_installed", "the SSH keys of people on the machine changed", AllocationKeysChanged
     ),
     EventType(
         "capacity.node.changed",
@@ -438,10 +436,7 @@ _CATALOGUE = (
         levels=("project", "platform"),
     ),
     EventType(
-        "artifacts.trust_key.changed",
-        "a key was trusted or revoked",
-        TrustKeyChanged,
-        levels=("project", "platform"),
+        "artifacts.trust_key.changed", "a key was trusted or revoked", TrustKeyChanged, levels=("project", "platform")
     ),
     EventType("artifacts.delivery.created", "a caller may download an artifact for some minutes", ArtifactDelivery),
     EventType(
@@ -482,10 +477,7 @@ _CATALOGUE = (
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
-        "policy.overlay.changed",
-        "a policy overlay changed",
-        OverlayChanged,
-        levels=("project", "org", "platform"),
+        "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
     ),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

@@ -4,12 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gpuaas_contract.audit import AUDIT_LIST as AUDIT_LIST
-from gpuaas_contract.audit import AuditRow as AuditRow
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import CursorExpired, NotFound
-from gpuaas_contract.paths import OrgPath, ProjectPath
-from gpuaas_contract.wire import NoBody, PageSize, Query, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import ADMIN, ORG, PROJECT
+from gpuaas_contract.wire import PageSize, Query, Timestamp, WaitSeconds, Wire
 
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -75,91 +72,42 @@ class ProjectStreamQuery(StreamQuery):
     """Only events of this instance; empty: all."""
 
 
-EVENT_LIST = Endpoint(
+_BOOKMARKS = "After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`."
+
+EVENT_LIST = PROJECT.row(
+    "/events",
     "record.events",
-    "GET",
-    "/api/v1/projects/{project_id}/events",
     "Follow the events of a project, by long poll",
-    params=ProjectPath,
-    permission="record.event.read",
-    request=NoBody,
-    query=ProjectEventsQuery,
-    response=Events,
-    errors=(NotFound, CursorExpired),
-    description="Answers at once if there are events after `after`, else with the next event, or empty after "
+    "Answers at once if there are events after `after`, else with the next event, or empty after "
     "`wait_s`. Send `cursor` as the next `after`.",
-)
-EVENT_STREAM = Endpoint(
+).get(Events, "record.event.read", query=ProjectEventsQuery, errors=(NotFound, CursorExpired))
+EVENT_STREAM = PROJECT.row(
+    "/events/stream",
     "record.events_stream",
-    "GET",
-    "/api/v1/projects/{project_id}/events/stream",
     "Follow the events of a project, as server-sent events",
-    params=ProjectPath,
-    permission="record.event.read",
-    request=NoBody,
-    query=ProjectStreamQuery,
-    response=Event,
-    streams=True,
-    errors=(NotFound, CursorExpired),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
-ORG_EVENT_LIST = Endpoint(
+    _BOOKMARKS,
+).get(Event, "record.event.read", query=ProjectStreamQuery, streams=True, errors=(NotFound, CursorExpired))
+ORG_EVENT_LIST = ORG.row(
+    "/events",
     "record.org_events",
-    "GET",
-    "/api/v1/orgs/{org_id}/events",
     "Follow the events of an organisation, by long poll",
-    params=OrgPath,
-    permission="record.event.read",
-    request=NoBody,
-    query=EventsQuery,
-    response=Events,
-    errors=(NotFound, CursorExpired),
-    description="Events of the organisation itself; each of its projects has its own.",
-)
-ORG_EVENT_STREAM = Endpoint(
+    "Events of the organisation itself; each of its projects has its own.",
+).get(Events, "record.event.read", query=EventsQuery, errors=(NotFound, CursorExpired))
+ORG_EVENT_STREAM = ORG.row(
+    "/events/stream",
     "record.org_events_stream",
-    "GET",
-    "/api/v1/orgs/{org_id}/events/stream",
     "Follow the events of an organisation, as server-sent events",
-    params=OrgPath,
-    permission="record.event.read",
-    request=NoBody,
-    query=StreamQuery,
-    response=Event,
-    streams=True,
-    errors=(NotFound, CursorExpired),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
-PLATFORM_EVENT_LIST = Endpoint(
+    _BOOKMARKS,
+).get(Event, "record.event.read", query=StreamQuery, streams=True, errors=(NotFound, CursorExpired))
+PLATFORM_EVENT_LIST = ADMIN.row(
+    "/events",
     "record.platform_events",
-    "GET",
-    "/api/v1/admin/events",
     "Follow the events of the platform, by long poll",
-    permission="record.platform_event.read",
-    request=NoBody,
-    query=EventsQuery,
-    response=Events,
-    errors=(CursorExpired,),
-    description="Events of the platform itself; none of a tenant.",
-)
-PLATFORM_EVENT_STREAM = Endpoint(
+    "Events of the platform itself; none of a tenant.",
+).get(Events, "record.platform_event.read", query=EventsQuery, errors=(CursorExpired,))
+PLATFORM_EVENT_STREAM = ADMIN.row(
+    "/events/stream",
     "record.platform_events_stream",
-    "GET",
-    "/api/v1/admin/events/stream",
     "Follow the events of the platform, as server-sent events",
-    permission="record.platform_event.read",
-    request=NoBody,
-    query=StreamQuery,
-    response=Event,
-    streams=True,
-    errors=(CursorExpired,),
-    description="After 15 seconds without an event a `bookmark` advances the cursor. Reconnect with `Last-Event-ID`.",
-)
-ENDPOINTS = (
-    EVENT_LIST,
-    EVENT_STREAM,
-    ORG_EVENT_LIST,
-    ORG_EVENT_STREAM,
-    PLATFORM_EVENT_LIST,
-    PLATFORM_EVENT_STREAM,
-)
+    _BOOKMARKS,
+).get(Event, "record.platform_event.read", query=StreamQuery, streams=True, errors=(CursorExpired,))

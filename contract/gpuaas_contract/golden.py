@@ -4,6 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+def as_json(document: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=2).decode() + "\n"
 
 
 def main(what: str, made: Callable[[Path], str]) -> int:

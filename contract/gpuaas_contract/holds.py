@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import HoldPath, InstancePath, MemberPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import HOLD, INSTANCE, MEMBER
+from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 HoldKind = Literal["no_work", "no_removal"]
 """`no_work`: the member must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
@@ -48,43 +47,20 @@ class PlaceHold(Request):
     """It ends by itself after this time."""
 
 
-_MEMBER = "/api/v1/projects/{project_id}/app-instances/{instance_id}/members/{member_id}"
-
-HOLD_PLACE = Endpoint(
+HOLD_PLACE = MEMBER.row(
+    "/holds",
     "apps.hold.place",
-    "POST",
-    f"{_MEMBER}/holds",
     "Place a hold on a member",
-    params=MemberPath,
-    permission="apps.hold.place",
-    request=PlaceHold,
-    response=Hold,
-    subject="hold_id",
+    "The hold counts from now on, also for operations that are running.",
+).post(
+    PlaceHold,
+    Hold,
     status=201,
     example={"name": "bad-fan", "kind": "no_work", "reason": "the fan is loud; technician on Monday"},
-    description="The hold counts from now on, also for operations that are running.",
 )
-HOLD_LIST = Endpoint(
-    "apps.hold.list",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds",
-    "List the holds in an instance, lifted and expired ones included",
-    params=InstancePath,
-    permission="apps.instance.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Hold],
+HOLD_LIST = INSTANCE.row(
+    "/holds", "apps.hold.list", "List the holds in an instance, lifted and expired ones included"
+).list(Hold, "apps.instance.read")
+HOLD_LIFT = HOLD.row("", "apps.hold.lift", "Lift a hold that you placed").delete(
+    Hold, "apps.hold.place", repeat="natural"
 )
-HOLD_LIFT = Endpoint(
-    "apps.hold.lift",
-    "DELETE",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/holds/{hold_id}",
-    "Lift a hold that you placed",
-    params=HoldPath,
-    permission="apps.hold.place",
-    request=NoBody,
-    response=Hold,
-    subject="hold_id",
-    repeat="natural",
-)
-ENDPOINTS = (HOLD_PLACE, HOLD_LIST, HOLD_LIFT)

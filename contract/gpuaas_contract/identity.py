@@ -5,9 +5,8 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import OrgPath, ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
-from gpuaas_contract.wire import Name, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import API, ORG, PROJECT, SERVICE_ACCOUNT, SERVICE_ACCOUNT_KEY
+from gpuaas_contract.wire import Name, NoBody, PageQuery, Request, Timestamp, Wire
 
 
 class Org(Wire):
@@ -156,257 +155,91 @@ class RotateServiceAccountKey(Request):
     """How long the old key still works beside the new one."""
 
 
-LOGIN = Endpoint(
-    "auth.login",
-    "POST",
-    "/api/v1/auth/login",
-    "Sign in with name and password",
+LOGIN = API.row("/auth/login", "auth.login", "Sign in with name and password").post(
+    Login,
+    Token,
+    subject="",
     audience="public",
-    repeat="natural",
-    request=Login,
-    response=Token,
     secret_answer=True,
     errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
 )
-SERVICE_ACCOUNT_TOKEN = Endpoint(
+SERVICE_ACCOUNT_TOKEN = API.row(
+    "/auth/service-account/token",
     "auth.service_account_token",
-    "POST",
-    "/api/v1/auth/service-account/token",
     "Sign in with a service-account key",
-    audience="public",
-    repeat="natural",
-    request=ServiceAccountLogin,
-    response=Token,
-    secret_answer=True,
-    errors=(errors.CredentialsInvalid,),
-    description="Returns a short-lived token.",
+    "Returns a short-lived token.",
+).post(
+    ServiceAccountLogin, Token, subject="", audience="public", secret_answer=True, errors=(errors.CredentialsInvalid,)
 )
-ME = Endpoint("auth.me", "GET", "/api/v1/me", "Get your identity and roles", request=NoBody, response=Me)
-ORG_CREATE = Endpoint(
-    "identity.org.create",
-    "POST",
-    "/api/v1/orgs",
-    "Create an organisation",
-    permission="identity.org.create",
-    request=CreateOrg,
-    response=Org,
-    subject="org_id",
-    status=201,
-    example={"name": "acme"},
+ME = API.row("/me", "auth.me", "Get your identity and roles").get(Me, permission="")
+ORG_CREATE = API.row("/orgs", "identity.org.create", "Create an organisation").post(
+    CreateOrg, Org, status=201, example={"name": "acme"}
 )
-ORG_LIST = Endpoint(
-    "identity.org.list",
-    "GET",
-    "/api/v1/orgs",
-    "List the organisations you can see",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Org],
+ORG_LIST = API.row("/orgs", "identity.org.list", "List the organisations you can see").list(Org, permission="")
+PROJECT_CREATE = ORG.row("/projects", "identity.project.create", "Create a project").post(
+    CreateProject, Project, status=201, example={"name": "research"}
 )
-PROJECT_CREATE = Endpoint(
-    "identity.project.create",
-    "POST",
-    "/api/v1/orgs/{org_id}/projects",
-    "Create a project",
-    params=OrgPath,
-    permission="identity.project.create",
-    request=CreateProject,
-    response=Project,
-    subject="project_id",
-    status=201,
-    example={"name": "research"},
+PROJECT_LIST = API.row("/projects", "identity.project.list", "List the projects you can see").list(
+    Project, permission="", query=ProjectQuery
 )
-PROJECT_LIST = Endpoint(
-    "identity.project.list",
-    "GET",
-    "/api/v1/projects",
-    "List the projects you can see",
-    request=NoBody,
-    query=ProjectQuery,
-    response=Page[Project],
-)
-PROJECT_GET = Endpoint(
-    "identity.project.get",
-    "GET",
-    "/api/v1/projects/{project_id}",
-    "Get one project",
-    params=ProjectPath,
-    permission="identity.project.read",
-    request=NoBody,
-    response=Project,
-)
-PROJECT_RENAME = Endpoint(
-    "identity.project.rename",
-    "PUT",
-    "/api/v1/projects/{project_id}",
-    "Rename a project",
-    params=ProjectPath,
-    permission="identity.project.rename",
-    request=RenameProject,
-    response=Project,
-    subject="project_id",
-    repeat="natural",
-    guarded=True,
-    example={"name": "research-2"},
-    description="The id stays, and so does everything that refers to it.",
-)
-PROJECT_DELETE = Endpoint(
+PROJECT_GET = PROJECT.row("", "identity.project.get", "Get one project").get(Project, "identity.project.read")
+PROJECT_RENAME = PROJECT.row(
+    "", "identity.project.rename", "Rename a project", "The id stays, and so does everything that refers to it."
+).put(RenameProject, Project, guarded=True, example={"name": "research-2"})
+PROJECT_DELETE = PROJECT.row(
+    "",
     "identity.project.delete",
-    "DELETE",
-    "/api/v1/projects/{project_id}",
     "Delete an empty project",
-    params=ProjectPath,
-    permission="identity.project.delete",
-    request=NoBody,
-    response=Project,
-    subject="project_id",
-    repeat="natural",
-    errors=(errors.ProjectNotEmpty,),
-    description="Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
+    "Refused while the project owns app instances, allocations, service accounts, credentials, artifacts "
     "or trust keys; `details.owns` lists them. Its roles, entitlements and policy overlay are deleted. "
     "Audit rows, events and usage stay.",
-)
-SERVICE_ACCOUNT_CREATE = Endpoint(
-    "identity.service_account.create",
-    "POST",
-    "/api/v1/projects/{project_id}/service-accounts",
-    "Create a service account",
-    params=ProjectPath,
-    permission="identity.service_account.create",
-    request=CreateServiceAccount,
-    response=ServiceAccount,
-    subject="service_account_id",
-    status=201,
-    example={"name": "app-controller"},
-)
-SERVICE_ACCOUNT_LIST = Endpoint(
-    "identity.service_account.list",
-    "GET",
-    "/api/v1/projects/{project_id}/service-accounts",
-    "List the service accounts of a project",
-    params=ProjectPath,
-    permission="identity.service_account.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[ServiceAccount],
-)
-SERVICE_ACCOUNT_KEY_CREATE = Endpoint(
-    "identity.service_account_key.create",
-    "POST",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "Create a key for a service account",
-    params=ServiceAccountPath,
-    permission="identity.service_account_key.create",
-    request=NoBody,
-    response=ServiceAccountKey,
-    subject="key_id",
-    status=201,
-    secret_answer=True,
-    errors=(errors.SecretAlreadyDelivered,),
-)
-SERVICE_ACCOUNT_GET = Endpoint(
-    "identity.service_account.get",
-    "GET",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
-    "Get one service account, also a deleted one",
-    params=ServiceAccountPath,
-    permission="identity.service_account.read",
-    request=NoBody,
-    response=ServiceAccount,
-)
-SERVICE_ACCOUNT_DISABLE = Endpoint(
+).delete(Project, repeat="natural", errors=(errors.ProjectNotEmpty,))
+SERVICE_ACCOUNT_CREATE = PROJECT.row(
+    "/service-accounts", "identity.service_account.create", "Create a service account"
+).post(CreateServiceAccount, ServiceAccount, status=201, example={"name": "app-controller"})
+SERVICE_ACCOUNT_LIST = PROJECT.row(
+    "/service-accounts", "identity.service_account.list", "List the service accounts of a project"
+).list(ServiceAccount, "identity.service_account.read")
+SERVICE_ACCOUNT_GET = SERVICE_ACCOUNT.row(
+    "", "identity.service_account.get", "Get one service account, also a deleted one"
+).get(ServiceAccount, "identity.service_account.read")
+SERVICE_ACCOUNT_DISABLE = SERVICE_ACCOUNT.row(
+    "/disable",
     "identity.service_account.disable",
-    "POST",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/disable",
     "Disable a service account",
-    params=ServiceAccountPath,
-    permission="identity.service_account.change",
-    request=NoBody,
-    response=ServiceAccount,
-    subject="service_account_id",
-    description="Its tokens end at once, and it gets no new ones. Its keys stay.",
-)
-SERVICE_ACCOUNT_ENABLE = Endpoint(
+    "Its tokens end at once, and it gets no new ones. Its keys stay.",
+).post(NoBody, ServiceAccount, "identity.service_account.change")
+SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.row(
+    "/enable",
     "identity.service_account.enable",
-    "POST",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/enable",
     "Enable a disabled service account",
-    params=ServiceAccountPath,
-    permission="identity.service_account.change",
-    request=NoBody,
-    response=ServiceAccount,
-    subject="service_account_id",
-    description="It can sign in again with the keys it has.",
-)
-SERVICE_ACCOUNT_DELETE = Endpoint(
+    "It can sign in again with the keys it has.",
+).post(NoBody, ServiceAccount, "identity.service_account.change")
+SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.row(
+    "",
     "identity.service_account.delete",
-    "DELETE",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}",
     "Delete a service account with its keys and tokens",
-    params=ServiceAccountPath,
-    permission="identity.service_account.delete",
-    request=NoBody,
-    response=ServiceAccount,
-    subject="service_account_id",
-    description="Its name can be used again. The account itself can still be read, because old records refer to it.",
-)
-SERVICE_ACCOUNT_KEY_LIST = Endpoint(
-    "identity.service_account_key.list",
-    "GET",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys",
-    "List the keys of a service account, without their secrets",
-    params=ServiceAccountPath,
-    permission="identity.service_account_key.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[ServiceAccountKeyInfo],
-)
-SERVICE_ACCOUNT_KEY_ROTATE = Endpoint(
+    "Its name can be used again. The account itself can still be read, because old records refer to it.",
+).delete(ServiceAccount)
+SERVICE_ACCOUNT_KEY_CREATE = SERVICE_ACCOUNT.row(
+    "/keys", "identity.service_account_key.create", "Create a key for a service account"
+).post(NoBody, ServiceAccountKey, status=201, secret_answer=True, errors=(errors.SecretAlreadyDelivered,))
+SERVICE_ACCOUNT_KEY_LIST = SERVICE_ACCOUNT.row(
+    "/keys", "identity.service_account_key.list", "List the keys of a service account, without their secrets"
+).list(ServiceAccountKeyInfo, "identity.service_account_key.read")
+SERVICE_ACCOUNT_KEY_ROTATE = SERVICE_ACCOUNT_KEY.row(
+    "/rotate",
     "identity.service_account_key.rotate",
-    "POST",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}/rotate",
     "Replace a key of a service account",
-    params=ServiceAccountKeyPath,
-    permission="identity.service_account_key.rotate",
-    request=RotateServiceAccountKey,
-    response=ServiceAccountKey,
-    subject="key_id",
+    "The old key ends after `grace_s`.",
+).post(
+    RotateServiceAccountKey,
+    ServiceAccountKey,
     status=201,
     secret_answer=True,
     errors=(errors.SecretAlreadyDelivered,),
     example={"grace_s": 3600},
-    description="The old key ends after `grace_s`.",
 )
-SERVICE_ACCOUNT_KEY_REVOKE = Endpoint(
-    "identity.service_account_key.revoke",
-    "DELETE",
-    "/api/v1/projects/{project_id}/service-accounts/{service_account_id}/keys/{key_id}",
-    "Revoke a key and every token made with it",
-    params=ServiceAccountKeyPath,
-    permission="identity.service_account_key.revoke",
-    request=NoBody,
-    response=ServiceAccountKeyInfo,
-    subject="key_id",
-)
-ENDPOINTS = (
-    LOGIN,
-    SERVICE_ACCOUNT_TOKEN,
-    ME,
-    ORG_CREATE,
-    ORG_LIST,
-    PROJECT_CREATE,
-    PROJECT_LIST,
-    PROJECT_GET,
-    PROJECT_RENAME,
-    PROJECT_DELETE,
-    SERVICE_ACCOUNT_CREATE,
-    SERVICE_ACCOUNT_LIST,
-    SERVICE_ACCOUNT_GET,
-    SERVICE_ACCOUNT_DISABLE,
-    SERVICE_ACCOUNT_ENABLE,
-    SERVICE_ACCOUNT_DELETE,
-    SERVICE_ACCOUNT_KEY_CREATE,
-    SERVICE_ACCOUNT_KEY_LIST,
-    SERVICE_ACCOUNT_KEY_ROTATE,
-    SERVICE_ACCOUNT_KEY_REVOKE,
-)
+SERVICE_ACCOUNT_KEY_REVOKE = SERVICE_ACCOUNT_KEY.row(
+    "", "identity.service_account_key.revoke", "Revoke a key and every token made with it"
+).delete(ServiceAccountKeyInfo)

@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
-from gpuaas_contract.paths import InstancePath, MemberPath, ProjectPath, RolePath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, ROLE
+from gpuaas_contract.wire import Label, PageQuery, Request, Timestamp, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
 """State of the instance after the last operation on the whole of it."""
@@ -274,73 +273,30 @@ class AccessBundle(Wire):
     """Other notes for people."""
 
 
-INSTANCE_CREATE = Endpoint(
+INSTANCE_CREATE = PROJECT.row(
+    "/app-instances",
     "apps.instance.create",
-    "POST",
-    "/api/v1/projects/{project_id}/app-instances",
     "Deploy an app the project is entitled to",
-    params=ProjectPath,
-    permission="apps.instance.create",
-    request=DeployInstance,
-    response=Deployed,
+    "The project must be entitled to the app. The answer has the operation to follow; the app's "
+    "controller does the work.",
+).post(
+    DeployInstance,
+    Deployed,
     subject="instance.instance_id",
     status=202,
     errors=(errors.NotEntitled, errors.PolicyDenied),
-    description="The project must be entitled to the app. The answer has the operation to follow; the app's "
-    "controller does the work.",
 )
-INSTANCE_LIST = Endpoint(
-    "apps.instance.list",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances",
-    "List the app instances of a project",
-    params=ProjectPath,
-    permission="apps.instance.read",
-    request=NoBody,
-    query=LiveQuery,
-    response=Page[Instance],
+INSTANCE_LIST = PROJECT.row("/app-instances", "apps.instance.list", "List the app instances of a project").list(
+    Instance, "apps.instance.read", query=LiveQuery
 )
-INSTANCE_GET = Endpoint(
-    "apps.instance.get",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}",
-    "Get one app instance",
-    params=InstancePath,
-    permission="apps.instance.read",
-    request=NoBody,
-    response=Instance,
+INSTANCE_GET = INSTANCE.row("", "apps.instance.get", "Get one app instance").get(Instance, "apps.instance.read")
+ROLE_LIST = INSTANCE.row("/roles", "apps.role.list", "List the roles of an instance, with member counts").get(
+    Roles, "apps.instance.read"
 )
-ROLE_LIST = Endpoint(
-    "apps.role.list",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/roles",
-    "List the roles of an instance, with member counts",
-    params=InstancePath,
-    permission="apps.instance.read",
-    request=NoBody,
-    response=Roles,
-)
-MEMBER_LIST = Endpoint(
-    "apps.member.list",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/members",
-    "List the members of an instance, by default with removed ones",
-    params=InstancePath,
-    permission="apps.instance.read",
-    request=NoBody,
-    query=LiveQuery,
-    response=Page[Member],
-)
-ACCESS_BUNDLE_GET = Endpoint(
-    "apps.access_bundle.get",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/access-bundle",
-    "Get how to use the app: endpoints, paths, commands",
-    params=InstancePath,
-    permission="apps.instance.read",
-    request=NoBody,
-    response=AccessBundle,
-)
+MEMBER_LIST = INSTANCE.row(
+    "/members", "apps.member.list", "List the members of an instance, by default with removed ones"
+).list(Member, "apps.instance.read", query=LiveQuery)
+MEMBER_GET = MEMBER.row("", "apps.member.get", "Get one member").get(Member, "apps.instance.read")
 _REFUSALS = (
     errors.OperationInProgress,
     errors.PolicyDenied,
@@ -348,155 +304,52 @@ _REFUSALS = (
     errors.DisruptionBudget,
     errors.CircuitOpen,
 )
-_INSTANCE = "/api/v1/projects/{project_id}/app-instances/{instance_id}"
-
-DECOMMISSION = Endpoint(
+ACCESS_BUNDLE_GET = INSTANCE.row(
+    "/access-bundle", "apps.access_bundle.get", "Get how to use the app: endpoints, paths, commands"
+).get(AccessBundle, "apps.instance.read")
+DECOMMISSION = INSTANCE.row(
+    "/decommission",
     "apps.instance.decommission",
-    "POST",
-    f"{_INSTANCE}/decommission",
     "Decommission an instance: remove the app from every machine",
-    params=InstancePath,
-    permission="apps.instance.decommission",
-    request=Decommission,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
-    description="Its allocations stay. The app's controller does the work.",
+    "Its allocations stay. The app's controller does the work.",
+).post(Decommission, Operation, status=202, errors=_REFUSALS)
+STOP = INSTANCE.row("/stop", "apps.instance.stop", "Stop an instance; its members, machines and data stay").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-STOP = Endpoint(
-    "apps.instance.stop",
-    "POST",
-    f"{_INSTANCE}/stop",
-    "Stop an instance; its members, machines and data stay",
-    params=InstancePath,
-    permission="apps.instance.stop",
-    request=ChangeInstance,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
+START = INSTANCE.row("/start", "apps.instance.start", "Start a stopped instance").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-START = Endpoint(
-    "apps.instance.start",
-    "POST",
-    f"{_INSTANCE}/start",
-    "Start a stopped instance",
-    params=InstancePath,
-    permission="apps.instance.start",
-    request=ChangeInstance,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
+RESTART = INSTANCE.row("/restart", "apps.instance.restart", "Restart an instance").post(
+    ChangeInstance, Operation, status=202, errors=_REFUSALS
 )
-RESTART = Endpoint(
-    "apps.instance.restart",
-    "POST",
-    f"{_INSTANCE}/restart",
-    "Restart an instance",
-    params=InstancePath,
-    permission="apps.instance.restart",
-    request=ChangeInstance,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
-)
-UPGRADE = Endpoint(
+UPGRADE = INSTANCE.row(
+    "/upgrade",
     "apps.instance.upgrade",
-    "POST",
-    f"{_INSTANCE}/upgrade",
     "Upgrade an instance to another version",
-    params=InstancePath,
-    permission="apps.instance.upgrade",
-    request=UpgradeInstance,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=(*_REFUSALS, errors.NotEntitled),
-    description="The project must be entitled to the version, and the manifest must allow the step.",
-)
-ROLLBACK = Endpoint(
+    "The project must be entitled to the version, and the manifest must allow the step.",
+).post(UpgradeInstance, Operation, status=202, errors=(*_REFUSALS, errors.NotEntitled))
+ROLLBACK = INSTANCE.row(
+    "/rollback",
     "apps.instance.rollback",
-    "POST",
-    f"{_INSTANCE}/rollback",
     "Roll an instance back to the version before the last upgrade",
-    params=InstancePath,
-    permission="apps.instance.rollback",
-    request=ChangeInstance,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
-    description="Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
-)
-MEMBER_OPERATION_CREATE = Endpoint(
+    "Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
+).post(ChangeInstance, Operation, status=202, errors=_REFUSALS)
+MEMBER_OPERATION_CREATE = INSTANCE.row(
+    "/member-operations",
     "apps.member.operate",
-    "POST",
-    f"{_INSTANCE}/member-operations",
     "Add, drain, resume, remove or replace members",
-    params=InstancePath,
-    permission="apps.member.operate",
-    request=MemberOperationRequest,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=_REFUSALS,
-    description="One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
+    "One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
     "which work would be affected.",
-)
-MEMBER_GET = Endpoint(
-    "apps.member.get",
-    "GET",
-    f"{_INSTANCE}/members/{{member_id}}",
-    "Get one member",
-    params=MemberPath,
-    permission="apps.instance.read",
-    request=NoBody,
-    response=Member,
-)
-OPERATOR_SET = Endpoint(
+).post(MemberOperationRequest, Operation, status=202, errors=_REFUSALS)
+OPERATOR_SET = INSTANCE.row(
+    "/operator",
     "apps.instance.set_operator",
-    "PUT",
-    f"{_INSTANCE}/operator",
     "Set which service account works on an instance",
-    params=InstancePath,
-    permission="apps.instance.set_operator",
-    request=SetOperator,
-    response=Instance,
-    subject="instance_id",
-    repeat="natural",
-    description="Open operations move to the new service account.",
-)
-BREAKER_RESET = Endpoint(
+    "Open operations move to the new service account.",
+).put(SetOperator, Instance)
+BREAKER_RESET = ROLE.row(
+    "/reset-breaker",
     "apps.role.reset_breaker",
-    "POST",
-    f"{_INSTANCE}/roles/{{component_key}}/reset-breaker",
     "Reset the breaker of a role",
-    params=RolePath,
-    permission="apps.role.reset_breaker",
-    request=ResetBreaker,
-    response=Role,
-    subject="component_key",
-    example={"reason": "the image is repaired"},
-    description="Allows adding to the role again after too many failures.",
-)
-ENDPOINTS = (
-    INSTANCE_CREATE,
-    INSTANCE_LIST,
-    INSTANCE_GET,
-    ROLE_LIST,
-    MEMBER_LIST,
-    MEMBER_GET,
-    ACCESS_BUNDLE_GET,
-    DECOMMISSION,
-    STOP,
-    START,
-    RESTART,
-    UPGRADE,
-    ROLLBACK,
-    MEMBER_OPERATION_CREATE,
-    OPERATOR_SET,
-    BREAKER_RESET,
-)
+    "Allows adding to the role again after too many failures.",
+).post(ResetBreaker, Role, subject="component_key", example={"reason": "the image is repaired"})

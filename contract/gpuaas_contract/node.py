@@ -4,9 +4,8 @@ from typing import Any, Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import AgentFilePath, TaskPath
-from gpuaas_contract.wire import NoBody, Query, Request, WaitSeconds, Wire
+from gpuaas_contract.paths import AGENT_API, AGENT_RELEASE, AGENT_TASK
+from gpuaas_contract.wire import Query, Request, WaitSeconds, Wire
 
 
 class Trust(Wire):
@@ -134,83 +133,28 @@ class AgentFile(Wire):
     """The agent, one file."""
 
 
-TRUST = Endpoint(
-    "node.trust",
-    "GET",
-    "/node/v1/trust",
-    "Get the authority to pin and the key that signs tasks",
-    audience="public",
-    request=NoBody,
-    response=Trust,
+TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(
+    Trust, audience="public"
 )
-ENROL = Endpoint(
-    "node.enrol",
-    "POST",
-    "/node/v1/enrol",
-    "Join as a node, with a token that works once",
-    audience="public",
-    repeat="natural",
-    request=Enrol,
-    response=Enrolled,
-    subject="node_id",
-    errors=(errors.CredentialsInvalid,),
+ENROL = AGENT_API.row("/enrol", "node.enrol", "Join as a node, with a token that works once").post(
+    Enrol, Enrolled, audience="public", errors=(errors.CredentialsInvalid,)
 )
-NODE_TOKEN = Endpoint(
-    "node.token",
-    "POST",
-    "/node/v1/token",
-    "Sign in with the node's key",
+NODE_TOKEN = AGENT_API.row("/token", "node.token", "Sign in with the node's key").post(
+    NodeLogin,
+    NodeToken,
+    subject="",
     audience="public",
     audited=False,
-    repeat="natural",
-    request=NodeLogin,
-    response=NodeToken,
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
 )
-STATUS = Endpoint(
-    "node.status",
-    "PUT",
-    "/node/v1/status",
-    "Send a heartbeat",
-    audience="node",
-    audited=False,
-    repeat="natural",
-    request=NodeStatusReport,
-    response=HeartbeatAnswer,
+STATUS = AGENT_API.row("/status", "node.status", "Send a heartbeat").put(
+    NodeStatusReport, HeartbeatAnswer, subject="", audience="node", audited=False
 )
-TASK_NEXT = Endpoint(
-    "node.task.next",
-    "GET",
-    "/node/v1/tasks",
-    "Wait for the next task",
-    audience="node",
-    request=NoBody,
-    query=TaskQuery,
-    response=NextTask,
-    description="While the node is busy, only urgent tasks are sent.",
+TASK_NEXT = AGENT_API.row(
+    "/tasks", "node.task.next", "Wait for the next task", "While the node is busy, only urgent tasks are sent."
+).get(NextTask, query=TaskQuery, audience="node")
+TASK_RESULT = AGENT_TASK.row("/result", "node.task.result", "Report the result of a task").post(
+    TaskResult, TaskReceipt, audience="node", audited=False
 )
-TASK_RESULT = Endpoint(
-    "node.task.result",
-    "POST",
-    "/node/v1/tasks/{task_id}/result",
-    "Report the result of a task",
-    params=TaskPath,
-    audience="node",
-    audited=False,
-    repeat="natural",
-    request=TaskResult,
-    response=TaskReceipt,
-    subject="task_id",
-)
-AGENT_FILE = Endpoint(
-    "node.agent.file",
-    "GET",
-    "/node/v1/agent-releases/{sha256}",
-    "Download a release of the agent",
-    params=AgentFilePath,
-    audience="node",
-    request=NoBody,
-    response=AgentFile,
-)
-ENDPOINTS = (TRUST, ENROL, NODE_TOKEN, STATUS, TASK_NEXT, TASK_RESULT, AGENT_FILE)
+AGENT_FILE = AGENT_RELEASE.row("", "node.agent.file", "Download a release of the agent").get(AgentFile, audience="node")

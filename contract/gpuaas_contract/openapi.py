@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 
 from gpuaas_contract import VERSION, errors, golden, meanings, registry
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody
-
-AnyEndpoint = Endpoint[Any, Any]
 
 _DESCRIPTION = (
     "The open app platform for GPU clouds. Text must not contain NUL, documents nest at most 64 levels, a JSON body "
@@ -19,51 +17,42 @@ _DESCRIPTION = (
 )
 _TEXT = {"type": "string"}
 _RAW = {"type": "string", "format": "binary"}
-_HEADERS: dict[str, dict[str, Any]] = {
-    "X-Correlation-ID": {
-        "description": "Id under which everything about the request is recorded; `gpuaas triage` shows it.",
-        "required": True,
-        "schema": _TEXT,
-    },
-    "traceparent": {"description": "W3C trace context of the answer.", "required": True, "schema": _TEXT},
-    "ETag": {"description": "Version of the resource; send it as If-Match.", "required": True, "schema": _TEXT},
+_KEY = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
+
+
+def _header(description: str, *, required: bool, schema: dict[str, Any] = _TEXT) -> dict[str, Any]:
+    return {"description": description, "required": required, "schema": schema}
+
+
+_HEADERS = {
+    "X-Correlation-ID": _header(
+        "Id under which everything about the request is recorded; `gpuaas triage` shows it.", required=True
+    ),
+    "traceparent": _header("W3C trace context of the answer.", required=True),
+    "ETag": _header("Version of the resource; send it as If-Match.", required=True),
     "WWW-Authenticate": {"description": "How to authenticate.", "schema": _TEXT},
-    "Allow": {"description": "Methods that this path supports.", "required": True, "schema": _TEXT},
-    "Retry-After": {
-        "description": "Seconds to wait before the next attempt.",
-        "required": True,
-        "schema": {"type": "integer", "minimum": 1},
-    },
+    "Allow": _header("Methods that this path supports.", required=True),
+    "Retry-After": _header(
+        "Seconds to wait before the next attempt.", required=True, schema={"type": "integer", "minimum": 1}
+    ),
 }
 _HEADERS_OF_STATUS = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",), 503: ("Retry-After",)}
-_REQUEST_HEADERS: dict[str, dict[str, Any]] = {
-    "X-Correlation-ID": {
-        "description": "Your id for the request, under which it is recorded; without it the platform makes one.",
-        "required": False,
-        "schema": _TEXT,
-    },
-    "traceparent": {"description": "W3C trace context of the caller.", "required": False, "schema": _TEXT},
-    "Last-Event-ID": {
-        "description": "Cursor of the last event received; takes precedence over `after`.",
-        "required": False,
-        "schema": _TEXT,
-    },
-    "If-Match": {
-        "description": "The ETag you read. The change is refused if the resource has changed since.",
-        "required": False,
-        "schema": _TEXT,
-    },
-    "If-None-Match": {
-        "description": "GET: answer 304 if the ETag is the same. PUT with `*`: only if it does not exist yet.",
-        "required": False,
-        "schema": _TEXT,
-    },
-    "X-Idempotency-Key": {
-        "description": "One random key per change, the same on every retry: the change is made once, and a repeat gets"
-        " the first answer again.",
-        "required": True,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
-    },
+_REQUEST_HEADERS = {
+    "X-Correlation-ID": _header(
+        "Your id for the request, under which it is recorded; without it the platform makes one.", required=False
+    ),
+    "traceparent": _header("W3C trace context of the caller.", required=False),
+    "Last-Event-ID": _header("Cursor of the last event received; takes precedence over `after`.", required=False),
+    "If-Match": _header("The ETag you read. The change is refused if the resource has changed since.", required=False),
+    "If-None-Match": _header(
+        "GET: answer 304 if the ETag is the same. PUT with `*`: only if it does not exist yet.", required=False
+    ),
+    "X-Idempotency-Key": _header(
+        "One random key per change, the same on every retry: the change is made once, and a repeat gets the first"
+        " answer again.",
+        required=True,
+        schema=_KEY,
+    ),
 }
 _SEGMENT = {"type": "string", "minLength": 1, "maxLength": 255}
 _DRY_RUN = {
@@ -167,16 +156,13 @@ def _header_parameters(endpoint: AnyEndpoint) -> list[dict[str, Any]]:
 
 def _responses(endpoint: AnyEndpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     media_type = "text/event-stream" if endpoint.streams else endpoint.media_type
+    schema = _event(endpoint, schema_of) if endpoint.streams else schema_of[endpoint.response]
     tag = ("ETag",) if endpoint.tagged else ()
     answers: dict[str, Any] = {
         str(endpoint.status): {
             "description": endpoint.summary,
             "headers": _headers(*tag),
-            "content": {
-                media_type: {
-                    "schema": _event(endpoint, schema_of) if endpoint.streams else schema_of[endpoint.response]
-                }
-            },
+            "content": {media_type: {"schema": schema}},
         }
     }
     if endpoint.tagged:
@@ -238,7 +224,7 @@ def _bound(name: str, value: int, schema: dict[str, Any]) -> dict[str, int]:
 
 
 def text() -> str:
-    return msgspec.json.format(msgspec.json.encode(document(), order="deterministic"), indent=2).decode() + "\n"
+    return golden.as_json(document())
 
 
 def main() -> int:

@@ -1,14 +1,14 @@
 """Operations: the record of every long change, and the exits of one that does not finish by itself."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
-from gpuaas_contract.paths import OperationPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import OPERATION, PROJECT
+from gpuaas_contract.wire import PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -32,24 +32,6 @@ or the subject is gone · the deadline passed."""
 Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
-DEADLINES_S: dict[str, int] = {
-    "deploy": 1800,
-    "upgrade": 7200,
-    "rollback": 7200,
-    "stop": 1800,
-    "start": 1800,
-    "restart": 1800,
-    "decommission": 1800,
-    "add": 1800,
-    "drain": 86400,
-    "resume": 600,
-    "remove": 86400,
-    "replace": 86400,
-    "action": 300,
-    "preview": 30,
-}
-"""Used where an app's manifest sets no deadline: an operation always has one."""
-
 INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
 """Operations on the whole instance exclude every other."""
 ASKING_KINDS = frozenset({"action", "preview"})
@@ -59,35 +41,35 @@ DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
 """With `dry_run=true` the app's controller is asked which work would be affected."""
 
-_READY, _GONE = frozenset({"ready"}), frozenset({"removed", "tombstoned"})
-GOALS: dict[str, frozenset[str]] = {
-    "deploy": _READY,
-    "upgrade": _READY,
-    "rollback": _READY,
-    "stop": frozenset({"drained"}),
-    "start": _READY,
-    "restart": _READY,
-    "add": _READY,
-    "drain": frozenset({"drained"}),
-    "resume": _READY,
-    "remove": _GONE,
-    "replace": _READY,
-    "decommission": _GONE,
-}
-"""Status that each target must have for the operation to succeed."""
 
+class _Kind(NamedTuple):
+    deadline_s: int
+    goal: str = ""
+    undone: str = ""
+
+
+_KINDS: dict[OperationKind, _Kind] = {
+    "deploy": _Kind(1800, goal="ready", undone="removed tombstoned"),
+    "upgrade": _Kind(7200, goal="ready", undone="ready"),
+    "rollback": _Kind(7200, goal="ready", undone="ready"),
+    "stop": _Kind(1800, goal="drained", undone="ready"),
+    "start": _Kind(1800, goal="ready", undone="drained"),
+    "restart": _Kind(1800, goal="ready", undone="ready"),
+    "decommission": _Kind(1800, goal="removed tombstoned"),
+    "add": _Kind(1800, goal="ready", undone="removed tombstoned"),
+    "drain": _Kind(86_400, goal="drained", undone="ready"),
+    "resume": _Kind(600, goal="ready", undone="drained"),
+    "remove": _Kind(86_400, goal="removed tombstoned", undone="ready degraded draining drained"),
+    "replace": _Kind(86_400, goal="ready", undone="ready removed tombstoned"),
+    "action": _Kind(300),
+    "preview": _Kind(30),
+}
+DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
+"""Used where an app's manifest sets no deadline: an operation always has one."""
+GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
+"""Status that each target must have for the operation to succeed."""
 UNDONE: dict[str, frozenset[str]] = {
-    "deploy": _GONE,
-    "add": _GONE,
-    "upgrade": _READY,
-    "rollback": _READY,
-    "stop": _READY,
-    "start": frozenset({"drained"}),
-    "restart": _READY,
-    "drain": _READY,
-    "resume": frozenset({"drained"}),
-    "remove": frozenset({"ready", "degraded", "draining", "drained"}),
-    "replace": _READY | _GONE,
+    name: frozenset(kind.undone.split()) for name, kind in _KINDS.items() if kind.undone
 }
 """Status of each target after an operation was undone. Kinds that are not listed cannot be undone."""
 
@@ -357,8 +339,7 @@ class OperationListQuery(PageQuery):
 
 
 Reason = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters."),
+    str, msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters.")
 ]
 
 OptionalReason = Annotated[
@@ -382,52 +363,23 @@ class GiveUpMembers(Request):
     """Empty: every target that failed."""
 
 
-_OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
-
-OPERATION_GET = Endpoint(
+OPERATION_GET = OPERATION.row(
+    "",
     "apps.operation.get",
-    "GET",
-    _OPERATION,
     "Get one operation with its latest steps, optionally waiting for its next change",
-    params=OperationPath,
-    permission="apps.operation.read",
-    request=NoBody,
-    query=OperationQuery,
-    response=Operation,
-    description="With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
-)
-OPERATION_LIST = Endpoint(
-    "apps.operation.list",
-    "GET",
-    "/api/v1/projects/{project_id}/operations",
-    "List the operations of a project or of one instance, without their steps",
-    params=ProjectPath,
-    permission="apps.operation.read",
-    request=NoBody,
-    query=OperationListQuery,
-    response=Page[Operation],
-)
-OPERATION_STEPS = Endpoint(
-    "apps.operation.steps",
-    "GET",
-    f"{_OPERATION}/steps",
-    "Steps of an operation in the order in which they began",
-    params=OperationPath,
-    permission="apps.operation.read",
-    request=NoBody,
-    query=StepListQuery,
-    response=Page[Step],
-)
-OPERATION_RETRY = Endpoint(
-    "apps.operation.retry",
-    "POST",
-    f"{_OPERATION}/retry",
-    "Retry a failed operation",
-    params=OperationPath,
-    permission="apps.operation.retry",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    "With `wait_s` and `revision` it answers at the next change, or after `wait_s`.",
+).get(Operation, "apps.operation.read", query=OperationQuery)
+OPERATION_LIST = PROJECT.row(
+    "/operations", "apps.operation.list", "List the operations of a project or of one instance, without their steps"
+).list(Operation, "apps.operation.read", query=OperationListQuery)
+OPERATION_STEPS = OPERATION.row(
+    "/steps", "apps.operation.steps", "Steps of an operation in the order in which they began"
+).list(Step, "apps.operation.read", query=StepListQuery)
+OPERATION_RETRY = OPERATION.row(
+    "/retry", "apps.operation.retry", "Retry a failed operation", "Steps that succeeded are not repeated."
+).post(
+    TakeExit,
+    Operation,
     status=202,
     errors=(
         errors.OperationInProgress,
@@ -437,64 +389,43 @@ OPERATION_RETRY = Endpoint(
         errors.CircuitOpen,
     ),
     example={"reason": "the network is back"},
-    description="Steps that succeeded are not repeated.",
 )
-OPERATION_CANCEL = Endpoint(
+OPERATION_CANCEL = OPERATION.row(
+    "/cancel",
     "apps.operation.cancel",
-    "POST",
-    f"{_OPERATION}/cancel",
     "Cancel an operation",
-    params=OperationPath,
-    permission="apps.operation.cancel",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
-    status=202,
-    errors=(errors.ExitUnavailable,),
-    example={"reason": "wrong machine"},
-    description="The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
-)
-OPERATION_COMPENSATE = Endpoint(
-    "apps.operation.compensate",
-    "POST",
-    f"{_OPERATION}/compensate",
-    "Undo the half-done work of a failed operation",
-    params=OperationPath,
-    permission="apps.operation.compensate",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    "The controller stops and undoes its work. An operation that no controller claimed yet ends at once.",
+).post(TakeExit, Operation, status=202, errors=(errors.ExitUnavailable,), example={"reason": "wrong machine"})
+OPERATION_COMPENSATE = OPERATION.row(
+    "/compensate", "apps.operation.compensate", "Undo the half-done work of a failed operation"
+).post(
+    TakeExit,
+    Operation,
     status=202,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "give the machines back"},
 )
-OPERATION_FORCE_COMPLETE = Endpoint(
+OPERATION_FORCE_COMPLETE = OPERATION.row(
+    "/force-complete",
     "apps.operation.force_complete",
-    "POST",
-    f"{_OPERATION}/force-complete",
     "Mark an operation as done that no controller can finish",
-    params=OperationPath,
-    permission="apps.operation.force_complete",
-    request=TakeExit,
-    response=Operation,
-    subject="operation_id",
+    "Nothing is done on any machine; the members' status is set without an observation.",
+).post(
+    TakeExit,
+    Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "checked by hand: the machine is empty"},
-    description="Nothing is done on any machine; the members' status is set without an observation.",
 )
-OPERATION_TOMBSTONE = Endpoint(
+OPERATION_TOMBSTONE = OPERATION.row(
+    "/tombstone",
     "apps.operation.tombstone",
-    "POST",
-    f"{_OPERATION}/tombstone",
     "Give up members of a failed operation",
-    params=OperationPath,
-    permission="apps.operation.tombstone",
-    request=GiveUpMembers,
-    response=Operation,
-    subject="operation_id",
+    "Nothing is done on their machines.",
+).post(
+    GiveUpMembers,
+    Operation,
     errors=(errors.OperationInProgress, errors.ExitUnavailable),
     example={"reason": "the machine burnt down"},
-    description="Nothing is done on their machines.",
 )
 EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "retry": OPERATION_RETRY,
@@ -503,4 +434,3 @@ EXITS: dict[ExitName, Endpoint[Any, Operation]] = {
     "force_complete": OPERATION_FORCE_COMPLETE,
     "tombstone": OPERATION_TOMBSTONE,
 }
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, *EXITS.values())

@@ -1,16 +1,12 @@
-"""Parameters in the paths of the endpoint table: one struct per shape, named by each row in `params`.
+"""Parameters in the paths of the endpoint table, one struct per shape, and the routes on which rows are
+made.
 
 A struct that extends another adds the parameters that follow in the path, so what serves every project path can take a
 `ProjectPath` and gets a longer one as well.
 """
 
-import msgspec
-
-from gpuaas_contract.wire import WireMeta
-
-
-class Path(msgspec.Struct, metaclass=WireMeta):
-    """The path has no parameters."""
+from gpuaas_contract.endpoint import Route
+from gpuaas_contract.wire import Path as Path
 
 
 class OrgPath(Path):
@@ -163,3 +159,52 @@ class TaskPath(Path):
 
 class AgentFilePath(Path):
     sha256: str
+
+
+API = Route("/api/v1")
+SESSION = API.at("/me/sessions/{session_id}", SessionPath)
+SSH_KEY = API.at("/me/ssh-keys/{ssh_key_id}", SshKeyPath)
+ARTIFACT_CONTENT = API.at("/artifact-content/{delivery_id}", ArtifactDeliveryPath)
+
+ORG = API.at("/orgs/{org_id}", OrgPath)
+ORG_BINDING = ORG.at("/bindings/{binding_id}", OrgBindingPath)
+
+PROJECT = API.at("/projects/{project_id}", ProjectPath)
+PROJECT_BINDING = PROJECT.at("/bindings/{binding_id}", ProjectBindingPath)
+SERVICE_ACCOUNT = PROJECT.at("/service-accounts/{service_account_id}", ServiceAccountPath)
+SERVICE_ACCOUNT_KEY = SERVICE_ACCOUNT.at("/keys/{key_id}", ServiceAccountKeyPath)
+CORRELATION = PROJECT.at("/correlations/{correlation_id}", CorrelationPath)
+ENTITLEMENT = PROJECT.at("/entitlements/{app_slug}", EntitlementPath)
+PROJECT_APP = PROJECT.at("/apps/{app_slug}/versions/{version}", ProjectAppPath)
+ARTIFACT = PROJECT.at("/artifacts/{artifact_id}", ProjectArtifactPath)
+PLACEMENT = ARTIFACT.at("/placements/{placement_id}", PlacementPath)
+TRUST_KEY = PROJECT.at("/trust-keys/{trust_key_id}", ProjectTrustKeyPath)
+ALLOCATION = PROJECT.at("/allocations/{allocation_id}", AllocationPath)
+MACHINE_GRANT = PROJECT.at("/machine-grants/{grant_id}", MachineGrantPath)
+CREDENTIAL = PROJECT.at("/credentials/{credential_id}", CredentialPath)
+CREDENTIAL_DELIVERY = PROJECT.at("/credential-deliveries/{delivery_id}", SealedDeliveryPath)
+SECRET_DELIVERY = PROJECT.at("/runtime-secret-deliveries/{delivery_id}", SealedDeliveryPath)
+
+INSTANCE = PROJECT.at("/app-instances/{instance_id}", InstancePath)
+ACTION = INSTANCE.at("/actions/{action}", ActionPath)
+ROLE = INSTANCE.at("/roles/{component_key}", RolePath)
+HOLD = INSTANCE.at("/holds/{hold_id}", HoldPath)
+MEMBER = INSTANCE.at("/members/{member_id}", MemberPath)
+RUNTIME_SECRET = INSTANCE.at("/runtime-secrets/{secret_id}", RuntimeSecretPath)
+
+OPERATION = PROJECT.at("/operations/{operation_id}", OperationPath)
+OPERATION_MEMBER = OPERATION.at("/members/{member_id}", OperationMemberPath)
+
+ADMIN = Route("/api/v1/admin")
+USER = ADMIN.at("/users/{user_id}", UserPath)
+BINDING = ADMIN.at("/bindings/{binding_id}", BindingPath)
+BREAK_GLASS = ADMIN.at("/break-glass/{binding_id}", BindingPath)
+APP_VERSION = ADMIN.at("/apps/{app_slug}/versions/{version}", AppVersionPath)
+NODE = ADMIN.at("/nodes/{node_id}", NodePath)
+NODE_TASK = NODE.at("/tasks/{task_id}", NodeTaskPath)
+
+AGENT_API = Route("/node/v1")
+"""For the agents of nodes, with the node's token."""
+AGENT_TASK = AGENT_API.at("/tasks/{task_id}", TaskPath)
+AGENT_RELEASE = AGENT_API.at("/agent-releases/{sha256}", AgentFilePath)
+PLACED_CONTENT = AGENT_API.at("/artifact-content/{placement_id}", PlacedContentPath)

@@ -4,11 +4,10 @@ from typing import Literal
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import FETCHING_ERRORS, HANDING_OUT_ERRORS
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
-from gpuaas_contract.wire import Label, NoBody, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import ARTIFACT, PLACED_CONTENT, PLACEMENT
+from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 FileMode = Literal["0600", "0644", "0700", "0755"]
 
@@ -59,43 +58,24 @@ class PlacementQuery(Query):
     """How long to wait for the placement to end."""
 
 
-PLACEMENT_CREATE = Endpoint(
+PLACEMENT_CREATE = ARTIFACT.row(
+    "/placements",
     "artifacts.placement.create",
-    "POST",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements",
     "Copy an artifact to a machine",
-    params=ProjectArtifactPath,
-    permission="artifacts.artifact.place",
-    request=PlaceArtifact,
-    response=ArtifactPlacement,
-    subject="placement_id",
+    "For an artifact of the project or a shared one, on a machine of the operation's instance. The node downloads it.",
+).post(
+    PlaceArtifact,
+    ArtifactPlacement,
+    "artifacts.artifact.place",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
-    description="For an artifact of the project or a shared one, on a machine of the operation's instance. The node "
-    "downloads it.",
 )
-PLACEMENT_GET = Endpoint(
-    "artifacts.placement.get",
-    "GET",
-    "/api/v1/projects/{project_id}/artifacts/{artifact_id}/placements/{placement_id}",
-    "Get one artifact placement, optionally waiting for its end",
-    params=PlacementPath,
-    permission="artifacts.artifact.read",
-    request=NoBody,
-    query=PlacementQuery,
-    response=ArtifactPlacement,
-)
-PLACED_CONTENT_GET = Endpoint(
+PLACEMENT_GET = PLACEMENT.row(
+    "", "artifacts.placement.get", "Get one artifact placement, optionally waiting for its end"
+).get(ArtifactPlacement, "artifacts.artifact.read", query=PlacementQuery)
+PLACED_CONTENT_GET = PLACED_CONTENT.row(
+    "",
     "node.artifact.content",
-    "GET",
-    "/node/v1/artifact-content/{placement_id}",
     "Download the content of a placement",
-    params=PlacedContentPath,
-    audience="node",
-    request=NoBody,
-    response=bytes,
-    media_type="application/octet-stream",
-    errors=FETCHING_ERRORS,
-    description="The connection is closed if the content does not match the published digest.",
-)
-ENDPOINTS = (PLACEMENT_CREATE, PLACEMENT_GET, PLACED_CONTENT_GET)
+    "The connection is closed if the content does not match the published digest.",
+).get(bytes, audience="node", media_type="application/octet-stream", errors=FETCHING_ERRORS)

@@ -3,9 +3,8 @@ overlay only restricts: a value is allowed when every layer's list allows it and
 
 from typing import Literal
 
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import OrgPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, API, ORG, PROJECT
+from gpuaas_contract.wire import Request, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
 Subject = Literal["region", "sku", "artifact_source", "app"]
@@ -189,104 +188,55 @@ class CanIAnswer(Wire):
 
 _EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}
 
-GLOBAL_GET = Endpoint(
-    "policy.global.get",
-    "GET",
-    "/api/v1/admin/policy",
-    "Get the overlay of the platform",
-    permission="policy.overlay.read",
-    request=NoBody,
-    response=PolicyLayer,
+GLOBAL_GET = ADMIN.row("/policy", "policy.global.get", "Get the overlay of the platform").get(
+    PolicyLayer, "policy.overlay.read"
 )
-GLOBAL_SET = Endpoint(
+GLOBAL_SET = ADMIN.row(
+    "/policy",
     "policy.global.set",
-    "PUT",
-    "/api/v1/admin/policy",
     "Replace the overlay of the platform",
-    permission="policy.overlay.change_global",
-    request=Overlay,
-    response=ChangedPolicyLayer,
-    subject="scope",
-    repeat="natural",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts every organisation. The answer lists entries that have no effect.",
+    "It restricts every organisation. The answer lists entries that have no effect.",
+).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_global", subject="scope", guarded=True, example=_EXAMPLE)
+ORG_GET = ORG.row("/policy", "policy.org.get", "Get the overlay of an organisation").get(
+    PolicyLayer, "policy.overlay.read"
 )
-ORG_GET = Endpoint(
-    "policy.org.get",
-    "GET",
-    "/api/v1/orgs/{org_id}/policy",
-    "Get the overlay of an organisation",
-    params=OrgPath,
-    permission="policy.overlay.read",
-    request=NoBody,
-    response=PolicyLayer,
-)
-ORG_SET = Endpoint(
+ORG_SET = ORG.row(
+    "/policy",
     "policy.org.set",
-    "PUT",
-    "/api/v1/orgs/{org_id}/policy",
     "Replace the overlay of an organisation",
-    params=OrgPath,
-    permission="policy.overlay.change_org",
-    request=Overlay,
-    response=ChangedPolicyLayer,
-    subject="org_id",
-    repeat="natural",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts the organisation's projects. The answer lists entries that have no effect.",
+    "It restricts the organisation's projects. The answer lists entries that have no effect.",
+).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_org", subject="org_id", guarded=True, example=_EXAMPLE)
+PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the overlay of a project").get(
+    PolicyLayer, "policy.overlay.read"
 )
-PROJECT_GET = Endpoint(
-    "policy.project.get",
-    "GET",
-    "/api/v1/projects/{project_id}/policy",
-    "Get the overlay of a project",
-    params=ProjectPath,
-    permission="policy.overlay.read",
-    request=NoBody,
-    response=PolicyLayer,
-)
-PROJECT_SET = Endpoint(
+PROJECT_SET = PROJECT.row(
+    "/policy",
     "policy.project.set",
-    "PUT",
-    "/api/v1/projects/{project_id}/policy",
     "Replace the overlay of a project",
-    params=ProjectPath,
-    permission="policy.overlay.change_project",
-    request=Overlay,
-    response=ChangedPolicyLayer,
-    subject="project_id",
-    repeat="natural",
-    guarded=True,
-    example=_EXAMPLE,
-    description="It restricts the project. The answer lists entries that have no effect.",
+    "It restricts the project. The answer lists entries that have no effect.",
+).put(
+    Overlay, ChangedPolicyLayer, "policy.overlay.change_project", subject="project_id", guarded=True, example=_EXAMPLE
 )
-EXPLAIN = Endpoint(
+EXPLAIN = PROJECT.row(
+    "/policy/explain",
     "policy.explain",
-    "POST",
-    "/api/v1/projects/{project_id}/policy/explain",
     "Explain what the policy layers allow in a project",
-    params=ProjectPath,
-    permission="policy.overlay.read",
-    request=ExplainPolicy,
-    response=PolicyExplanation,
+    "For each value: whether it is allowed, and the layer that decides. Changes nothing.",
+).post(
+    ExplainPolicy,
+    PolicyExplanation,
+    "policy.overlay.read",
     subject="project_id",
     repeat="natural",
     audited=False,
     example={"region": "local", "sku": "standard"},
-    description="For each value: whether it is allowed, and the layer that decides. Changes nothing.",
 )
-CAN_I = Endpoint(
-    "auth.can_i",
-    "POST",
-    "/api/v1/auth/can-i",
-    "Check whether you may do something, and why",
-    request=CanI,
-    response=CanIAnswer,
+CAN_I = API.row("/auth/can-i", "auth.can_i", "Check whether you may do something, and why", "Changes nothing.").post(
+    CanI,
+    CanIAnswer,
+    permission="",
+    subject="",
     repeat="natural",
     audited=False,
     example={"permission": "capacity.node.read"},
-    description="Changes nothing.",
 )
-ENDPOINTS = (GLOBAL_GET, GLOBAL_SET, ORG_GET, ORG_SET, PROJECT_GET, PROJECT_SET, EXPLAIN, CAN_I)

@@ -1,7 +1,5 @@
 """The endpoint table: every route there is, in the order of the reference."""
 
-from typing import Any
-
 from gpuaas_contract import (
     access,
     actions,
@@ -32,36 +30,40 @@ from gpuaas_contract import (
     usage,
     users,
 )
-from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
 
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
-    *identity.ENDPOINTS,
-    *sessions.ENDPOINTS,
-    *users.ENDPOINTS,
-    *bindings.ENDPOINTS,
-    *policy.ENDPOINTS,
-    *catalog.ENDPOINTS,
-    *artifacts.ENDPOINTS,
-    *trust_keys.ENDPOINTS,
-    *deliveries.ENDPOINTS,
-    *placements.ENDPOINTS,
-    *capacity.ENDPOINTS,
-    *agents.ENDPOINTS,
-    *ssh_keys.ENDPOINTS,
-    *access.ENDPOINTS,
-    *instances.ENDPOINTS,
-    *holds.ENDPOINTS,
-    *actions.ENDPOINTS,
-    *operations.ENDPOINTS,
-    *runtime.ENDPOINTS,
-    *secrets.ENDPOINTS,
-    *credentials.ENDPOINTS,
-    *custody.ENDPOINTS,
-    *usage.ENDPOINTS,
-    *events.ENDPOINTS,
-    *audit.ENDPOINTS,
-    *correlations.ENDPOINTS,
-    *node.ENDPOINTS,
-    *documents.ENDPOINTS,
+_MODULES = (
+    identity,
+    sessions,
+    users,
+    bindings,
+    policy,
+    catalog,
+    artifacts,
+    trust_keys,
+    deliveries,
+    placements,
+    capacity,
+    agents,
+    ssh_keys,
+    access,
+    instances,
+    holds,
+    actions,
+    operations,
+    runtime,
+    secrets,
+    credentials,
+    custody,
+    usage,
+    events,
+    audit,
+    correlations,
+    node,
+    documents,
 )
+ENDPOINTS: tuple[AnyEndpoint, ...] = tuple(
+    row for module in _MODULES for row in vars(module).values() if isinstance(row, Endpoint)
+)
+"""Modules in the order of the reference, the rows of each in the order in which they are written."""
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

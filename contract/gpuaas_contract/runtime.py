@@ -6,13 +6,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
-from gpuaas_contract.paths import InstancePath, OperationMemberPath, OperationPath, ProjectPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.paths import INSTANCE, OPERATION, OPERATION_MEMBER, PROJECT
+from gpuaas_contract.wire import Request, Timestamp, WaitSeconds, Wire
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 """A name. Messages may be longer; the platform stores their first 2,000 characters."""
@@ -49,20 +48,23 @@ class Claim(Wire):
     """Send it with every report; 0 if no operation waits."""
 
 
-class Heartbeat(Request):
-    """Renews the lease on an operation."""
+class HolderRequest(Request):
+    """Sent by the controller that holds the operation of the path."""
 
     epoch: int
     """Epoch of the claim."""
+
+
+class Heartbeat(HolderRequest):
+    """Renews the lease on an operation."""
+
     lease_s: LeaseSeconds = 15
     """How long the lease lasts from now on without another heartbeat."""
 
 
-class ReportStep(Request):
+class ReportStep(HolderRequest):
     """Reports that a step of an operation runs, succeeded or failed."""
 
-    epoch: int
-    """Epoch of the claim."""
     name: ShortText
     """Chosen by the app. The same name and member mean the same step."""
     state: StepState
@@ -73,11 +75,9 @@ class ReportStep(Request):
     transcript: Transcript | None = None
 
 
-class ReportMember(Request):
+class ReportMember(HolderRequest):
     """Reports the status of a member of the operation."""
 
-    epoch: int
-    """Epoch of the claim."""
     status: MemberStatus
     status_reason: str = ""
     """Text for people."""
@@ -89,11 +89,9 @@ class ReportMember(Request):
     """Needed before a member that may have run work is removed."""
 
 
-class CompleteOperation(Request):
+class CompleteOperation(HolderRequest):
     """Ends an operation whose targets are all done, failed or undone. The platform decides its status."""
 
-    epoch: int
-    """Epoch of the claim."""
     result: dict[str, Any] | None = None
     """`action`: its result."""
     preview: Preview | None = None
@@ -103,11 +101,9 @@ class CompleteOperation(Request):
     the work was done, and the cancel came too late."""
 
 
-class FailOperation(Request):
+class FailOperation(HolderRequest):
     """Ends an operation that cannot continue, with the reason."""
 
-    epoch: int
-    """Epoch of the claim."""
     code: ShortText
     """A code for programs; docs/reference/errors.md lists common ones."""
     message: str
@@ -118,11 +114,9 @@ class FailOperation(Request):
     """What to do next, as text for people."""
 
 
-class PublishAccess(Request):
+class PublishAccess(HolderRequest):
     """Publishes how people use the app; replaces the previous bundle."""
 
-    epoch: int
-    """Epoch of the claim."""
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
     """Name -> path on the machines, chosen by the app."""
@@ -201,147 +195,73 @@ class Controller(Wire):
     last_seen_at: Timestamp
 
 
-_OPERATION = "/api/v1/projects/{project_id}/operations/{operation_id}"
-
-CLAIM = Endpoint(
+CLAIM = PROJECT.row(
+    "/operations/claim",
     "runtime.claim",
-    "POST",
-    "/api/v1/projects/{project_id}/operations/claim",
     "Claim the next operation of an app",
-    params=ProjectPath,
-    permission="apps.operation.execute",
-    request=ClaimOperation,
-    response=Claim,
-    subject="project_id",
-    audited=False,
-    repeat="natural",
-    errors=(errors.AppUnknown,),
-    description="Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
+    "Waits up to `wait_s` for an operation. The answer is empty if there is none. The lease ends unless "
     "it is renewed. `app_unknown` means that the app is not registered yet or that the slug is wrong; ask"
     " again later.",
+).post(
+    ClaimOperation,
+    Claim,
+    "apps.operation.execute",
+    subject="project_id",
+    repeat="natural",
+    audited=False,
+    errors=(errors.AppUnknown,),
 )
-HEARTBEAT = Endpoint(
+HEARTBEAT = OPERATION.row(
+    "/lease",
     "runtime.heartbeat",
-    "PUT",
-    f"{_OPERATION}/lease",
     "Renew the lease on an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=Heartbeat,
-    response=Receipt,
-    subject="operation_id",
-    audited=False,
-    repeat="natural",
-    errors=(errors.LeaseLost,),
-    description="Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
-)
-STEP_REPORT = Endpoint(
+    "Renew at a third of `lease_s`. The answer shows whether a person asked to cancel.",
+).put(Heartbeat, Receipt, "apps.operation.execute", audited=False, errors=(errors.LeaseLost,))
+STEP_REPORT = OPERATION.row(
+    "/steps",
     "runtime.step",
-    "PUT",
-    f"{_OPERATION}/steps",
     "Report a step of an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=ReportStep,
-    response=Receipt,
-    subject="operation_id",
-    audited=False,
-    repeat="natural",
-    errors=(errors.LeaseLost,),
-    description="The same name and member again update the same step, so a report can be repeated.",
-)
-MEMBER_REPORT = Endpoint(
+    "The same name and member again update the same step, so a report can be repeated.",
+).put(ReportStep, Receipt, "apps.operation.execute", audited=False, errors=(errors.LeaseLost,))
+MEMBER_REPORT = OPERATION_MEMBER.row(
+    "",
     "runtime.member",
-    "PUT",
-    f"{_OPERATION}/members/{{member_id}}",
     "Report the status of a member",
-    params=OperationMemberPath,
-    permission="apps.operation.execute",
-    request=ReportMember,
-    response=Receipt,
+    "Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
+    "member that may have run work needs fresh evidence that it is idle.",
+).put(
+    ReportMember,
+    Receipt,
+    "apps.operation.execute",
     subject="member_id",
     audited=False,
-    repeat="natural",
     errors=(errors.LeaseLost, errors.EvidenceRequired, errors.MemberHeld, errors.IllegalMove),
-    description="Only moves of the member lifecycle are accepted; `illegal_move` lists the allowed ones. Removing a "
-    "member that may have run work needs fresh evidence that it is idle.",
 )
-ACCESS_PUBLISH = Endpoint(
-    "runtime.access",
-    "PUT",
-    f"{_OPERATION}/access-bundle",
-    "Publish how people use the app",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=PublishAccess,
-    response=AccessBundle,
-    subject="operation_id",
-    repeat="natural",
-    errors=(errors.LeaseLost,),
+ACCESS_PUBLISH = OPERATION.row("/access-bundle", "runtime.access", "Publish how people use the app").put(
+    PublishAccess, AccessBundle, "apps.operation.execute", subject="operation_id", errors=(errors.LeaseLost,)
 )
-COMPLETE = Endpoint(
+COMPLETE = OPERATION.row(
+    "/complete",
     "runtime.complete",
-    "PUT",
-    f"{_OPERATION}/complete",
     "Complete an operation",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=CompleteOperation,
-    response=Operation,
-    subject="operation_id",
-    repeat="natural",
-    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
-    description="The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
+    "The platform decides the status from the targets: `succeeded`, `failed` or `cancelled`. Refused as "
     "`operation_unfinished` while a target is open.",
+).put(
+    CompleteOperation,
+    Operation,
+    "apps.operation.execute",
+    errors=(errors.LeaseLost, errors.EvidenceRequired, errors.OperationUnfinished),
 )
-FAIL = Endpoint(
-    "runtime.fail",
-    "PUT",
-    f"{_OPERATION}/fail",
-    "Fail an operation, with the reason",
-    params=OperationPath,
-    permission="apps.operation.execute",
-    request=FailOperation,
-    response=Operation,
-    subject="operation_id",
-    repeat="natural",
-    errors=(errors.LeaseLost,),
-    description="`failure_class` decides which exits people get.",
-)
-RUNTIME_REPORT = Endpoint(
+FAIL = OPERATION.row(
+    "/fail", "runtime.fail", "Fail an operation, with the reason", "`failure_class` decides which exits people get."
+).put(FailOperation, Operation, "apps.operation.execute", errors=(errors.LeaseLost,))
+RUNTIME_REPORT = INSTANCE.row(
+    "/runtime-state",
     "runtime.report",
-    "PUT",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-state",
     "Report the state of an instance between operations",
-    params=InstancePath,
-    permission="apps.operation.execute",
-    request=ReportRuntime,
-    response=RuntimeReported,
-    subject="instance_id",
-    audited=False,
-    repeat="natural",
-    description="Conditions, and the status of members that no operation works on. Observations of an old revision "
+    "Conditions, and the status of members that no operation works on. Observations of an old revision "
     "are refused one by one.",
-)
-CONTROLLER_LIST = Endpoint(
-    "runtime.controller.list",
-    "GET",
-    "/api/v1/projects/{project_id}/controllers",
-    "List app controllers, with the time of their last request",
-    params=ProjectPath,
-    permission="apps.instance.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Controller],
-)
-ENDPOINTS = (
-    CLAIM,
-    HEARTBEAT,
-    STEP_REPORT,
-    MEMBER_REPORT,
-    ACCESS_PUBLISH,
-    COMPLETE,
-    FAIL,
-    RUNTIME_REPORT,
-    CONTROLLER_LIST,
-)
+).put(ReportRuntime, RuntimeReported, "apps.operation.execute", subject="instance_id", audited=False)
+CONTROLLER_LIST = PROJECT.row(
+    "/controllers", "runtime.controller.list", "List app controllers, with the time of their last request"
+).list(Controller, "apps.instance.read")

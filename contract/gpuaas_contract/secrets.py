@@ -8,17 +8,15 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import INSTANCE, OPERATION, RUNTIME_SECRET, SECRET_DELIVERY
+from gpuaas_contract.wire import Label, Request, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
 VALUE_LENGTH_MAX = 65_536
 TTL_MAX_S = 365 * 86_400
 
 Value = Annotated[
-    str,
-    msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters."),
+    str, msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters.")
 ]
 TtlSeconds = Annotated[int, msgspec.Meta(ge=1, le=TTL_MAX_S)]
 
@@ -94,58 +92,39 @@ class OpenedDelivery(Wire):
     """Empty in a dry run."""
 
 
-SECRET_ISSUE = Endpoint(
+SECRET_ISSUE = OPERATION.row(
+    "/runtime-secrets",
     "access.secret.issue",
-    "POST",
-    "/api/v1/projects/{project_id}/operations/{operation_id}/runtime-secrets",
     "Issue a secret for an operation",
-    params=OperationPath,
-    permission="access.secret.issue",
-    request=IssueSecret,
-    response=IssuedSecret,
+    "While the secret is valid, the same purpose and name again give a new delivery of the same value.",
+).post(
+    IssueSecret,
+    IssuedSecret,
     subject="secret.secret_id",
     status=201,
     repeat="natural",
     errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
-    description="While the secret is valid, the same purpose and name again give a new delivery of the same value.",
 )
-DELIVERY_OPEN = Endpoint(
+DELIVERY_OPEN = SECRET_DELIVERY.row(
+    "/open",
     "access.secret.open",
-    "POST",
-    "/api/v1/projects/{project_id}/runtime-secret-deliveries/{delivery_id}/open",
     "Open a delivery of a secret, once",
-    params=SealedDeliveryPath,
-    permission="access.secret.open",
-    request=OpenDelivery,
-    response=OpenedDelivery,
-    subject="delivery_id",
+    "A second attempt is refused and reported as an event.",
+).post(
+    OpenDelivery,
+    OpenedDelivery,
     repeat="natural",
     secret_answer=True,
     errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
-    description="A second attempt is refused and reported as an event.",
 )
-SECRET_LIST = Endpoint(
+SECRET_LIST = INSTANCE.row(
+    "/runtime-secrets",
     "access.secret.list",
-    "GET",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets",
     "List the secrets of an instance, ended ones included, without their values",
-    params=InstancePath,
-    permission="access.secret.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[RuntimeSecret],
-)
-SECRET_REVOKE = Endpoint(
+).list(RuntimeSecret, "access.secret.read")
+SECRET_REVOKE = RUNTIME_SECRET.row(
+    "",
     "access.secret.revoke",
-    "DELETE",
-    "/api/v1/projects/{project_id}/app-instances/{instance_id}/runtime-secrets/{secret_id}",
     "Revoke a secret and destroy its value",
-    params=RuntimeSecretPath,
-    permission="access.secret.revoke",
-    request=NoBody,
-    response=RuntimeSecret,
-    subject="secret_id",
-    repeat="natural",
-    description="Deliveries that are not opened yet become void.",
-)
-ENDPOINTS = (SECRET_ISSUE, DELIVERY_OPEN, SECRET_LIST, SECRET_REVOKE)
+    "Deliveries that are not opened yet become void.",
+).delete(RuntimeSecret, repeat="natural")

@@ -1,10 +1,9 @@
 """Your own sessions, and sign-in through an identity provider (OpenID Connect, authorization code with PKCE)."""
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.identity import Token
-from gpuaas_contract.paths import SessionPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import API, SESSION
+from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 
 class Session(Wire):
@@ -38,55 +37,21 @@ class OidcExchange(Request):
     state: str
 
 
-SESSION_LIST = Endpoint(
-    "auth.session.list",
-    "GET",
-    "/api/v1/me/sessions",
-    "List your sessions",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[Session],
+SESSION_LIST = API.row("/me/sessions", "auth.session.list", "List your sessions").list(Session, permission="")
+SESSION_END = SESSION.row("", "auth.session.end", "End one of your sessions").delete(Session, permission="")
+LOGOUT = API.row("/auth/logout", "auth.logout", "Sign out: end the session of this request").post(
+    NoBody, Session, permission="", repeat="natural"
 )
-SESSION_END = Endpoint(
-    "auth.session.end",
-    "DELETE",
-    "/api/v1/me/sessions/{session_id}",
-    "End one of your sessions",
-    params=SessionPath,
-    request=NoBody,
-    response=Session,
-    subject="session_id",
-)
-LOGOUT = Endpoint(
-    "auth.logout",
-    "POST",
-    "/api/v1/auth/logout",
-    "Sign out: end the session of this request",
-    repeat="natural",
-    request=NoBody,
-    response=Session,
-    subject="session_id",
-)
-OIDC_AUTHORIZE = Endpoint(
-    "auth.oidc.authorize",
-    "GET",
-    "/api/v1/auth/oidc/authorize",
-    "Start a sign-in through the identity provider",
+OIDC_AUTHORIZE = API.row(
+    "/auth/oidc/authorize", "auth.oidc.authorize", "Start a sign-in through the identity provider"
+).get(OidcStart, audience="public", errors=(errors.OidcNotConfigured,))
+OIDC_EXCHANGE = API.row(
+    "/auth/oidc/exchange", "auth.oidc.exchange", "Finish a sign-in through the identity provider"
+).post(
+    OidcExchange,
+    Token,
+    subject="",
     audience="public",
-    request=NoBody,
-    response=OidcStart,
-    errors=(errors.OidcNotConfigured,),
-)
-OIDC_EXCHANGE = Endpoint(
-    "auth.oidc.exchange",
-    "POST",
-    "/api/v1/auth/oidc/exchange",
-    "Finish a sign-in through the identity provider",
-    audience="public",
-    repeat="natural",
-    request=OidcExchange,
-    response=Token,
     secret_answer=True,
     errors=(errors.OidcNotConfigured, errors.SignInRefused),
 )
-ENDPOINTS = (SESSION_LIST, SESSION_END, LOGOUT, OIDC_AUTHORIZE, OIDC_EXCHANGE)

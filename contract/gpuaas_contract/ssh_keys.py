@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import AllocationPath, SshKeyPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ALLOCATION, API, SSH_KEY
+from gpuaas_contract.wire import Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
 PEOPLE_PER_ALLOCATION_MAX = 50
@@ -72,58 +71,21 @@ class SetAllocationPeople(Request):
     """All people whose keys are to be installed; keys of other people are removed."""
 
 
-SSH_KEY_CREATE = Endpoint(
-    "ssh_key.create",
-    "POST",
-    "/api/v1/me/ssh-keys",
-    "Register one of your public keys",
-    request=AddSshKey,
-    response=SshKey,
-    subject="ssh_key_id",
-    status=201,
-    errors=(errors.PermissionDenied,),
+SSH_KEY_CREATE = API.row("/me/ssh-keys", "ssh_key.create", "Register one of your public keys").post(
+    AddSshKey, SshKey, permission="", status=201, errors=(errors.PermissionDenied,)
 )
-SSH_KEY_LIST = Endpoint(
-    "ssh_key.list",
-    "GET",
-    "/api/v1/me/ssh-keys",
-    "List your public keys",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[SshKey],
-)
-SSH_KEY_DELETE = Endpoint(
-    "ssh_key.delete",
-    "DELETE",
-    "/api/v1/me/ssh-keys/{ssh_key_id}",
-    "Delete one of your public keys and remove it from every machine",
-    params=SshKeyPath,
-    request=NoBody,
-    response=SshKey,
-    subject="ssh_key_id",
-)
-ALLOCATION_KEYS_GET = Endpoint(
+SSH_KEY_LIST = API.row("/me/ssh-keys", "ssh_key.list", "List your public keys").list(SshKey, permission="")
+SSH_KEY_DELETE = SSH_KEY.row(
+    "", "ssh_key.delete", "Delete one of your public keys and remove it from every machine"
+).delete(SshKey, permission="")
+ALLOCATION_KEYS_GET = ALLOCATION.row(
+    "/ssh-keys",
     "capacity.allocation_keys.get",
-    "GET",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Get whose keys belong on an allocation, and whether they are installed",
-    params=AllocationPath,
-    permission="capacity.allocation.read",
-    request=NoBody,
-    response=AllocationKeys,
-)
-ALLOCATION_KEYS_SET = Endpoint(
+).get(AllocationKeys, "capacity.allocation.read")
+ALLOCATION_KEYS_SET = ALLOCATION.row(
+    "/ssh-keys",
     "capacity.allocation_keys.set",
-    "PUT",
-    "/api/v1/projects/{project_id}/allocations/{allocation_id}/ssh-keys",
     "Set whose keys are installed on an allocation",
-    params=AllocationPath,
-    permission="access.machine.set_people",
-    request=SetAllocationPeople,
-    response=AllocationKeys,
-    subject="allocation_id",
-    repeat="natural",
-    example={"user_ids": []},
-    description="Keys of people who are not named are removed from the machine.",
-)
-ENDPOINTS = (SSH_KEY_CREATE, SSH_KEY_LIST, SSH_KEY_DELETE, ALLOCATION_KEYS_GET, ALLOCATION_KEYS_SET)
+    "Keys of people who are not named are removed from the machine.",
+).put(SetAllocationPeople, AllocationKeys, "access.machine.set_people", example={"user_ids": []})

@@ -1,13 +1,12 @@
 """Trust keys: the public keys whose signatures verify artifacts, in a project and for shared artifacts."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from gpuaas_contract.artifacts import NO_QUERY, own_and_shared
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import Path, ProjectPath, ProjectTrustKeyPath, TrustKeyPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.artifacts import shared
+from gpuaas_contract.paths import PROJECT, TRUST_KEY, TrustKeyPath
+from gpuaas_contract.wire import Path, Request, Timestamp, Wire
 
 
 class TrustKey(Wire):
@@ -36,54 +35,21 @@ class PutTrustKey(Request):
     """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""
 
 
-TRUST_KEY_LIST, SHARED_TRUST_KEY_LIST = own_and_shared(
-    "trust_key",
-    "list",
-    "GET",
-    "trust-keys",
-    "List trusted keys, revoked ones included",
-    NoBody,
-    Page[TrustKey],
-    params=(ProjectPath, Path),
-    permission="artifacts.trust_key.read",
-    shared_permission="artifacts.shared.read",
-    query=(PageQuery, PageQuery),
-)
-TRUST_KEY_PUT, SHARED_TRUST_KEY_PUT = own_and_shared(
-    "trust_key",
-    "put",
-    "PUT",
-    "trust-keys/{trust_key_id}",
+TRUST_KEY_LIST = PROJECT.row(
+    "/trust-keys", "artifacts.trust_key.list", "List trusted keys, revoked ones included"
+).list(TrustKey, "artifacts.trust_key.read")
+TRUST_KEY_PUT = TRUST_KEY.row(
+    "",
+    "artifacts.trust_key.put",
     "Trust a public key",
-    PutTrustKey,
-    TrustKey,
-    params=(ProjectTrustKeyPath, TrustKeyPath),
-    query=NO_QUERY,
-    permission="artifacts.trust_key.change",
-    repeat="natural",
-    subject="trust_key_id",
-    description="A key never changes, and cannot be trusted again after it was revoked.",
-)
-TRUST_KEY_REVOKE, SHARED_TRUST_KEY_REVOKE = own_and_shared(
-    "trust_key",
-    "revoke",
-    "DELETE",
-    "trust-keys/{trust_key_id}",
+    "A key never changes, and cannot be trusted again after it was revoked.",
+).put(PutTrustKey, TrustKey, "artifacts.trust_key.change")
+TRUST_KEY_REVOKE = TRUST_KEY.row(
+    "",
+    "artifacts.trust_key.revoke",
     "Revoke a trusted key",
-    NoBody,
-    TrustKey,
-    params=(ProjectTrustKeyPath, TrustKeyPath),
-    query=NO_QUERY,
-    permission="artifacts.trust_key.change",
-    repeat="natural",
-    subject="trust_key_id",
-    description="Artifacts that only this key signed are refused from now on.",
-)
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
-    TRUST_KEY_LIST,
-    TRUST_KEY_PUT,
-    TRUST_KEY_REVOKE,
-    SHARED_TRUST_KEY_LIST,
-    SHARED_TRUST_KEY_PUT,
-    SHARED_TRUST_KEY_REVOKE,
-)
+    "Artifacts that only this key signed are refused from now on.",
+).delete(TrustKey, "artifacts.trust_key.change", repeat="natural")
+SHARED_TRUST_KEY_LIST = shared(TRUST_KEY_LIST, Path)
+SHARED_TRUST_KEY_PUT = shared(TRUST_KEY_PUT, TrustKeyPath)
+SHARED_TRUST_KEY_REVOKE = shared(TRUST_KEY_REVOKE, TrustKeyPath)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import InstancePath, ProjectPath
-from gpuaas_contract.wire import Label, NoBody, Page, PageQuery, PageSize, Query, Request, Timestamp, Wire
+from gpuaas_contract.paths import INSTANCE, PROJECT
+from gpuaas_contract.wire import Label, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
 ATTRIBUTES_MAX = 16
@@ -138,53 +137,18 @@ class SummaryQuery(PageQuery):
     meter: str = ""
 
 
-_PROJECT = "/api/v1/projects/{project_id}"
-
-USAGE_REPORT = Endpoint(
+USAGE_REPORT = INSTANCE.row(
+    "/usage-records",
     "usage.record.report",
-    "POST",
-    f"{_PROJECT}/app-instances/{{instance_id}}/usage-records",
     "Report usage of an instance, up to 1000 records at a time",
-    params=InstancePath,
-    permission="usage.record.report",
-    request=ReportUsage,
-    response=UsageReceipt,
-    subject="instance_id",
-    repeat="natural",
-    description="A record with the same id again is counted once.",
+    "A record with the same id again is counted once.",
+).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural")
+USAGE_LIST = PROJECT.row("/usage", "usage.record.list", "List usage records by start time").list(
+    UsageRecord, "usage.record.read", query=UsagePageQuery
 )
-USAGE_LIST = Endpoint(
-    "usage.record.list",
-    "GET",
-    f"{_PROJECT}/usage",
-    "List usage records by start time",
-    params=ProjectPath,
-    permission="usage.record.read",
-    request=NoBody,
-    query=UsagePageQuery,
-    response=Page[UsageRecord],
+USAGE_SUMMARY = PROJECT.row(
+    "/usage/summary", "usage.summary", "List exact sums per day, instance, meter and unit, over at most 93 days"
+).list(UsageDay, "usage.record.read", query=SummaryQuery)
+USAGE_EXPORT = PROJECT.row("/usage.csv", "usage.export", "Export usage records as a CSV file").get(
+    str, "usage.record.read", query=UsageQuery, media_type="text/csv"
 )
-USAGE_SUMMARY = Endpoint(
-    "usage.summary",
-    "GET",
-    f"{_PROJECT}/usage/summary",
-    "List exact sums per day, instance, meter and unit, over at most 93 days",
-    params=ProjectPath,
-    permission="usage.record.read",
-    request=NoBody,
-    query=SummaryQuery,
-    response=Page[UsageDay],
-)
-USAGE_EXPORT = Endpoint(
-    "usage.export",
-    "GET",
-    f"{_PROJECT}/usage.csv",
-    "Export usage records as a CSV file",
-    params=ProjectPath,
-    permission="usage.record.read",
-    request=NoBody,
-    query=UsageQuery,
-    response=str,
-    media_type="text/csv",
-)
-ENDPOINTS = (USAGE_REPORT, USAGE_LIST, USAGE_SUMMARY, USAGE_EXPORT)

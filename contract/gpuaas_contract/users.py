@@ -1,9 +1,8 @@
 """People: created by platform admins, or at their first sign-in through an identity provider."""
 
 from gpuaas_contract import errors
-from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.paths import UserPath
-from gpuaas_contract.wire import NoBody, Page, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.paths import ADMIN, API, USER
+from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
 PASSWORD_LENGTH_MAX = 1000
@@ -50,84 +49,28 @@ class ChangePassword(Request):
     """10 to 1000 characters."""
 
 
-USER_CREATE = Endpoint(
-    "identity.user.create",
-    "POST",
-    "/api/v1/admin/users",
-    "Create a person",
-    permission="identity.user.create",
-    request=CreateUser,
-    response=User,
-    subject="user_id",
-    status=201,
-    example={"name": "ada"},
-    description="Roles are given separately.",
+USER_CREATE = ADMIN.row("/users", "identity.user.create", "Create a person", "Roles are given separately.").post(
+    CreateUser, User, status=201, example={"name": "ada"}
 )
-USER_LIST = Endpoint(
-    "identity.user.list",
-    "GET",
-    "/api/v1/admin/users",
-    "List people, disabled ones included",
-    permission="identity.user.read",
-    request=NoBody,
-    query=PageQuery,
-    response=Page[User],
+USER_LIST = ADMIN.row("/users", "identity.user.list", "List people, disabled ones included").list(
+    User, "identity.user.read"
 )
-USER_GET = Endpoint(
-    "identity.user.get",
-    "GET",
-    "/api/v1/admin/users/{user_id}",
-    "Get one person",
-    params=UserPath,
-    permission="identity.user.read",
-    request=NoBody,
-    response=User,
-)
-USER_DISABLE = Endpoint(
+USER_GET = USER.row("", "identity.user.get", "Get one person").get(User, "identity.user.read")
+USER_DISABLE = USER.row(
+    "/disable",
     "identity.user.disable",
-    "POST",
-    "/api/v1/admin/users/{user_id}/disable",
     "Disable a person and end their sessions",
-    params=UserPath,
-    permission="identity.user.change",
-    request=NoBody,
-    response=User,
-    subject="user_id",
-    description="All sessions end at once. Roles stay.",
-)
-USER_ENABLE = Endpoint(
-    "identity.user.enable",
-    "POST",
-    "/api/v1/admin/users/{user_id}/enable",
-    "Enable a disabled person",
-    params=UserPath,
-    permission="identity.user.change",
-    request=NoBody,
-    response=User,
-    subject="user_id",
-    description="The person has the same roles as before.",
-)
-USER_SET_PASSWORD = Endpoint(
-    "identity.user.set_password",
-    "PUT",
-    "/api/v1/admin/users/{user_id}/password",
-    "Set a person's password and end their sessions",
-    params=UserPath,
-    permission="identity.user.change",
-    repeat="natural",
-    request=SetPassword,
-    response=User,
-    subject="user_id",
-)
-MY_PASSWORD = Endpoint(
+    "All sessions end at once. Roles stay.",
+).post(NoBody, User, "identity.user.change")
+USER_ENABLE = USER.row(
+    "/enable", "identity.user.enable", "Enable a disabled person", "The person has the same roles as before."
+).post(NoBody, User, "identity.user.change")
+USER_SET_PASSWORD = USER.row(
+    "/password", "identity.user.set_password", "Set a person's password and end their sessions"
+).put(SetPassword, User, "identity.user.change")
+MY_PASSWORD = API.row(
+    "/me/password",
     "auth.password.change",
-    "PUT",
-    "/api/v1/me/password",
     "Change your own password and end your other sessions",
-    request=ChangePassword,
-    response=User,
-    subject="user_id",
-    errors=(errors.CredentialsInvalid, errors.TooManyAttempts),
-    description="Your other sessions end.",
-)
-ENDPOINTS = (USER_CREATE, USER_LIST, USER_GET, USER_DISABLE, USER_ENABLE, USER_SET_PASSWORD, MY_PASSWORD)
+    "Your other sessions end.",
+).put(ChangePassword, User, permission="", repeat="key", errors=(errors.CredentialsInvalid, errors.TooManyAttempts))

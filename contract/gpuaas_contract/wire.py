@@ -27,6 +27,10 @@ class NoBody(Request):
     """The request has no body."""
 
 
+class Path(msgspec.Struct, metaclass=WireMeta):
+    """Parameters in the path; none in this one."""
+
+
 class Query(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
     """Parameters after the question mark."""
 

@@ -1,4 +1,4 @@
-"""Pure: turn the host's Debian package sources into sources for the lab's suite. Used by `host.py`."""
+"""Make the package sources of machines from the Debian package sources of the host. Pure; used by `host.py`."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _PASSED_OPTIONS = (
 
 @dataclass(frozen=True)
 class Source:
-    """One archive, one suite and its components: one line of apt sources."""
+    """One line of apt sources: an archive, a suite and its components."""
 
     uri: str
     suite: str
@@ -33,12 +33,12 @@ class Source:
 
 
 def brings_own_keys(source: Source) -> bool:
-    """Return whether the host verifies this archive with other keys than those of Debian's keyring package."""
+    """Return whether this archive is trusted without keys, or verified with keys that are not in Debian's package."""
     return source.trusted or PurePath(source.signed_by).stem not in ("", PurePath(DEFAULT_KEYRING).stem)
 
 
 def for_lab(sources: Iterable[Source]) -> list[Source]:
-    """Return the host's Debian archives with the lab's suite; leave out other archives."""
+    """Return the Debian archives of the host, with the Debian release of the lab; leave out other archives."""
     by_archive: dict[tuple[str, str], Source] = {}
     for source in sources:
         name, dash, rest = source.suite.strip("/").partition("-")
@@ -49,7 +49,7 @@ def for_lab(sources: Iterable[Source]) -> list[Source]:
         by_archive.setdefault(
             (source.uri, suite), Source(source.uri, suite, ("main",), source.signed_by, source.trusted)
         )
-    # Updates alone, without the main suite, cannot make a system.
+    # Archives of updates are not enough: a system needs the main suite.
     return list(by_archive.values()) if any(suite == SUITE for _, suite in by_archive) else []
 
 
@@ -73,7 +73,7 @@ def parse_one_line(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """Parse the stanza format of *.sources files."""
+    """Parse the format of *.sources files, which has one paragraph per source."""
     sources = []
     for fields in _stanzas(text):
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in ("no", "false"):
@@ -111,5 +111,5 @@ def _stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def _keyring_path(value: str) -> str:
-    # Signed-By may also hold a key block or fingerprints; only a file can be used.
+    # Signed-By can also contain a key or fingerprints; only the path of a file is supported.
     return value if value.startswith("/") and " " not in value else ""

@@ -1,6 +1,6 @@
-"""One cgroup subtree per machine, to find, freeze and power off the machine. Called by `machine.py` and `lab.py`.
+"""Each machine has one cgroup subtree, by which it is found, frozen and powered off. Used by `machine.py` and `lab.py`.
 
-It supports two layouts: pure version 2, and the hybrid one with an extra name=systemd tree.
+Two layouts are supported: cgroup version 2 only, and the hybrid one with an additional tree name=systemd.
 """
 
 import errno
@@ -27,7 +27,7 @@ class Layout:
 
 
 def read_layout(mountinfo: str) -> Layout:
-    """Find the trees among the mounts of this process."""
+    """Return the cgroup trees in the text of /proc/self/mountinfo."""
     unified: list[Path] = []
     named: list[Path] = []
     for line in mountinfo.splitlines():
@@ -53,7 +53,7 @@ def lab_folder_name(lab: str) -> str:
 
 @dataclass(frozen=True)
 class MachineCgroup:
-    """The subtree of one machine in each tree of the host."""
+    """The subtree of one machine in each cgroup tree of the host."""
 
     layout: Layout
     lab: str
@@ -70,8 +70,8 @@ class MachineCgroup:
     def create_new(self) -> None:
         """Make a new, empty subtree.
 
-        The kernel counts the kills of a cgroup, and kills a process that is cloned into a child with another count.
-        In a subtree that has seen a power cut, systemd could therefore start no service.
+        After a power cut the old subtree cannot be used again: the kernel counts the kills of a cgroup, and kills new
+        processes in child groups that have another count. So systemd could not start services.
         """
         self.remove()
         for folder in self.folders:
@@ -90,8 +90,8 @@ class MachineCgroup:
         return _read(self.folder / "payload/cgroup.freeze").strip() == "1"
 
     def set_frozen(self, frozen: bool) -> None:
-        """Freeze or thaw the machine and wait until the kernel has stopped, or continued, every process."""
-        # Only the payload: a frozen supervisor could not react to a signal.
+        """Freeze or thaw the machine, and wait until all its processes are frozen or thawed."""
+        # The nspawn process is not frozen, because it must react to signals.
         payload, wanted = self.folder / "payload", "1" if frozen else "0"
         events = payload / "cgroup.events"
         try:
@@ -100,10 +100,12 @@ class MachineCgroup:
         except OSError as reason:
             raise errors.LabError(f"{self.machine} is starting or stopping", "gpuaas-lab status") from reason
         if not succeeded:
-            raise errors.LabError(f"processes of {self.machine} do not freeze or thaw", f"cat {events}")
+            raise errors.LabError(
+                f"the processes of {self.machine} did not freeze or thaw within 20 s", f"cat {events}"
+            )
 
     def kill(self) -> None:
-        """Cut the power: end every process of the machine at once."""
+        """Cut the power: kill all processes of the machine immediately."""
         try:
             (self.folder / "cgroup.kill").write_text("1")
         except OSError as reason:
@@ -111,17 +113,20 @@ class MachineCgroup:
                 raise
             return
         if not shell.wait_until(lambda: not self.is_populated(), timeout_s=20):
-            raise errors.LabError(f"a kill does not end {self.machine}", f"cat {self.folder}/cgroup.procs")
+            raise errors.LabError(
+                f"the processes of {self.machine} did not end within 20 s after a kill",
+                f"cat {self.folder}/cgroup.procs",
+            )
 
     def supervisor(self) -> int | None:
-        """Return the nspawn process. It is in its own child group or, while it starts, in the machine's group."""
+        """Return the id of the nspawn process. It is in a child group or, while it starts, in the machine's group."""
         for group in (self.folder / "supervisor", self.folder):
             if pids := _processes(group):
                 return pids[0]
         return None
 
     def leader(self) -> int | None:
-        """Return the host's process id of the machine's process 1."""
+        """Return the id, on the host, of process 1 of the machine."""
         for group in (self.folder / "payload/init.scope", self.folder / "payload"):
             for pid in _processes(group):
                 if _is_first_process(pid):
@@ -142,13 +147,13 @@ def remove_lab(layout: Layout, lab: str) -> None:
 
 
 def machines_of(layout: Layout, lab: str) -> list[str]:
-    """Return the machines that have a subtree, with or without a record."""
+    """Return the names of all machines that have a subtree, also of those without a record."""
     folders = [tree / lab_folder_name(lab) for tree in layout.trees()]
     return sorted({entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()})
 
 
 def _enable_controllers(folder: Path) -> None:
-    """Enable the available controllers for children. Those bound to version 1 or refused in a container are skipped."""
+    """Enable the available controllers for child groups. Skip those that version 1 uses or the kernel refuses."""
     offered = (folder / "cgroup.controllers").read_text().split()
     for controller in WANTED_CONTROLLERS:
         if controller in offered:
@@ -163,7 +168,7 @@ def _processes(group: Path) -> list[int]:
 
 
 def _read(file: Path) -> str:
-    """Return the content of a cgroup file; empty if the group does not exist any more."""
+    """Return the content of a cgroup file; empty if the group no longer exists."""
     try:
         return file.read_text()
     except OSError as reason:

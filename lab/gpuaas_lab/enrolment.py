@@ -1,4 +1,4 @@
-"""Install the node agent and its enrolment token in a machine. Called by `lab.py` after the mount, before the start."""
+"""Install the node agent and its enrolment token on a machine, before its start or while it runs. Used by `lab.py`."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ UNIT_PATH = f"/etc/systemd/system/{UNIT_NAME}"
 
 @dataclass(frozen=True)
 class Enrolment:
-    """The agent's archive and unit, its server, and one token per machine."""
+    """The file and the systemd unit of the agent, its server, and one enrolment token per machine."""
 
     agent: bytes
     unit: bytes
@@ -34,15 +34,15 @@ def read(agent: Path, enrol: Path) -> Enrolment:
         return Enrolment(agent.read_bytes(), unit, str(data["server"]), str(data["ca_sha256"]), dict(data["tokens"]))
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as reason:
         raise errors.UsageError(
-            f"cannot read the agent {agent} or the enrolment {enrol}: {reason!r}",
-            'the enrolment is {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}}',
+            f"cannot read the agent {agent} or the enrolment file {enrol}: {reason!r}",
+            'content of the enrolment file: {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}}',
         ) from reason
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
-    """Write missing or outdated files; return whether anything changed. A machine keeps an existing configuration.
+    """Write missing or outdated files of the agent; return whether anything changed. An existing configuration stays.
 
-    The installed agent is recorded last: if this process ends before, the next `up` with the same agent records it.
+    The installed agent is recorded last. If this process ends before that, the next `up` records it.
     """
     files = _config(target, enrolment)
     if not files and not _exists(target, CONFIG_PATH):
@@ -51,7 +51,7 @@ def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
     is_ours = plan.may_renew_agent(present=present, wanted=wanted, installed=_installed(target))
     if not is_ours:
         shell.progress(
-            f"{target.name} keeps the agent it was upgraded to; to change it: gpuaas agent upgrade {target.name} --to …"
+            f"{target.name} keeps its upgraded agent. To change it: gpuaas agent upgrade {target.name} --to …"
         )
     else:
         files |= _outdated(target, AGENT_PATH, machine.File(enrolment.agent, 0o755))
@@ -71,7 +71,7 @@ def restart_agent(target: machine.Machine) -> None:
 
 
 def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.File]:
-    """Return the configuration file; empty if the machine has one already or there is no token for it."""
+    """Return the configuration file to write; empty if the machine already has one or there is no token for it."""
     token = enrolment.tokens.get(target.name)
     if not token or _exists(target, CONFIG_PATH):
         return {}

@@ -2,7 +2,7 @@
 
 
 class LabError(Exception):
-    """An error that the user can act on: what failed, and the next command to try."""
+    """An error for the user: what failed, and the next step."""
 
     exit_code = 1
 
@@ -32,6 +32,6 @@ class HostNotUsable(LabError):
 
 
 class NotFound(LabError):
-    """No such machine in this lab."""
+    """The lab has no machine with this name."""
 
     exit_code = 4

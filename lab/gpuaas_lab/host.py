@@ -1,4 +1,4 @@
-"""What the lab needs from the host: root, packages, apt configuration, mounts. Checked before anything is made."""
+"""What the lab needs from the host: root, packages, apt configuration, mounts."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from gpuaas_lab import apt_sources, errors, plan, shell
 
 INOTIFY_INSTANCES = 4096
 LOCKS = Path("/run/gpuaas-lab")
-"""One folder per host, because lab names, links and subnets are shared by all state folders."""
+"""One folder for all state folders, because labs share names, links and subnets of the host."""
 
 _PACKAGE_OF_COMMAND = {
     "mmdebstrap": "mmdebstrap",
@@ -23,27 +23,27 @@ _KEYRING_FOLDER = Path("/usr/share/keyrings")
 
 
 def require_root() -> None:
-    """Continue as root: other users run the same command again through sudo, which must not ask for a password."""
+    """Return if this process is root; otherwise run the same command again through sudo without a password."""
     if os.geteuid() == 0:
         return
     if not _sudo_works():
         raise errors.HostNotUsable(
-            "making machines needs root, and sudo is not installed or asks for a password",
-            "sudo -v, then the same command again",
+            "machines need root, and sudo is not installed or asks for a password",
+            "run sudo -v, then repeat the command",
         )
     argv = plan.as_root(sys.executable, sys.argv[1:], os.environ)
     os.execvp(argv[0], argv)  # noqa: S606 - sudo gets the terminal and signals, and sets the exit code
 
 
 def require_packages() -> None:
-    """Install the missing host packages and report it."""
+    """Install the missing packages on the host."""
     missing = sorted(package for command, package in _PACKAGE_OF_COMMAND.items() if shutil.which(command) is None)
     if missing:
         _install(missing)
 
 
 def make_private(folder: Path) -> None:
-    """Let only root enter: a set-uid program that root made in a machine would work on the host too."""
+    """Make a folder that only root can enter: a set-uid program on a machine's disk would also work on the host."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
 
@@ -55,12 +55,12 @@ def require_keyring() -> None:
     if not _has_suite_keys():
         raise errors.HostNotUsable(
             f"the host's debian-archive-keyring has no keys for Debian {apt_sources.SUITE}",
-            "install a newer debian-archive-keyring package, then repeat",
+            "install a newer debian-archive-keyring package, then repeat the command",
         )
 
 
 def allow_many_machines() -> None:
-    """Raise the limit of inotify instances: each systemd needs a few, and with the usual 128 the 25th has no sshd."""
+    """Raise the limit of inotify instances: with the default of 128, sshd does not start on the 25th machine."""
     setting = Path("/proc/sys/fs/inotify/max_user_instances")
     if int(setting.read_text()) < INOTIFY_INSTANCES:
         setting.write_text(f"{INOTIFY_INSTANCES}\n")
@@ -68,7 +68,7 @@ def allow_many_machines() -> None:
 
 
 def lab_sources(folder: Path = Path("/etc/apt")) -> list[apt_sources.Source]:
-    """Return the host's Debian archives for the lab's suite; empty if it has none."""
+    """Return the Debian archives of the host, with the Debian release of the lab; empty if the host has none."""
     sources: list[apt_sources.Source] = []
     for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
         if path.is_file() and path.suffix in (".list", ".sources"):
@@ -127,8 +127,8 @@ def _has_suite_keys() -> bool:
 def _install(packages: list[str]) -> None:
     if shutil.which("apt-get") is None:
         raise errors.HostNotUsable(
-            f"this host lacks {', '.join(packages)} and has no apt-get to install it",
-            "run the lab on a Debian or Ubuntu host, or install these by hand",
+            f"this host has no {', '.join(packages)}, and no apt-get to install it",
+            "run the lab on a Debian or Ubuntu host, or install the packages by hand",
         )
     shell.progress(f"installing host packages: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

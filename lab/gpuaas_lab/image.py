@@ -27,7 +27,7 @@ FILES = {
     "etc/ssh/sshd_config.d/gpuaas-lab.conf": (
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n"
         "MaxStartups 100:30:200\nMaxSessions 50\n"
-        # All clients of a lab connect from the gateway address: one bad key must not block the others.
+        # All clients connect from the gateway address, so a wrong key of one client must not block the others.
         "PerSourcePenalties no\n"
     ),
     "etc/systemd/journald.conf.d/gpuaas-lab.conf": "[Journal]\nStorage=persistent\nSystemMaxUse=32M\n",
@@ -41,7 +41,7 @@ FILES = {
 
 
 def key() -> str:
-    """Return the digest of the recipe. Machines of an older recipe keep the image that their disk belongs to."""
+    """Return the digest of the recipe. Existing machines keep the image of the recipe that they were made with."""
     settings = [f"{name}={content}" for name, content in FILES.items()]
     return plan.recipe_key(apt_sources.SUITE, *PACKAGES, *MASKED_UNITS, *APT_OPTIONS, *DPKG_OPTIONS, *settings)
 
@@ -63,19 +63,19 @@ def path(state: Path, name: str) -> Path:
 
 
 def downloads(state: Path) -> Path:
-    """Return the folder of packages that an interrupted build has fetched, for the next build."""
+    """Return the folder of downloaded packages, which the next build uses after an interrupted one."""
     return state / "downloads"
 
 
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
-    """Hold the lock for building or deleting images and repositories."""
+    """Hold the lock that is needed to build or delete images and repositories."""
     with shell.locked(state / "images.lock", "the image"):
         yield
 
 
 def sources(root: Path) -> list[apt_sources.Source]:
-    """Return the archives that an image was built from."""
+    """Return the package archives that an image was built from."""
     return apt_sources.parse_one_line((root / SOURCES_RECORD).read_text())
 
 
@@ -88,7 +88,7 @@ def _build(state: Path, name: str) -> None:
         [*shell.KILLED_WITH_PARENT, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"
     )
     _configure(draft)
-    # The rename publishes a complete image: an interrupted build leaves only a folder that the next build removes.
+    # Only a complete image gets its final name. The next build removes the folder of an interrupted one.
     os.sync()
     draft.rename(path(state, name))
     host.remove_tree(downloads(state))
@@ -107,7 +107,9 @@ def _bootstrap_command(target: Path, fetched: Path) -> list[str]:
 
 
 def _keep_downloads(fetched: Path) -> list[str]:
-    """Make apt download into a folder that survives an interrupted build; apt verifies existing files again."""
+    """Return options that make apt download into a folder that is kept after an interrupted build.
+
+    apt verifies the files in it again."""
     kept, cache = shlex.quote(str(fetched)), '"$1/var/cache/apt/archives"'
     return [
         f"--setup-hook=mkdir -p {kept}/partial {cache} && mount --bind {kept} {cache}",
@@ -134,7 +136,7 @@ def _configure(root: Path) -> None:
     default = root / "etc/systemd/system/default.target"
     default.unlink(missing_ok=True)
     default.symlink_to("/usr/lib/systemd/system/multi-user.target")
-    # The host's proxy and download settings were for the build only.
+    # This removes the proxy and download settings of the host, which were for the build only.
     (root / "etc/apt/apt.conf.d/99mmdebstrap").write_text("\n".join(APT_OPTIONS) + "\n")
     for folder in ("srv/packages", "etc/gpuaas/facts.d", "opt/gpuaas"):
         (root / folder).mkdir(parents=True, exist_ok=True)

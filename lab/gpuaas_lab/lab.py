@@ -1,4 +1,4 @@
-"""One lab: bring it up, change it, take it down. Called by `main.py`; it saves the record before it acts."""
+"""One lab: start it, change it, stop it. Called by `main.py`. The record is saved before anything is changed."""
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ START_PARALLEL = 4
 
 @dataclass(frozen=True)
 class Network:
-    """The lab's network: machines reach a server on the host at the gateway address."""
+    """The network of a lab. Machines reach servers on the host at the gateway address."""
 
     bridge: str
     gateway: str
@@ -21,7 +21,7 @@ class Network:
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """One line of `status`."""
+    """One machine in the output of `gpuaas-lab status`."""
 
     name: str
     address: str
@@ -33,7 +33,7 @@ class MachineStatus:
 class Lab:
     """One lab on this host. Methods that make or remove machines hold the lab's lock, so that two calls never race.
 
-    Faults (kill, freeze, cut) do not take the lock, because power and network can also fail while `up` runs.
+    Simulated faults (kill, freeze, cut) do not take the lock, so that they also work while `up` runs.
     """
 
     def __init__(self, state_folder: Path, name: str) -> None:
@@ -42,7 +42,7 @@ class Lab:
         self.layout = cgroup.host_layout()
 
     def build(self, packages: Sequence[str] | None) -> tuple[str, str | None]:
-        """Build the image, and the offline repository if packages are given, unless they exist."""
+        """Build the image and, for packages, the offline repository, unless they exist. Return their keys."""
         image_key = image.ensure(self.store.state)
         if packages is None:
             return image_key, None
@@ -62,7 +62,7 @@ class Lab:
             self._save_and_start(record, list(record.machines), agent)
 
     def add(self, names: Sequence[str], count: int, gpus: int, agent: enrolment.Enrolment | None) -> list[str]:
-        """Make and start machines with these names, or `count` more."""
+        """Make and start machines with these names, or `count` new machines."""
         image_key, _ = self.build(None)
         with self.store.locked():
             record = self._record()
@@ -91,7 +91,7 @@ class Lab:
             self._refresh_hosts(record, names)
 
     def down(self, *, purge: bool, images: bool) -> list[str]:
-        """Stop everything and remove it from the host, except the disks. Machines are found by name and by record."""
+        """Stop all machines and remove everything but the disks from the host, including machines without a record."""
         with self.store.locked():
             record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")
             names = self._names_on_host(record)
@@ -148,7 +148,7 @@ class Lab:
         return [self._status(record, entry, links_cut) for entry in record.machines.values()]
 
     def _save_and_start(self, record: plan.LabRecord, names: Sequence[str], agent: enrolment.Enrolment | None) -> None:
-        """Save first, so that `down` finds every machine by its record after a crash at any point."""
+        """Save the record, then start the machines. So `down` finds every machine in the record after a crash."""
         self.store.save(record)
         host.make_private(self.store.machines)
         host.allow_many_machines()
@@ -192,7 +192,7 @@ class Lab:
             enrolment.restart_agent(target)
 
     def _refresh_hosts(self, record: plan.LabRecord, just_written: Collection[str]) -> None:
-        """Write the names of new machines into those that ran before, and remove the names of removed ones."""
+        """Update /etc/hosts on running machines after machines were added or removed."""
         for name in record.machines:
             target = self._machine(name)
             if name not in just_written and target.is_running() and not target.cgroup.is_frozen():
@@ -202,7 +202,7 @@ class Lab:
         source = repository.path(self.store.state, record.packages) if record.packages else None
         if source and not source.is_dir():
             raise errors.LabError(
-                f"the package repository {record.packages} does not exist any more", "gpuaas-lab up --packages FILE"
+                f"the package repository {record.packages} no longer exists", "gpuaas-lab up --packages FILE"
             )
         repository.publish(source, self.store.packages)
 
@@ -212,7 +212,7 @@ class Lab:
         return Network(plan.bridge_name(self.name), record.gateway, record.subnet)
 
     def _record(self) -> plan.LabRecord:
-        """Return the lab's record; a new lab gets a free subnet and keeps it."""
+        """Return the record of the lab. For a new lab, choose a free subnet and save the record."""
         stored = self.store.load()
         if stored:
             return stored
@@ -233,7 +233,9 @@ class Lab:
 
     def _require_known(self, record: plan.LabRecord, names: Sequence[str]) -> None:
         if unknown := [name for name in names if name not in record.machines]:
-            raise errors.NotFound(f"no machine {unknown[0]} in lab {self.name}", f"gpuaas-lab status --lab {self.name}")
+            raise errors.NotFound(
+                f"lab {self.name} has no machine {unknown[0]}", f"gpuaas-lab status --lab {self.name}"
+            )
 
     def _require_running(self, target: machine.Machine) -> None:
         if not target.is_running():
@@ -267,7 +269,7 @@ class Lab:
             for kind, used in (("images", images_used), ("repos", packages_used)):
                 for folder in (self.store.state / kind).glob("*"):
                     if folder.name in used:
-                        shell.progress(f"keeping {folder}: machines of a lab use it")
+                        shell.progress(f"keeping {folder}, because machines of a lab use it")
                     else:
                         self.store.delete(folder)
             host.remove_tree(image.downloads(self.store.state))

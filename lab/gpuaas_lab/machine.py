@@ -1,4 +1,4 @@
-"""One machine: its disk, its files, its start and its stop. Called by `lab.py`, which decides."""
+"""Mount, configure, start and stop one machine. Called by `lab.py`, which decides what to do."""
 
 import io
 import json
@@ -18,9 +18,9 @@ BOOT_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 20
 NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
 NSPAWN_ENVIRONMENT = {
-    # A pure cgroup version 2 tree inside, even if the host is hybrid.
+    # Machines have cgroup version 2 only, even if the host has the hybrid layout.
     "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
-    # The lab has its own lock; nspawn's lock would remain after a kill.
+    # The lab has its own lock. The lock of nspawn would not be released by a kill.
     "SYSTEMD_NSPAWN_LOCK": "0",
 }
 EXEC_ENVIRONMENT = {
@@ -33,7 +33,7 @@ EXEC_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class File:
-    """One file to place in a machine."""
+    """The content and the mode of a file to write on a machine."""
 
     content: bytes
     mode: int = 0o644
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine and its place on the host."""
+    """One machine, with its folder and cgroup on the host."""
 
     lab: str
     name: str
@@ -60,7 +60,7 @@ def image_folder(state: Path, record: plan.MachineRecord) -> Path:
     folder = image.path(state, record.image)
     if not folder.is_dir():
         raise errors.LabError(
-            f"image {record.image}, which the disk of {record.name} needs, not found",
+            f"the disk of {record.name} needs image {record.image}, which does not exist",
             f"gpuaas-lab remove {record.name}",
         )
     return folder
@@ -77,7 +77,7 @@ def mount(machine: Machine, image_folder: Path) -> None:
 
 
 def write_identity(machine: Machine, lab: plan.LabRecord, record: plan.MachineRecord) -> None:
-    """Write host name, host key, addresses and fake GPUs; done before each start."""
+    """Write the host name, host key, /etc/hosts and fake GPUs of a machine. Called before each start."""
     key = "/etc/ssh/ssh_host_ed25519_key"
     in_root(machine, ["sh", "-c", f"test -s {key} || ssh-keygen -q -t ed25519 -N '' -C {machine.name} -f {key}"])
     devices = plan.gpu_devices(record.gpus)
@@ -100,7 +100,7 @@ def write_hosts(machine: Machine, lab: plan.LabRecord) -> None:
 
 
 def write_files(machine: Machine, files: Mapping[str, File]) -> None:
-    """Write the files from inside the machine's root, so that a link there can never lead to a file of the host."""
+    """Write the files in a chroot of the machine's disk, so that a link on it cannot lead to a file of the host."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, file in files.items():
@@ -111,16 +111,16 @@ def write_files(machine: Machine, files: Mapping[str, File]) -> None:
 
 
 def in_root(machine: Machine, argv: Sequence[str], stdin: bytes = b"") -> str:
-    """Run a command in a chroot of the machine's disk; the machine need not run."""
+    """Run a command in a chroot of the machine's disk. This also works if the machine is stopped."""
     return shell.run(["chroot", str(machine.root), *argv], stdin=stdin, environment=EXEC_ENVIRONMENT)
 
 
 def spawn(machine: Machine, packages: Path) -> None:
-    """Switch the machine on and return while it boots.
+    """Start the machine and return while it boots.
 
-    The shell waits for a line before it becomes nspawn, and gets that line when it is in the machine's cgroup. If this
-    process is killed before that, the shell reads end of file and exits, so `down` finds every machine that runs.
-    A power cut can happen here too; `wait_for_ssh` reports it.
+    A shell waits until it is in the cgroup of the machine, and then executes nspawn. If this process is killed before
+    that, the shell exits, so that `down` finds every running machine by its cgroup. If the power of the machine is cut
+    here, `wait_for_ssh` reports it.
     """
     with (machine.folder / "console.log").open("wb") as console:
         process = subprocess.Popen(
@@ -135,7 +135,7 @@ def spawn(machine: Machine, packages: Path) -> None:
     with suppress(ProcessLookupError, BrokenPipeError), process.stdin as gate:
         machine.cgroup.adopt(process.pid)
         gate.write(b"go\n")
-    # It keeps running on purpose; this stops Python's warning about a process that is not waited for.
+    # The process keeps running on purpose; this prevents Python's warning that it was not waited for.
     process.returncode = 0
 
 
@@ -151,9 +151,9 @@ def wait_for_ssh(machine: Machine, address: str) -> None:
 
 
 def shut_down(machine: Machine) -> None:
-    """Power off in order; cut the power if the machine does not stop in time."""
+    """Shut the machine down; cut its power if it does not stop in time."""
     if machine.cgroup.is_frozen():
-        with suppress(errors.LabError):  # it stops at this moment, or cannot thaw
+        with suppress(errors.LabError):  # it is stopping just now, or cannot be thawed
             machine.cgroup.set_frozen(False)
     supervisor = machine.cgroup.supervisor()
     if supervisor is not None and machine.cgroup.leader() is not None:
@@ -167,12 +167,12 @@ def shut_down(machine: Machine) -> None:
 
 
 def release(machine: Machine) -> None:
-    """Remove run files, mount and cgroups of a stopped machine from the host. The disk stays."""
+    """Remove the run files, mounts and cgroups of a stopped machine from the host. Its disk is kept."""
     unit = plan.unit_name(machine.lab, machine.name)
     for kind in ("propagate", "unix-export"):
         host.remove_tree(NSPAWN_RUN_FOLDER / kind / unit)
     host.unmount(host.mounts_under(machine.root))
-    # Lab names are unique on the host, so a disk of this name is this lab's, even in another state folder.
+    # Lab names are unique on the host, so a mount with this name belongs to this lab, even in another state folder.
     host.unmount(host.mounts_from(unit))
     machine.cgroup.remove()
 
@@ -180,8 +180,8 @@ def release(machine: Machine) -> None:
 def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
     """Return the command line that runs `argv` inside a running machine.
 
-    The shell enters every namespace but that of processes, which only its child is in. A machine that powers off stops
-    all its processes with SIGSTOP; without the shell, nsenter would stop together with its child and never continue.
+    The shell stays in the process namespace of the host; only its child is in that of the machine. When the machine
+    powers off, it stops all its processes with SIGSTOP. Without the shell, nsenter would stop too and never end.
     """
     leader = machine.cgroup.leader()
     if leader is None:
@@ -190,7 +190,7 @@ def enter_command(machine: Machine, argv: Sequence[str]) -> list[str]:
 
 
 def console_command(machine: Machine) -> list[str]:
-    """Return the command line of a root shell with a terminal of the machine, which programs in it can open."""
+    """Return the command line of a root shell on the machine, with its own terminal."""
     return enter_command(machine, ["script", "--quiet", "--return", "--command", "bash --login", "/dev/null"])
 
 
@@ -211,10 +211,10 @@ def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
         f"--machine={unit}",
         f"--hostname={machine.name}",
         "--boot",
-        # The host may have no systemd to register with.
+        # The host may have no systemd at which the machine could be registered.
         "--register=no",
         "--keep-unit",
-        # Made before the boot: the address exists then, and a network cut is one link command.
+        # Made by the lab before the boot, so that the address exists. One command on its link cuts the network.
         f"--network-namespace-path=/run/netns/{unit}",
         "--resolv-conf=off",
         "--timezone=off",

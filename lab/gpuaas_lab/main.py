@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def _exec(argv: list[str]) -> NoReturn:
-    """Replace this process by the command, which gets its terminal and signals and sets its exit code."""
+    """Replace this process by the command, which then gets the terminal, the signals and sets the exit code."""
     terminal = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     os.execvpe(argv[0], argv, {**machine.EXEC_ENVIRONMENT, **terminal})  # noqa: S606
 

@@ -1,4 +1,4 @@
-"""Bridge, network namespaces and links of a lab. Called by `lab.py`; a lab changes no link of another lab."""
+"""The bridge, network namespaces and links of a lab. Called by `lab.py`; links of other labs are never changed."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ NAMESPACE_FOLDER = Path("/run/netns")
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Hold the lock for what all labs of the host share: subnets, and the folder of namespaces."""
-    # Lab names have no hyphen, so this is never the lock of a lab.
+    """Hold the lock for the subnets and the folder of namespaces, which all labs of the host share."""
+    # Lab names have no hyphen, so no lab has a lock with this name.
     with shell.locked(host.LOCKS / "host-network", "the network"):
         yield
 
 
 def create_bridge(lab: plan.LabRecord) -> None:
-    """Make the bridge with the gateway address, or complete one that an interrupted run left."""
+    """Make the bridge with the gateway address, or complete it after an interrupted run."""
     bridge = plan.bridge_name(lab.name)
     if not _link_exists(bridge):
         _require_free(lab)
-        # A fixed hardware address: otherwise a bridge takes that of a port, and it changes with the machines.
+        # Without a fixed hardware address, a bridge uses that of one of its ports, which change with the machines.
         hardware_address = _hardware_address(lab.name, 1)
         shell.run(["ip", "link", "add", bridge, "address", hardware_address, "type", "bridge", "forward_delay", "0"])
     _block_forwarding(bridge)
@@ -45,7 +45,7 @@ def delete_bridge(lab: str) -> None:
 
 
 def connect(lab: plan.LabRecord, machine: plan.MachineRecord) -> None:
-    """Make namespace, link and address of a stopped machine; remove old ones first."""
+    """Make the network namespace, link and address of a stopped machine. Old ones are removed first."""
     disconnect(lab.name, machine.name, machine.host_number)
     namespace = plan.unit_name(lab.name, machine.name)
     link = plan.veth_name(lab.name, machine.host_number)
@@ -64,7 +64,7 @@ route add default via {lab.gateway}
 
 
 def disconnect(lab: str, machine: str, host_number: int | None) -> None:
-    # The link first: it is deleted at once, while the kernel frees a namespace later.
+    # Delete the link first, because the kernel deletes it only later if the namespace is deleted first.
     if host_number is not None:
         _delete_link(plan.veth_name(lab, host_number))
     _delete_namespace(plan.unit_name(lab, machine))
@@ -85,7 +85,7 @@ def links_cut(lab: str) -> set[str]:
 
 
 def delete_leftovers(lab: str) -> None:
-    """Delete links and namespaces with the lab's name that belong to no recorded machine."""
+    """Delete the remaining links and namespaces of the lab, which belong to no recorded machine."""
     for link in link_names():
         if _is_link_of(lab, link):
             _delete_link(link)
@@ -105,7 +105,7 @@ def link_names() -> list[str]:
 
 
 def release_namespace_folder() -> None:
-    """Unmount the folder that `ip netns` mounts at its first use, if no namespace is left in it."""
+    """Unmount the folder of namespaces, which `ip netns` mounts at its first use, if it is empty."""
     if NAMESPACE_FOLDER.is_dir() and not any(NAMESPACE_FOLDER.iterdir()):
         host.unmount(host.mounts_under(NAMESPACE_FOLDER))
 
@@ -123,11 +123,11 @@ def used_subnets() -> list[str]:
 
 
 def _require_free(lab: plan.LabRecord) -> None:
-    """Fail if another lab or a tunnel uses the lab's subnet, which was free when the lab was made."""
+    """Fail if another lab or a tunnel has begun to use the subnet of this lab since the lab was made."""
     if plan.is_taken(lab.subnet, used_subnets()):
         raise errors.LabError(
             f"the subnet {lab.subnet} of lab {lab.name} is in use on this host (ip -4 route show root {lab.subnet})",
-            f"free it, or delete the lab's disks to get another subnet: gpuaas-lab down --purge --lab {lab.name}",
+            f"free the subnet, or delete the lab's disks to get another one: gpuaas-lab down --purge --lab {lab.name}",
         )
 
 
@@ -140,7 +140,7 @@ def _block_forwarding(bridge: str) -> None:
 
 
 def _bridges_are_filtered() -> bool:
-    """Return whether bridged frames go through iptables, where container tools drop those of other bridges."""
+    """Return whether iptables filters the traffic of bridges. Container tools then drop that of other bridges."""
     setting = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
     return setting.exists() and setting.read_text().strip() == "1" and shutil.which("iptables") is not None
 
@@ -173,7 +173,7 @@ def _link_exists(link: str) -> bool:
 
 
 def _delete_link(link: str) -> None:
-    # The kernel deletes a link by itself when it frees the namespace at the other end, at any time.
+    # The kernel itself deletes a link, at any time, after the namespace at its other end was deleted.
     _delete(["ip", "link", "delete", link], lambda: _link_exists(link))
 
 
@@ -182,7 +182,7 @@ def _delete_namespace(namespace: str) -> None:
 
 
 def _delete(argv: list[str], exists: Callable[[], bool]) -> None:
-    """Delete something; succeed if it is already gone, for example because the kernel was faster."""
+    """Delete a link or namespace. It is no error if it was deleted already, for example by the kernel."""
     try:
         if exists():
             shell.run(argv)

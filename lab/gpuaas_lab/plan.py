@@ -1,4 +1,4 @@
-"""Pure: decide the names, addresses and records of a lab's machines. Called by `lab.py` and `machine.py`."""
+"""Decide the names, addresses and records of a lab's machines. Pure; used by `lab.py` and `machine.py`."""
 
 import hashlib
 import ipaddress
@@ -16,7 +16,7 @@ SECOND_OCTETS = range(83, 100)
 HOSTS_BEGIN = "# gpuaas-lab begin"
 HOSTS_END = "# gpuaas-lab end"
 SETTINGS = ("GPUAAS_LAB", "GPUAAS_LAB_STATE")
-"""Environment variables that set a flag."""
+"""Environment variables that give flags their defaults."""
 
 _LAB_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _MACHINE_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -50,24 +50,26 @@ class LabRecord:
 
 
 def as_root(python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return the command line that runs this program again through sudo, with only the lab's settings.
+    """Return the command line that runs this program again through sudo, with only the environment of the lab.
 
-    Root imports nothing from the working folder and writes no bytecode that the owner of the source cannot delete.
+    Root must not import modules from the working folder, or write bytecode files that the user cannot delete.
     """
     settings = [f"{name}={environment[name]}" for name in SETTINGS if name in environment]
     return ["sudo", "-n", "env", *settings, python, "-I", "-B", "-m", "gpuaas_lab.main", *arguments]
 
 
 def check_lab_name(name: str) -> str:
-    # No hyphen, so that "gpuaas-<lab>-<machine>" can be split in one way only.
+    # Without hyphens, the lab in "gpuaas-<lab>-<machine>" is unambiguous.
     if not _LAB_NAME.fullmatch(name):
-        raise errors.UsageError(f"lab name '{name}' is not 1-16 lower-case letters and digits, starting with a letter")
+        raise errors.UsageError(
+            f"lab name '{name}' is not valid: use a lower-case letter, then up to 15 letters or digits"
+        )
     return name
 
 
 def check_machine_name(name: str) -> str:
     if not _MACHINE_NAME.fullmatch(name):
-        raise errors.UsageError(f"machine name '{name}' is not a host name of 1-32 lower-case letters, digits, hyphens")
+        raise errors.UsageError(f"machine name '{name}' is not valid: use 1-32 lower-case letters, digits, hyphens")
     return name
 
 
@@ -93,7 +95,7 @@ def unit_name(lab: str, machine: str) -> str:
 
 
 def choose_subnet(lab: str, used: Iterable[str]) -> str:
-    """Return the first free /24 in a private range, starting at an offset that depends on the lab's name."""
+    """Return a free private /24 subnet. The search starts at a place that depends on the lab's name."""
     taken = _ipv4_networks(used)
     start = int(_short_hash(lab), 16) % len(SECOND_OCTETS)
     seconds = [*SECOND_OCTETS[start:], *SECOND_OCTETS[:start]]
@@ -102,11 +104,11 @@ def choose_subnet(lab: str, used: Iterable[str]) -> str:
             subnet = ipaddress.IPv4Network(f"10.{second}.{third}.0/24")
             if not any(subnet.overlaps(other) for other in taken):
                 return str(subnet)
-    raise errors.LabError("no free /24 between 10.83.0.0 and 10.99.255.0 on this host", "ip -4 route")
+    raise errors.LabError("this host has no free /24 subnet between 10.83.0.0 and 10.99.255.0", "ip -4 route")
 
 
 def is_taken(subnet: str, used: Iterable[str]) -> bool:
-    """Return whether the host uses addresses in this subnet. A wider route does not conflict with the lab's."""
+    """Return whether the host uses addresses in this subnet. A route to a larger network is no conflict."""
     return any(network.subnet_of(ipaddress.IPv4Network(subnet)) for network in _ipv4_networks(used))
 
 
@@ -115,7 +117,7 @@ def node_names(count: int) -> list[str]:
 
 
 def next_node_names(existing: Collection[str], count: int) -> list[str]:
-    """Return names for `count` more nodes: the lowest free numbers."""
+    """Return names for `count` new nodes, with the lowest free numbers."""
     free = (name for name in node_names(len(existing) + count) if name not in existing)
     return [name for name, _ in zip(free, range(count), strict=False)]
 
@@ -156,9 +158,9 @@ def from_json(data: Mapping[str, Any]) -> LabRecord:
 
 
 def gpu_devices(count: int) -> list[tuple[int, int]]:
-    """Return character device numbers for the fake GPUs: all distinct, none that a job needs or that is hardware.
+    """Return different character device numbers for the fake GPUs, which no job needs and which are no real hardware.
 
-    1:7 is /dev/full and 10:183 the random number generator, which open on most hosts; 60:n is reserved for local
+    1:7 is /dev/full and 10:183 is the random number generator; most hosts can open them. 60:n is reserved for local
     use, so no driver serves it.
     """
     known = [(1, 7), (10, 183)]
@@ -175,17 +177,17 @@ def hosts_text(existing: str, lab: LabRecord, own_name: str) -> str:
 
 
 def parse_package_list(text: str) -> list[str]:
-    """Return the package names, sorted and without duplicates: one per line, `#` starts a comment."""
+    """Return the package names of a list, sorted and without duplicates. One per line; `#` starts a comment."""
     lines = (line.split("#", 1)[0].strip() for line in text.splitlines())
     names = sorted({line for line in lines if line})
     wrong = [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)]
     if wrong:
-        raise errors.UsageError(f"not a Debian package name: '{wrong[0]}' (one name per line, # for comments)")
+        raise errors.UsageError(f"'{wrong[0]}' is not a Debian package name (write one name per line, # for comments)")
     return names
 
 
 def may_renew_agent(*, present: str, wanted: str, installed: str) -> bool:
-    """Compare digests: an agent that the lab did not install came with an upgrade, which the lab must not undo."""
+    """Return whether the lab may replace the agent with this digest. It must not undo an upgrade by the platform."""
     return not installed or present in ("", wanted, installed)
 
 

@@ -1,6 +1,6 @@
 """The offline apt repository: packages and their dependencies, fetched and verified once by the host's apt.
 
-Called by `lab.py`. A repository is one flat folder; machines of a lab see a folder of hard links to it.
+Called by `lab.py`. A repository is one flat folder; machines see a folder with hard links to its files.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def path(state: Path, name: str) -> Path:
 
 
 def publish(source: Path | None, shown: Path) -> None:
-    """Make the folder `shown`, which machines have mounted, contain the packages of `source`, without a restart."""
+    """Replace the packages in the folder `shown` by those of `source`. Running machines have `shown` mounted."""
     shown.mkdir(parents=True, exist_ok=True)
     wanted = {entry.name: entry for entry in source.glob("*.deb")} if source else {}
     for name, entry in wanted.items():
@@ -48,16 +48,16 @@ def _build(state: Path, name: str, image_key: str, packages: Sequence[str]) -> N
             host.remove_tree(stale)
     archives = draft / "cache/archives"
     for folder in (archives, draft / "lists"):
-        # Files that an interrupted run has fetched are still there, and apt continues with them.
+        # The folders may contain files of an interrupted run, which apt uses.
         (folder / "partial").mkdir(parents=True, exist_ok=True)
-    shell.progress(f"fetching {len(packages)} packages and their dependencies, for use without a network")
+    shell.progress(f"fetching {len(packages)} packages and their dependencies for the offline repository")
     _download(draft, image.path(state, image_key), packages)
     complete = draft / "whole"
     host.remove_tree(complete)
     complete.mkdir()
     debs = sorted(archives.glob("*.deb"))
     for deb in debs:
-        # Plain names: apt escapes the colon of an epoch, which a flat index would have to escape twice.
+        # apt writes the colon of a version as %3a in file names, which the index would have to escape again.
         os.link(deb, complete / deb.name.replace("%3a", "_"))
     (complete / "Packages").write_text("".join(_index_entry(deb) for deb in sorted(complete.glob("*.deb"))))
     complete.rename(path(state, name))
@@ -80,7 +80,7 @@ def _download(draft: Path, root: Path, packages: Sequence[str]) -> None:
 
 
 def _apt_settings(draft: Path, root: Path) -> list[str]:
-    """Return options that make the host's apt, with its proxies and keys, resolve packages for the image."""
+    """Return options with which apt of the host, with its proxies and keys, resolves packages for the image."""
     settings = {
         "Dir::State::status": root / "var/lib/dpkg/status",
         "Dir::State::extended_states": draft / "extended_states",
@@ -92,7 +92,7 @@ def _apt_settings(draft: Path, root: Path) -> list[str]:
         "Dir::Etc::preferences": "/dev/null",
         "Dir::Etc::preferencesparts": "/dev/null",
         "APT::Architectures": shell.run(["dpkg", "--print-architecture"]).strip(),
-        # The download user of apt cannot enter a folder that only root may see.
+        # The user that apt downloads with cannot enter this folder, which only root may enter.
         "APT::Sandbox::User": "root",
     }
     return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]

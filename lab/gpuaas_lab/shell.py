@@ -18,19 +18,19 @@ KILLED_WITH_PARENT = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"),
 )
-"""Prefix of a long command: if this process is killed, the command, its children and its mounts end too."""
+"""The prefix of a long command. If this process is killed, the kernel ends the command with its children and mounts."""
 
 _LOCKS_HELD: set[int] = set()
-"""Inherited by every command: if this process is killed, its locks are held until its running commands end."""
+"""Files of locks that commands inherit. If this process is killed, its locks are held until its commands have ended."""
 
 
 def progress(message: str) -> None:
-    """Print one line on standard error, so that standard output holds only the result, for `-o json`."""
+    """Print one line on standard error. Standard output contains only the result, as `-o json` needs it."""
     print(f"[{time.monotonic() - STARTED_AT:6.1f} s] {message}", file=sys.stderr, flush=True)
 
 
 def run(argv: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its standard output; on a non-zero exit raise an error with its last lines."""
+    """Run a command and return its standard output. Raises CommandFailed with its last lines of output."""
     result = subprocess.run(
         argv, input=stdin, capture_output=True, env=environment, check=False, pass_fds=tuple(_LOCKS_HELD)
     )
@@ -49,7 +49,7 @@ def succeeds(argv: Sequence[str]) -> bool:
 
 
 def run_with_progress(argv: Sequence[str], *, shown: str) -> None:
-    """Run a long command; print the first group of the pattern `shown` as progress, and all output on failure."""
+    """Run a long command. Print as progress the first group of each output line that matches the pattern `shown`."""
     log: list[str] = []
     with subprocess.Popen(
         argv,
@@ -76,7 +76,7 @@ def failed(argv: Sequence[str], exit_code: int, log: Sequence[str]) -> errors.Co
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold an exclusive lock. The kernel releases it when this process and its commands have ended for any reason."""
+    """Hold an exclusive lock. The kernel releases it when this process and its commands have ended, even by a kill."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""List what a lab can leave on a host. Tests compare a snapshot from before with one from after: nothing is added."""
+"""List everything that a lab can leave on a host. Tests compare the lists before and after a lab."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def host_snapshot(lab: str | None = None) -> set[str]:
     if lab is None:
         return lines
     own = {line for line in lines if not _is_of_another_lab(line, lab)}
-    # `ip netns` mounts its folder for the first lab, and the last lab that goes down unmounts it.
+    # `ip netns` mounts this folder for the first lab, and the last lab unmounts it.
     shared = {"mount /run/netns"} if lines - own else set()
     return own - shared - _locks_of_other_labs(lab)
 
@@ -43,7 +43,7 @@ def _links() -> set[str]:
 
 
 def _cgroups() -> set[str]:
-    """List the top of every tree, where a stray group would appear, and all groups of labs; others change often."""
+    """List the top groups of every cgroup tree and all groups of labs. Other groups are left out: they change often."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     trees = [Path(line.split()[4]) for line in lines if " - cgroup" in line]
     tops = [group for tree in trees for group in tree.iterdir() if group.is_dir()]
@@ -66,7 +66,7 @@ def _machine_process(process: Path) -> str | None:
         root = os.readlink(process / "root")
         words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        # It has ended, or it is not a machine's process and cannot be read.
+        # The process has ended, or it is not one of a machine and cannot be read.
         return None
     is_of_machine = _GROUP_OF_LAB.match(group) or _FOLDER_OF_LAB.search(root) or words[0].endswith("systemd-nspawn")
     return f"process {process.name} {group} {root} {' '.join(words[:6])}" if is_of_machine else None
@@ -83,13 +83,13 @@ def _is_of_another_lab(line: str, lab: str) -> bool:
         return not own and re.match(r"gp[lv][0-9a-f]{7}(-|$)", name) is not None
     if kind in ("mount", "process") and (folder := _FOLDER_OF_LAB.search(name)):
         return folder[1] != lab
-    # The first name decides: below it, a machine's services can have any name.
+    # Only the first match counts: groups below it belong to services on the machine and can have any name.
     owner = re.search(r"\bgpuaas-([a-z0-9]+)(?=[-/]|$)", name)
     return owner is not None and owner[1] != lab
 
 
 def _locks_of_other_labs(lab: str) -> set[str]:
-    """Return the nspawn locks of other labs: an older version takes them, named after the inode of the root."""
+    """Return the nspawn locks of other labs, named by the inode of the root. Older versions of the lab use them."""
     locks = set()
     for line in _mounts():
         point = Path(line.removeprefix("mount "))

@@ -53,7 +53,7 @@ class Store:
         shell.write_atomically(self.folder / "lab.json", json.dumps(plan.to_json(lab), indent=1) + "\n")
 
     def delete(self, folder: Path) -> None:
-        """Move a folder away in one step, then delete it, so that a half-deleted folder is never used."""
+        """Move a folder to the trash, then delete it, so that a partly deleted folder is never used."""
         self.empty_trash()
         if folder.exists():
             host.unmount(host.mounts_under(folder))

@@ -45,7 +45,7 @@ def test_without_sudo_the_error_names_the_next_step(programs: Path, monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(errors.HostNotUsable) as refused:
         host.require_root()
-    assert refused.value.next_step == "sudo -v, then the same command again"
+    assert refused.value.next_step == "run sudo -v, then repeat the command"
 
 
 def test_images_are_closed_to_other_users_even_those_of_an_older_lab(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Protocol, overload
 import msgspec
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint, PathParams, QueryParams
 from gpuaas_contract.identity import Binding, Project
-from gpuaas_contract.paths import Path
+from gpuaas_contract.paths import OrgPath, Path
 from gpuaas_contract.wire import Page, Query
 from typing_extensions import TypeVar
 
@@ -82,6 +82,27 @@ class Origin(msgspec.Struct, frozen=True):
     """Name of the endpoint that was called; empty for the platform's own work."""
 
 
+class Owned(Protocol):
+    """What belongs to a project or, with an empty `project_id`, to an organisation."""
+
+    @property
+    def org_id(self) -> str: ...
+
+    @property
+    def project_id(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The owner of what has no document of its own; without a project the organisation, without both the platform."""
+
+    org_id: str = ""
+    project_id: str = ""
+
+
+PLATFORM = Owner()
+
+
 async def _never() -> bool:
     return False
 
@@ -122,6 +143,13 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     @property
     def now(self) -> datetime.datetime:
         return self.origin.now
+
+    @property
+    def owner(self) -> Owned:
+        """The project of the route, else its organisation, else the platform."""
+        if self.project is not None:
+            return self.project
+        return Owner(self.path.org_id) if isinstance(self.path, OrgPath) else PLATFORM
 
     def in_project(self) -> Project:
         if self.project is None:

@@ -20,20 +20,12 @@ import structlog
 import uvicorn
 
 from gpuaas_platform import tls
-from gpuaas_platform.access.credentials.routes import routes as credential_routes
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority as ssh_authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
-from gpuaas_platform.access.machines.reactions import reactions as grant_reactions
-from gpuaas_platform.access.machines.routes import routes as grant_routes
-from gpuaas_platform.access.placements import retention as placement_retention
-from gpuaas_platform.access.placements.reactions import reactions as placement_reactions
-from gpuaas_platform.access.placements.routes import routes as placement_routes
-from gpuaas_platform.access.seal.routes import routes as custody_routes
+from gpuaas_platform.access.placements import service as placements
+from gpuaas_platform.access.routes import routes as access_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
-from gpuaas_platform.access.secrets.routes import routes as secret_routes
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
-from gpuaas_platform.allocations.by_node.routes import routes as allocations_by_node_routes
-from gpuaas_platform.allocations.keys.routes import routes as allocation_keys_routes
 from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
 from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
@@ -47,17 +39,15 @@ from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
-from gpuaas_platform.instances import retention as instances_retention
+from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
-from gpuaas_platform.nodes.agent_routes import routes as agent_routes
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
-from gpuaas_platform.operations.controller_routes import routes as controller_routes
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
@@ -77,27 +67,23 @@ DOMAINS: tuple[Routes, ...] = (
     catalog_routes,
     artifacts_routes,
     allocation_routes,
-    allocations_by_node_routes,
     node_routes,
-    agent_routes,
-    allocation_keys_routes,
     instances_routes,
     operations_routes,
-    controller_routes,
-    grant_routes,
-    placement_routes,
-    secret_routes,
-    credential_routes,
-    custody_routes,
+    access_routes,
     usage_routes,
     project_routes,
 )
-REACTIONS = Reactions.merged((allocation_reactions, placement_reactions, grant_reactions))
+REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,
     record_retention.RETAINED,
-    placement_retention.RETAINED,
+    placements.RETAINED,
+    artifacts_reconcile.RETAINED,
+    *nodes_reconcile.RETAINED,
+    breakers.RETAINED,
+    controllers.RETAINED,
 )
 """Rows that are deleted when they are old, each by the domain that owns them."""
 
@@ -173,7 +159,7 @@ async def serve(
     """Open the store, run `prepare`, then serve until a signal stops the process."""
     async with open_site(settings) as site:
         await prepare(site)
-        await authority_reconcile.start(site)
+        await ssh_authority.start(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()
@@ -194,11 +180,9 @@ async def loops(site: Site) -> AsyncIterator[None]:
     sweeps = {
         artifacts_reconcile.TOPIC: artifacts_reconcile.sweep,
         nodes_reconcile.TOPIC: nodes_reconcile.sweep,
-        authority_reconcile.TOPIC: authority_reconcile.sweep,
+        ssh_authority.TOPIC: ssh_authority.sweep,
         secrets_reconcile.TOPIC: secrets_reconcile.sweep,
         operations_reconcile.TOPIC: operations_reconcile.sweep,
-        controllers.TOPIC: controllers.sweep,
-        instances_retention.TOPIC: instances_retention.sweep,
         grants_reconcile.TOPIC: grants_reconcile.sweep,
         retention.TOPIC: forget_old_rows,
     }

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from gpuaas_contract import access, capacity, catalog, events, identity, instances, runtime
 from gpuaas_platform import server
 from gpuaas_platform.access.machines import authority, rules
-from gpuaas_platform.access.machines.certificates import _sign
+from gpuaas_platform.access.machines.service import _sign
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.testing import free_port
 from server_process import APP, Cloud, ServerProcess

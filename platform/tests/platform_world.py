@@ -24,7 +24,7 @@ from gpuaas_contract import (
     users,
 )
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import service as identity_service
@@ -118,7 +118,7 @@ class World:
 
     @classmethod
     async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
-        await authority_reconcile.start(site)
+        await authority.start(site)
         await identity_service.set_password(site, system_origin(clock()), "admin", PASSWORD, "platform_admin")
         world = cls(site, clock, client)
         world.token = (await world.call(identity.LOGIN, identity.Login(name="admin", password=PASSWORD))).access_token

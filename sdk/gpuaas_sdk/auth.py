@@ -1,4 +1,4 @@
-"""Credentials of a client. `client` asks for a header before each attempt and reports a refused one."""
+"""Credentials of a client. `client` calls `header` before each attempt, and `invalidate` if the server refuses it."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from gpuaas_contract.identity import SERVICE_ACCOUNT_TOKEN, ServiceAccountLogin
 from gpuaas_sdk.outcomes import OutcomeUnknown, Unreachable
 
 REFRESH_SHARE = 0.8
-"""A token is renewed after this share of its life, so that it does not expire during a call."""
+"""A token is renewed after this part of its lifetime, so that it does not expire during a call."""
 
 
 class Calls(Protocol):
@@ -24,11 +24,11 @@ class Auth(Protocol):
     """Supplies the Authorization header of a client."""
 
     async def header(self, client: Calls) -> str:
-        """Return the value of the Authorization header; empty sends none."""
+        """Return the value of the Authorization header, or an empty text to send no such header."""
         ...
 
     def invalidate(self, header: str) -> bool:
-        """Drop a header that the server refused as expired or invalid. Return whether the next one will differ."""
+        """Discard a header that the server refused as expired or invalid. Return whether a new one can be obtained."""
         ...
 
 
@@ -36,7 +36,7 @@ class NoAuth:
     """No credentials, for public endpoints."""
 
     async def header(self, client: Calls) -> str:
-        """Return no header."""
+        """Return an empty text: no header is sent."""
         return ""
 
     def invalidate(self, header: str) -> bool:
@@ -74,15 +74,15 @@ class ServiceAccount:
         self._renew_lock = asyncio.Lock()
 
     async def header(self, client: Calls) -> str:
-        """Return the current token; the first call and an old token fetch a new one."""
+        """Return the current token. Get a new one from the platform at the first call and when the token is old."""
         async with self._renew_lock:
             if not self._header or self._clock() >= self._renew_at:
                 await self._renew(client)
             return self._header
 
     def invalidate(self, header: str) -> bool:
-        """Drop a refused token. Return True: the next header has a new one."""
-        # Another call may have renewed the token already; only the refused one is dropped.
+        """Discard a refused token. Return True: the next call of `header` gets a new token."""
+        # Another call may have renewed the token already, so only the refused token is discarded.
         if header == self._header:
             self._header = ""
         return True
@@ -96,7 +96,7 @@ class ServiceAccount:
         try:
             token = await client.call(SERVICE_ACCOUNT_TOKEN, login)
         except OutcomeUnknown as error:
-            # A lost token leaves nothing to repair, so the outcome of the login does not matter.
+            # A token that was issued and lost does no harm, so the caller can treat the login as not done.
             raise Unreachable(error.message, fix=error.fix) from error
         self._header = f"Bearer {token.access_token}"
         self._renew_at = sent_at + token.expires_in_s * REFRESH_SHARE

@@ -1,4 +1,4 @@
-"""Errors that the work of an app controller may raise. The type decides whether the kit retries."""
+"""Errors that an app's handlers raise. Their type decides whether the controller kit retries."""
 
 from typing import ClassVar
 
@@ -24,18 +24,18 @@ class Permanent(Exception):
 
 
 class NeedsOperator(Permanent):
-    """A person has to decide what happens next."""
+    """The operation fails, and a person must decide how to continue."""
 
     failure_class: ClassVar[FailureClass] = "needs_operator"
 
 
 class Drift(Permanent):
-    """The machines are not as recorded. The app's reconcile handler repairs that; then a retry succeeds."""
+    """The machines are not in the recorded state. A retry can help after the reconcile handler has repaired them."""
 
     failure_class: ClassVar[FailureClass] = "drift"
 
 
 class Lost(Permanent):
-    """What the operation concerns no longer exists: a destroyed machine, or data without any copy."""
+    """A machine or data that the operation needs no longer exists and cannot be restored."""
 
     failure_class: ClassVar[FailureClass] = "lost"

@@ -1,9 +1,9 @@
-"""Errors of calls without a usable answer. A refusal that the platform answered is one of the classes of
-`gpuaas_contract.errors` instead."""
+"""Errors of calls that got no usable answer. If the platform answers with an error, the client raises one of the
+classes of `gpuaas_contract.errors` instead."""
 
 
 class NoAnswer(Exception):
-    """There was no usable answer. The caller may try again later."""
+    """The call got no usable answer from the server. The caller may repeat it later."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -12,11 +12,11 @@ class NoAnswer(Exception):
 
 
 class Unreachable(NoAnswer):
-    """The server was not reached, or the call was a read. Nothing has changed."""
+    """The server was not reached, or the call only reads. Nothing was changed."""
 
 
 class OutcomeUnknown(NoAnswer):
-    """A change may or may not have happened. A repetition with the same key does not make it twice."""
+    """The change may or may not have happened. Repeating it with the same idempotency key does not make it twice."""
 
     def __init__(self, message: str, *, idempotency_key: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)

@@ -1,4 +1,5 @@
-"""Decrypt what the platform encrypted for one recipient (HPKE, RFC 9180). The private key stays in this process."""
+"""Decrypt a credential that the platform encrypted for this process (HPKE, RFC 9180). The private key of the recipient
+stays in this process."""
 
 import base64
 
@@ -13,24 +14,25 @@ _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM
 
 
 class Recipient:
-    """A key pair for one delivery."""
+    """The key pair of one credential delivery."""
 
     def __init__(self) -> None:
         self._key = X25519PrivateKey.generate()
 
     @property
     def public_key(self) -> str:
-        """The public key in base64, for the request of a delivery."""
+        """The public key in base64, to be sent with the request for the delivery."""
         return base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
 
     def open(self, delivery: OpenedCredential) -> str:
-        """Return the private key as it was uploaded."""
+        """Decrypt the delivery and return the customer's private key as it was uploaded."""
         if delivery.suite != SUITE:
             raise Permanent(
-                f"The platform encrypted with {delivery.suite}; this SDK supports {SUITE}.", fix="Update the SDK."
+                f"The platform encrypted the credential with {delivery.suite}; this SDK supports only {SUITE}.",
+                fix="Update the SDK.",
             )
         try:
             content = _SUITE.decrypt(base64.b64decode(delivery.sealed), self._key, info=seal_info(delivery.delivery_id))
         except InvalidTag:
-            raise Permanent(f"Delivery {delivery.delivery_id} is encrypted for another key.") from None
+            raise Permanent(f"Credential delivery {delivery.delivery_id} is encrypted for another key.") from None
         return content.decode()

@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SECRET_COMPARISONS = ROOT / "tools" / "secret-comparisons"
 NO_APP_WORDS = ROOT / "tools" / "no-app-words"
+ONE_OWNER = ROOT / "tools" / "one-owner"
+RULE = """def is_over(lease, now):
+    latest = max(lease.expires_at, lease.renewed_at + lease.length)
+    return latest < now and not lease.kept
+"""
 
 
 def test_no_app_word_is_in_a_generic_part() -> None:
@@ -47,6 +52,47 @@ def test_a_secret_is_not_compared_character_by_character(line: str, is_refused: 
 def test_the_tree_compares_no_secret_character_by_character() -> None:
     checked = subprocess.run([SECRET_COMPARISONS], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_no_store_is_used_by_another_domain_and_no_rule_is_written_twice() -> None:
+    checked = subprocess.run([ONE_OWNER], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from gpuaas_platform.nodes import rules, store",
+        "from gpuaas_platform.nodes import store as node_store",
+        "from gpuaas_platform.nodes.tasks.store import TASKS",
+        "from gpuaas_platform.nodes.tasks import (\n    store,\n)",
+    ],
+)
+def test_a_store_that_another_domain_imports_is_reported(line: str, tmp_path: Path) -> None:
+    _write(tmp_path / "platform/gpuaas_platform/usage/service.py", f"{line}\n")
+    _write(tmp_path / "platform/gpuaas_platform/nodes/service.py", f"{line}\n")
+    checked = subprocess.run([ONE_OWNER, tmp_path], capture_output=True, text=True, check=False)
+    reported = "platform/gpuaas_platform/usage/service.py:1: the store of nodes is private to it."
+    assert (checked.returncode, checked.stdout.startswith(reported), checked.stdout.count("\n")) == (1, True, 1)
+
+
+def test_a_rule_that_is_written_again_under_other_names_is_reported(tmp_path: Path) -> None:
+    _write(tmp_path / "contract/gpuaas_contract/protocol/lease.py", RULE)
+    copy = (
+        RULE.replace("is_over", "expired")
+        .replace("latest", "end")
+        .replace("lease,", "held,")
+        .replace("lease.", "held.")
+    )
+    _write(tmp_path / "sdk/gpuaas_sdk/testing/rules.py", f"# The fake platform's own.\n{copy}")
+    checked = subprocess.run([ONE_OWNER, tmp_path], capture_output=True, text=True, check=False)
+    assert checked.returncode == 1
+    assert "lease.py:1 is_over is written again in sdk/gpuaas_sdk/testing/rules.py:2 expired" in checked.stdout
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def test_every_package_on_disk_is_under_the_import_rules() -> None:

@@ -51,7 +51,7 @@ def test_a_bug_that_a_test_notices_is_caught_and_others_survive(tree: Path) -> N
     assert sorted(ran.stdout.splitlines()) == [
         "1 caught, 1 survived, 1 equivalent, 1 does not apply, of 4",
         "caught          min: tests/test_numbers.py::test_the_larger_number_is_returned",
-        "does not apply  stale: its old text occurs 0 times in tests/numbers_of.py",
+        "does not apply  stale: its `old` text occurs 0 times in tests/numbers_of.py instead of once",
         "equivalent      swapped: The order of arguments is free.",
         "survived        sum: The larger number is returned.",
     ]
@@ -70,7 +70,7 @@ def test_tests_that_fail_without_a_bug_prove_nothing(tree: Path) -> None:
     _add_mutant(tree, "min", "max(", "min(")
     ran = _mutants("--root", tree, "--jobs", 1)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "fail without any bug" in ran.stderr
+    assert "fail without a planted bug" in ran.stderr
 
 
 def test_every_planted_bug_of_the_tree_can_be_planted() -> None:

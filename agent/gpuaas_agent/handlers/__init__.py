@@ -38,7 +38,7 @@ HANDLERS: dict[str, rules.Handler] = {
 
 
 def complete(client: identity.NodeClient, archive: upgrade.Archive) -> dict[str, rules.Handler]:
-    """Return the whole table: HANDLERS and the handlers that need the platform or the agent's own file."""
+    """Return all handlers: HANDLERS, and those that call the platform or replace the agent's own file."""
     return {
         **HANDLERS,
         "artifact.fetch": rules.Handler(

@@ -1,4 +1,4 @@
-"""`allocation.provision` makes a Unix user that certificates can log in as; `allocation.release` removes it."""
+"""`allocation.provision` makes a Unix user for logins with certificates; `allocation.release` removes it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpuaas_agent.host import accounts, claims, facts, processes, units
 from gpuaas_agent.host.ssh import paths, sshd
 
 PATHS_REPORTED_MAX = 100
-"""The evidence names at most this many removed, or remaining, files."""
+"""The evidence of a release lists at most this many removed files, and as many files that were left behind."""
 
 
 def provision(params: dict[str, Any]) -> dict[str, Any]:
     user, allocation_id = params["user"], params["allocation_id"]
     host_key = facts.ssh_host_public_key()
     if not host_key:
-        raise errors.TaskFailed("ssh_host_key_missing", "sshd has no host key; on the node run: ssh-keygen -A")
+        raise errors.TaskFailed("ssh_host_key_missing", "sshd has no host key. Run on the node: ssh-keygen -A")
     claims.claim(user, allocation_id)
     uid = accounts.ensure(user)
     accounts.allow_sudo(user)
@@ -33,7 +33,7 @@ def release(params: dict[str, Any]) -> dict[str, Any]:
         return {"evidence": {}}
     # The order matters: block new sessions, end the running ones, remove what they used, and remove the claim last,
     # so that a release that was interrupted, or that left files behind, can be repeated. Only artifacts are removed
-    # after the claim: they are found by the allocation's id, and without a claim no new ones are fetched.
+    # after the claim: their folder is named by the allocation's id, and no new ones are fetched without a claim.
     uid = accounts.uid_of(user)
     keys = accounts.key_files(user)
     removed = sshd.remove_user(user) + accounts.forbid_sudo(user)

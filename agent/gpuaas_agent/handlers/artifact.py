@@ -1,6 +1,6 @@
-"""`artifact.fetch`: download content onto this host by its digest, for one allocation.
+"""`artifact.fetch`: download an artifact to this node for one allocation, and check its digest.
 
-A file under a digest's name always has that digest. `allocation.release` removes the files and does not wait for a
+A file whose name is a digest always has that digest. `allocation.release` removes the files and does not wait for a
 running download.
 """
 
@@ -20,11 +20,11 @@ from gpuaas_agent.host import accounts, claims
 ARTIFACTS = Path("/var/lib/gpuaas/artifacts")
 DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 FOLDER_LOCK = threading.Lock()
-"""Held while an allocation's folder changes, because a release can run beside a download."""
+"""Held while the folder of an allocation changes, because a release and a download can run at the same time."""
 
 
 def fetch(params: dict[str, Any], client: identity.NodeClient) -> dict[str, Any]:
-    """Download the content unless the host already has it; an incomplete file never gets the final name."""
+    """Download the artifact unless the node already has it. An incomplete file never gets the final name."""
     digest, mode = params["digest"], int(params["mode"], 8)
     target = ARTIFACTS.joinpath(params["allocation_id"], *digest.split(":"))
     if not _is_present(target, digest, mode):
@@ -46,7 +46,7 @@ def remove(allocation_id: str) -> list[str]:
 
 
 def _is_present(target: Path, digest: str, mode: int) -> bool:
-    """Return whether the content is present, and set its mode. A release may remove it at any moment."""
+    """Return whether the complete file exists, and set its mode. A release may remove it at any moment."""
     try:
         is_whole = target.is_file() and _digest_of(target) == digest
         if is_whole:
@@ -75,7 +75,7 @@ def _fetch_into(params: dict[str, Any], client: identity.NodeClient, target: Pat
 
 def _check_claim(params: dict[str, Any]) -> None:
     if not claims.belongs_to(params["user"], params["allocation_id"]):
-        raise errors.TaskFailed("allocation_gone", f"this node no longer serves {params['allocation_id']}")
+        raise errors.TaskFailed("allocation_gone", f"allocation {params['allocation_id']} is no longer on this node")
 
 
 def _download(params: dict[str, Any], client: identity.NodeClient, descriptor: int, mode: int) -> None:
@@ -83,12 +83,14 @@ def _download(params: dict[str, Any], client: identity.NodeClient, descriptor: i
     chunks = client.download(f"/node/v1/artifact-content/{params['placement_id']}")
     try:
         with contextlib.closing(chunks), os.fdopen(descriptor, "wb") as file:
-            # Reserve the space first: a disk that is too small refuses at once instead of running full.
+            # Reserve the space first, so that the download fails immediately if the disk has too little space.
             os.posix_fallocate(descriptor, 0, size_bytes)
             for chunk in chunks:
                 length += len(chunk)
                 if length > size_bytes:
-                    raise errors.TaskFailed("artifact_too_large", f"the content is longer than {size_bytes} bytes")
+                    raise errors.TaskFailed(
+                        "artifact_too_large", f"the received content is longer than {size_bytes} bytes"
+                    )
                 digest.update(chunk)
                 file.write(chunk)
             os.fchmod(descriptor, mode)
@@ -103,13 +105,15 @@ def _download(params: dict[str, Any], client: identity.NodeClient, descriptor: i
             "disk_full", f"the disk has no space for {size_bytes} bytes: {error.strerror}"
         ) from error
     if length < size_bytes:
-        raise errors.TryLater(f"the content ended after {length} of {size_bytes} bytes")
+        raise errors.TryLater(f"the download ended after {length} of {size_bytes} bytes")
     if f"sha256:{digest.hexdigest()}" != params["digest"]:
-        raise errors.TaskFailed("artifact_digest_mismatch", f"the content is sha256:{digest.hexdigest()}")
+        raise errors.TaskFailed(
+            "artifact_digest_mismatch", f"the received content has the digest sha256:{digest.hexdigest()}"
+        )
 
 
 def _refused(error: wire.WireError) -> Exception:
-    """Return the error for a failed download: temporary ones are tried again, a refusal keeps the platform's code."""
+    """Return the error for a failed download: `TryLater` if a retry can help, otherwise `TaskFailed`."""
     if not isinstance(error, wire.Rejected) or error.retryable:
         return errors.TryLater(str(error))
     return errors.TaskFailed(error.code if error.code.startswith("artifact_") else "artifact_refused", str(error))

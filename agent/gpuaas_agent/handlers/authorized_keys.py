@@ -1,4 +1,4 @@
-"""`allocation.install_authorized_keys`: exactly these people's keys can log in as the allocation's user.
+"""`allocation.install_authorized_keys`: set the complete list of SSH keys that can log in as the allocation's user.
 
 Removing a key also ends the sessions that were opened with it.
 """
@@ -19,7 +19,7 @@ def install(params: dict[str, Any]) -> dict[str, Any]:
     with paths.lock:
         keys.prepare()
         keys.put(user, public_keys)
-    # An older agent, which did not configure keys, may have provisioned this user.
+    # The user may have been provisioned by an older agent, which did not configure sshd for keys.
     sshd.configure(user)
     with paths.lock:
         ended = sessions.end(lambda opener: keys.is_removed(opener, user, public_keys))

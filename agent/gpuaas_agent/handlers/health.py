@@ -1,4 +1,4 @@
-"""`host.health`: named checks of this host, each with a reason that a person can act on."""
+"""`host.health`: named checks of this node, each with a message for the operator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpuaas_agent.host import facts
 DISK_FREE_SHARE_MIN = 0.05
 MEMORY_FREE_SHARE_MIN = 0.05
 CONNECT_TIMEOUT_S = 10.0
-"""sshd starts a process for each connection before it sends its greeting, which is slow on a busy host."""
+"""Long, because sshd starts a process for each connection before it answers, which is slow on a busy node."""
 
 
 def report() -> dict[str, Any]:
-    """Run every check; `ok` if all are. The numbers are those that the checks used."""
+    """Run every check and return the results; `ok` is true if all checks passed."""
     disk = shutil.disk_usage("/")
     memory = meminfo(Path("/proc/meminfo").read_text())
     devices = [str(gpu["device"]) for gpu in facts.gpus(facts.DECLARED_GPUS, facts.NVIDIA_GPUS)]
@@ -59,10 +59,10 @@ def sshd_answers(address: tuple[str, int]) -> dict[str, Any]:
         with socket.create_connection(address, timeout=CONNECT_TIMEOUT_S) as connection:
             if greets_as_sshd(connection):
                 return _check(name, True, f"on port {address[1]}")
-            reason = "another program answers"
+            reason = "a program other than sshd answers"
     except OSError as error:
         reason = error.strerror or str(error)
-    return _check(name, False, f"port {address[1]}: {reason}; on the node: systemctl status ssh")
+    return _check(name, False, f"port {address[1]}: {reason}. Check on the node: systemctl status ssh")
 
 
 def greets_as_sshd(connection: socket.socket) -> bool:

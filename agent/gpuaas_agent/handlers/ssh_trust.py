@@ -8,7 +8,9 @@ from gpuaas_agent.host.ssh import certificates, paths, sessions
 
 
 def apply(params: dict[str, Any]) -> dict[str, Any]:
-    """Refuse exactly these serials and end their sessions. A node without allocations has no files to change."""
+    """Refuse exactly these certificate serials, and end the SSH sessions that they opened.
+
+    On a node without allocations there are no files to change: sshd accepts no certificates there."""
     serials = set(params["revoked_serials"])
     with paths.lock:
         if paths.PRINCIPALS_PROGRAM.exists():

@@ -1,6 +1,6 @@
-"""`agent.upgrade`: replace this agent's file by another agent, after a trial run of it has reported to the platform.
+"""`agent.upgrade`: replace the file of this agent by a new agent, after the new one has reported to the platform.
 
-Until then the running agent keeps its file and its heartbeat, so that a crash at any point leaves an agent that starts.
+Until then this agent keeps its file and sends its heartbeats, so that a crash at any point leaves an agent that starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from gpuaas_agent import AGENT_VERSION, commands, errors, files, identity, log, wire
 
 TRIAL_ALARM_S = 5
-"""A candidate exits by itself this long after its trial time, in case the agent that started it has died."""
+"""A new agent on trial exits by itself this long after its trial time, because its parent agent may have died."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Archive:
 
     @property
     def candidate(self) -> Path:
-        # In the same folder, so on the same file system: the swap is one rename.
+        # In the same folder and so on the same file system, because the replacement must be one rename.
         return self.path.with_name(f".{self.path.name}.candidate")
 
     def is_archive(self) -> bool:
         return zipfile.is_zipfile(self.path)
 
     def sha256(self) -> str:
-        """Return the digest of the file; empty for an agent that runs from its source."""
+        """Return the digest of the agent's file; empty if the agent runs from its source."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest() if self.is_archive() else ""
 
     def command(self, path: Path) -> list[str]:
@@ -44,7 +44,7 @@ class Archive:
 
 
 def upgrade(sha256: str, trial_s: int, client: identity.NodeClient, archive: Archive) -> dict[str, Any]:
-    """Return the result if this agent already is the wanted one; otherwise fetch, try and install that agent."""
+    """Fetch, try and install the agent with this digest, and raise `Replaced`. Return the result if it runs already."""
     if archive.sha256() == sha256:
         files.remove(archive.candidate)
         return {"sha256": sha256, "version": AGENT_VERSION}
@@ -75,7 +75,7 @@ def fetch(sha256: str, client: identity.NodeClient) -> bytes:
         raise errors.TaskFailed("agent_digest_mismatch", "the platform's answer is not base64") from error
     received = hashlib.sha256(content).hexdigest()
     if received != sha256:
-        raise errors.TaskFailed("agent_digest_mismatch", f"the platform sent {received}, the task names {sha256}")
+        raise errors.TaskFailed("agent_digest_mismatch", f"the platform sent the digest {received} instead of {sha256}")
     return content
 
 
@@ -85,5 +85,5 @@ def _run_trial(trial_s: int, archive: Archive) -> None:
         commands.run(argv, timeout_s=trial_s)
     except commands.CommandFailed as failure:
         raise errors.TaskFailed(
-            "agent_did_not_report", f"version {AGENT_VERSION} stays; the new agent did not report: {failure}"
+            "agent_did_not_report", f"the new agent did not report, so version {AGENT_VERSION} stays: {failure}"
         ) from failure

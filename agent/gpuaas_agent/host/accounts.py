@@ -1,4 +1,4 @@
-"""The Unix account of an allocation: user, home, sudo right, and the files it owns elsewhere."""
+"""The Unix account of an allocation: user, home, sudo rule, and the files it owns outside its home."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gpuaas_agent import commands, errors, files
 
 SUDOERS = Path("/etc/sudoers.d")
 FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
-"""The node's own disk, and folders that users can write to if they are separate mounts. Other disks are not touched."""
+"""Where files of users are removed: the root file system, and folders that users can write to, which may be separate
+mounts. Other disks are not searched."""
 
 
 def uid_of(user: str) -> int | None:
@@ -39,13 +40,13 @@ def key_files(user: str) -> list[str]:
 def ensure(user: str) -> int:
     """Make the user, ready for certificate login, unless it exists; return its uid."""
     if uid_of(user) is None:
-        # No password ever matches '*'. useradd's own '!' means "locked", which sshd refuses without PAM.
+        # No password matches '*'. The default of useradd, '!', means "locked", which sshd without PAM refuses.
         argv = ["useradd", "--create-home", "--home-dir", str(home_of(user)), "--shell", "/bin/bash"]
         commands.run([*argv, "--password", "*", "--comment", "GPUaaS allocation", user])
     uid = uid_of(user)
     if not uid:
         raise errors.TaskFailed("user_not_made", f"useradd succeeded, but user {user} does not exist or is root")
-    # An interrupted release may have expired the account.
+    # If a release was interrupted, the account has expired; undo that.
     commands.run(["usermod", "--expiredate", "", user])
     return uid
 
@@ -83,7 +84,7 @@ def left_behind(user: str, uid: int) -> list[str]:
 
 
 def remove(user: str) -> tuple[str, list[str]]:
-    """Remove user, home, mail spool and group, also after an interrupted removal; return the home and the rest."""
+    """Remove user, group, home and mail file, also after an interrupted removal. Return the home and other paths."""
     home, mail = home_of(user), Path("/var/mail") / user
     present = [place for place in (home, mail) if os.path.lexists(place)]
     if uid_of(user) is not None:
@@ -100,7 +101,7 @@ def remove_owned(top: Path, uid: int, except_for: Path | None = None) -> list[st
     """Remove what this uid owns below a directory, without following links or leaving its file system."""
     removed = []
     for entry in _owned(top, uid, except_for):
-        # For example a folder that holds another user's file: `left_behind` reports it.
+        # It fails for a folder with a file of another user, for example. `left_behind` then reports the folder.
         with contextlib.suppress(OSError):
             entry.remove()
             removed.append(str(entry.path))
@@ -129,7 +130,7 @@ def _personal_files(user: str) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """A file in an open folder: the folder cannot be replaced by a link between check and removal."""
+    """A file, named relative to its open folder, so that a link cannot replace the folder between check and removal."""
 
     path: Path
     folder: int
@@ -161,7 +162,7 @@ def _owned_in(path: Path, folder: int, device: int, uid: int, except_for: Path |
                 continue
             below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
         except (FileNotFoundError, NotADirectoryError):
-            continue  # removed or replaced at this moment: the next scan sees what is there then
+            continue  # it was removed or replaced just now; `left_behind` scans again
         if is_directory:
             try:
                 yield from _owned_in(inner, below, device, uid, except_for)

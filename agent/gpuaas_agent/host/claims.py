@@ -1,4 +1,4 @@
-"""Which Unix user this agent made for which allocation. Provision and release touch no other account."""
+"""Records which Unix user this agent made for which allocation. Other accounts are never changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLAIMS = Path("/etc/gpuaas/allocations")
 
 
 def claim(user: str, allocation_id: str) -> None:
-    """Record, before the user is made, which allocation it is for; refuse a name that is already in use."""
+    """Record that the user will be made for this allocation; refuse a name that is already in use."""
     owner = _owner(user)
     if owner == allocation_id:
         return
@@ -23,7 +23,9 @@ def claim(user: str, allocation_id: str) -> None:
     if accounts.uid_of(user) is not None:
         raise errors.TaskFailed("user_exists", f"user {user} already exists on the node and was not made by this agent")
     if accounts.home_of(user).exists():
-        raise errors.TaskFailed("home_exists", f"{accounts.home_of(user)} exists without a user; move it away")
+        raise errors.TaskFailed(
+            "home_exists", f"{accounts.home_of(user)} exists, but its user does not; move the folder away"
+        )
     files.make_directory(CLAIMS, 0o755)
     files.write_atomic(CLAIMS / user, allocation_id.encode() + b"\n", 0o600)
 
@@ -34,7 +36,7 @@ def belongs_to(user: str, allocation_id: str) -> bool:
 
 
 def may_remove(user: str, allocation_id: str) -> bool:
-    """Return True for this allocation's user, False if it is gone or another allocation's; refuse other accounts."""
+    """Return whether the user was made for this allocation; refuse an account that this agent did not make."""
     owner = _owner(user)
     if owner is None and accounts.uid_of(user) is not None:
         raise errors.TaskFailed("user_not_ours", f"user {user} was not made by this agent and is not removed")

@@ -1,4 +1,4 @@
-"""End everything a user runs, including what it started through sudo. Called by `allocation.release`."""
+"""End all processes of a user, including those started through sudo. Called by `allocation.release`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCAN_INTERVAL_S = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What /proc shows of one process."""
+    """The fields of one process in /proc that show its user."""
 
     status: str
     login_uid: str
@@ -25,7 +25,7 @@ class Observed:
 
 
 def end_all(uid: int) -> int:
-    """Kill until none is left and return how many there were; fail if one does not end."""
+    """Kill all processes of the user and return how many there were. Fails if one does not end."""
     if uid == 0:
         raise errors.TaskFailed("user_is_root", "refusing to end root's processes")
     killed: set[int] = set()
@@ -36,7 +36,7 @@ def end_all(uid: int) -> int:
             return len(killed)
         if time.monotonic() > deadline_s:
             listed = ", ".join(str(pid) for pid in sorted(alive))
-            raise errors.TaskFailed("processes_remain", f"processes of uid {uid} do not end: {listed}")
+            raise errors.TaskFailed("processes_remain", f"processes of uid {uid} did not end after SIGKILL: {listed}")
         for pid in alive:
             _kill(pid)
         killed |= alive
@@ -50,7 +50,9 @@ def of_user(uid: int) -> set[int]:
 
 
 def is_of_user(process: Observed, uid: int) -> bool:
-    """Compare ids, login, session and the caller of sudo, because not every host has audit, logind and PAM."""
+    """Return whether the process belongs to the user: by its uids, its login, its session, or the caller of sudo.
+
+    All four are compared, because not every host has audit, logind and PAM."""
     fields = dict(line.split(":", 1) for line in process.status.splitlines() if ":" in line)
     if fields.get("State", "").strip().startswith(("Z", "X")):
         return False
@@ -67,7 +69,7 @@ def _belongs(process: Path, uid: int) -> bool:
         status = (process / "status").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    # A control group's name may be any bytes.
+    # The name of a control group need not be valid UTF-8.
     login_uid, control_group = (_optional(process / name).decode(errors="replace") for name in ("loginuid", "cgroup"))
     return is_of_user(Observed(status, login_uid, control_group, _optional(process / "environ")), uid)
 

@@ -6,7 +6,7 @@ from gpuaas_agent import commands
 
 
 def stop_all(user: str) -> list[str]:
-    """Stop the user's services, clear their failed state, and return the units' names."""
+    """Stop the services of the user, clear their failed state, and return their names."""
     stopped = loaded(user)
     for unit in stopped:
         try:
@@ -15,7 +15,7 @@ def stop_all(user: str) -> list[str]:
             # A transient unit may have ended by itself, and systemd has then unloaded it.
             if unit in loaded(user):
                 raise
-        # This fails for a unit that has not failed and for a transient unit that is unloaded by now.
+        # An error is ignored: the unit has no failed state, or it was transient and is unloaded.
         commands.succeeds(["systemctl", "reset-failed", unit])
     return stopped
 

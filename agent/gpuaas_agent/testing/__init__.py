@@ -1,1 +1,1 @@
-"""A fake platform to test an agent with: real sockets, real TLS, real signatures. Not part of the .pyz."""
+"""A fake platform for tests of the agent, with real sockets, TLS and signatures. Not part of the .pyz file."""

@@ -21,15 +21,15 @@ from gpuaas_agent import ed25519, identity
 from gpuaas_agent.testing import openssl
 
 CALL_TIMEOUT_S = 60.0
-"""Only bounds a hang."""
+"""Time limit of a wait in a test, so that a failing test does not hang."""
 _RESERVED: list[socket.socket] = []
 
 
 def poll(condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
-    """Wait for something that is not a request: a file, a log line, a journal entry."""
+    """Wait until the condition is true. For conditions on requests, use `Platform.until`."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline_s, f"did not happen within {timeout_s} s"
+        assert time.monotonic() < deadline_s, f"the condition was not true within {timeout_s} s"
         time.sleep(0.02)
 
 
@@ -49,7 +49,7 @@ class Queued:
 
 
 class Problem(Exception):
-    """The platform answers a request with this error."""
+    """An error with which the fake platform answers a request."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -58,7 +58,7 @@ class Problem(Exception):
 
 
 class Platform:
-    """Start, stop and start again on the same port; the data survives, as in a database."""
+    """A fake platform that can be stopped and started again on the same port, with its data."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class Platform:
         self.access_tokens: dict[str, str] = {}
         self.results: list[tuple[str, dict[str, Any]]] = []
         self.artifacts: dict[str, bytes] = {}
-        """By placement."""
+        """The content of each placement id."""
         self.artifact_refusal: Problem | None = None
         self.agent_releases: dict[str, bytes] = {}
-        """By the requested digest; a test may store content with another digest."""
+        """The content for each requested digest; tests may store content that has another digest."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
         self.keeps_connections = True
@@ -105,7 +105,7 @@ class Platform:
         if self._tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*(str(path) for path in self._tls))
-            # No handshake here: a client that disconnects must not stop the accepting thread.
+            # Each connection does its handshake in its own thread: a client that disconnects must not stop this server.
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         self._server = server
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -119,7 +119,7 @@ class Platform:
             server.server_close()
         for connection in list(self._open):
             with contextlib.suppress(OSError):
-                # Not the TLS shutdown, which would wait for the other side.
+                # The shutdown of TLS would wait for the client, so only the socket is shut down.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     @contextlib.contextmanager
@@ -132,14 +132,14 @@ class Platform:
             self._open.discard(connection)
 
     def until(self, condition: Callable[[], bool], timeout_s: float = CALL_TIMEOUT_S) -> None:
-        """Wait until the condition is true; check it after every answered request."""
+        """Wait until the condition is true. It is checked after every request."""
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             while not condition():
                 left_s = deadline_s - time.monotonic()
                 last = [f"{request.method} {request.path}" for request in self.requests[-10:]]
                 assert left_s > 0, (
-                    f"did not happen within {timeout_s} s; last requests: {last}, results: {self.results}"
+                    f"the condition was not true within {timeout_s} s; last requests: {last}, results: {self.results}"
                 )
                 self._changed.wait(min(left_s, 0.1))
 
@@ -232,7 +232,7 @@ class Platform:
         return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
 
     def _next_task(self, request: Request) -> dict[str, Any]:
-        """Return the first task, or the first urgent one for a busy node; it is queued until its result arrives."""
+        """Return the first task; for a busy node, the first urgent one. It stays queued until its result arrives."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
         busy_with = query.get("busy_with", [""])[0]
 
@@ -258,7 +258,7 @@ class Platform:
 
 
 def _reserved_port(address: str) -> int:
-    """Reserve a port while the platform is stopped: a socket that does not listen holds it."""
+    """Return a port that stays reserved while the platform is stopped: a socket that does not listen holds it."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind((address, 0))
@@ -280,7 +280,7 @@ def _handler_of(platform: Platform) -> type[http.server.BaseHTTPRequestHandler]:
             self._respond()
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Requests are kept in `Platform.requests`; stderr stays quiet."""
+            """Log nothing: `Platform.requests` has all requests."""
 
         def handle(self) -> None:
             try:

@@ -1,1 +1,1 @@
-"""The Slurm app: its own process, its own release; it reaches the platform only through the SDK."""
+"""The Slurm app. It runs as its own process, has its own releases, and calls the platform only through the SDK."""

@@ -1,4 +1,4 @@
-"""The access bundle: how people use the cluster. Pure; `reports` publishes it."""
+"""Make the access bundle, which shows users how to use the cluster. Pure; `reports` publishes it."""
 
 from gpuaas_sdk.controller import AccessBundle, Command, Connection
 

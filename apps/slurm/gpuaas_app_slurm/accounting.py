@@ -1,7 +1,6 @@
-"""Accounting on the controller machine: MariaDB, slurmdbd, the cluster, its account and its users.
+"""Set up accounting on the controller machine: MariaDB, slurmdbd, the cluster, its account and its users.
 
-Called by `slurm` before slurmctld's first start, because accounting cannot simply be added to a cluster that ran
-without it."""
+Called by `slurm` before the first start of slurmctld, because accounting cannot easily be added to a cluster later."""
 
 from collections.abc import Mapping
 
@@ -30,7 +29,7 @@ have show cluster "$cluster" format=Cluster || sacctmgr -i -Q add cluster "$clus
 have show account "$account" cluster="$cluster" withassoc format=Account ||
   sacctmgr -i -Q add account "$account" cluster="$cluster" Description=default Organization=default >/dev/null
 for user in "$@"; do
-  getent passwd "$user" >/dev/null || { echo "no Unix user $user" >&2; exit 1; }
+  getent passwd "$user" >/dev/null || { echo "Unix user $user does not exist" >&2; exit 1; }
   have show association where cluster="$cluster" account="$account" user="$user" format=User ||
     sacctmgr -i -Q add user "$user" cluster="$cluster" account="$account" DefaultAccount="$account" >/dev/null
 done
@@ -41,7 +40,7 @@ while [ $# -gt 0 ]; do
   getent group "$name" >/dev/null || groupadd -g "$id" "$name"
   getent passwd "$name" >/dev/null || useradd -m -u "$id" -g "$name" -s /bin/bash "$name"
   [ "$(id -u "$name")" = "$id" ] || {
-    echo "user $name exists here with number $(id -u "$name"), but needs $id on every machine" >&2; exit 1; }
+    echo "user $name exists with uid $(id -u "$name"), but needs uid $id on every machine" >&2; exit 1; }
 done
 """
 

@@ -1,4 +1,4 @@
-"""Deploy and add: from bare machines to workers that have run a job. Registered by `controller`; uses `slurm`."""
+"""The handlers of deploy and add: install Slurm, join the workers, run a first job. Registered by `controller`."""
 
 import asyncio
 from functools import partial
@@ -56,7 +56,7 @@ async def _reach(op: Operation, member: Member, settings: Settings) -> None:
 async def _prepare(
     op: Operation, member: Member, reached: tuple[Member, ...], inputs: config.Inputs, settings: Settings
 ) -> None:
-    """Install; start the controller as soon as its machine is installed, while the workers still install."""
+    """Install Slurm on the machine. Start the controller as soon as its machine is ready, before all workers are."""
     await _install(op, member, reached, inputs, settings)
     if member.component_key == roles.CONTROLLER:
         await op.step("start the controller", _start_controller, op, member, reached, inputs, settings, member=member)
@@ -67,7 +67,7 @@ async def _install(
 ) -> None:
     roles_here = roles.roles_on(all_members, member.allocation_id) or (member.component_key,)
     if len(roles_here) > 1 and member.component_key != roles.CONTROLLER:
-        return  # On a shared machine the controller's own step installs for both roles.
+        return  # If both roles share a machine, the step of the controller installs for both.
 
     async def install(machine: Machine) -> None:
         await slurm.install(machine, op.instance.instance_id, roles_here, inputs.user_ids(), op.say)
@@ -119,7 +119,7 @@ async def _run_first_job(
 
 
 async def _prove(op: Operation, head: Machine, names: tuple[str, ...], user: str, settings: Settings) -> None:
-    """Run a job on all these nodes. If it cannot start, every one of them must be busy with other people's jobs."""
+    """Check that a job runs on all these nodes. If it does not, pass only if jobs of other users run on every node."""
     await op.say(f"{user} runs srun on {', '.join(names)}")
     check = await nodes.canary(head, user, names, settings.first_job_s)
     if check.ok:
@@ -161,7 +161,7 @@ async def _require_answer(op: Operation, controller: Member) -> None:
 
 
 async def _facts_of_others(op: Operation, controller: Member, members: tuple[Member, ...]) -> tuple[facts.Facts, ...]:
-    """Return the facts of the other machines, without those that became unreachable: their own steps will fail."""
+    """Return the facts of the other machines. Leave out unreachable machines: the steps of their members will fail."""
     others = [member for member in members if member.allocation_id != controller.allocation_id]
 
     async def read(member: Member) -> facts.Facts | None:
@@ -175,6 +175,6 @@ async def _facts_of_others(op: Operation, controller: Member, members: tuple[Mem
 
 
 def _require_controller(controller: Member, failures: reports.Failures) -> None:
-    """Fail the operation if its controller failed: without one there is no cluster."""
+    """Fail the operation if the controller failed, because there is no cluster without it."""
     if any(member.member_id == controller.member_id for member, _ in failures):
         raise MembersFailed(failures, len(failures))

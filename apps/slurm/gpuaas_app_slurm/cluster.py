@@ -1,4 +1,4 @@
-"""The properties of a whole cluster, decided from the facts of its machines. Pure; refuses unusable machines."""
+"""Decide the properties of a cluster from the facts of its machines, and refuse unusable machines. Pure."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ def cluster_of(
 
 
 def cgroup_for(workers: Sequence[facts.Facts]) -> facts.Cgroup:
-    """Return one mode for all nodes: with cgroups on, slurmd does not start on a host without a pure cgroup v2 tree."""
+    """Return one mode for all nodes: slurmd with cgroups does not start on a machine without a pure cgroup v2 tree."""
     return "v2" if all(machine.cgroup == "v2" for machine in workers) else "disabled"
 
 
 def memory_per_cpu_mb(workers: Sequence[facts.Facts]) -> int:
-    """Return the default memory per core, with which a job on every core of the smallest node can still start."""
+    """Return the default memory per core: a job on all cores of the node with the least memory per core must fit."""
     shares = [facts.schedulable_memory_mb(machine.memory_mb) // machine.cpus for machine in workers]
     return max(MEMORY_PER_CPU_MIN_MB, min(shares))
 
@@ -47,6 +47,6 @@ def refuse_same_names(machines: Sequence[facts.Facts]) -> None:
 def refuse_other_cgroup(machine: facts.Facts, used: facts.Cgroup) -> None:
     if used == "v2" and machine.cgroup != "v2":
         raise Permanent(
-            f"machine {machine.hostname} has no pure cgroup v2 tree, which this cluster confines its jobs with",
-            fix="boot it with systemd.unified_cgroup_hierarchy=1",
+            f"machine {machine.hostname} has no pure cgroup v2 tree, but the jobs of this cluster need it",
+            fix="boot the machine with systemd.unified_cgroup_hierarchy=1",
         )

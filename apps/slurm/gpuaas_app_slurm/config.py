@@ -1,4 +1,4 @@
-"""The deploy inputs, and the configuration files made from them. Pure: text in, text out."""
+"""The deploy inputs, and the configuration files that are made from them. Pure."""
 
 from importlib import resources
 from string import Template
@@ -28,7 +28,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: tuple[str, ...] = ("researcher",)
 
     def user_ids(self) -> dict[str, int]:
-        """Return one user number for all machines; otherwise files and jobs would belong to another user there."""
+        """Return the uid of each user, the same on all machines, so that files and jobs belong to the same user."""
         return {name: FIRST_USER_ID + position for position, name in enumerate(self.users)}
 
 
@@ -58,7 +58,7 @@ def parse_inputs(inputs: dict[str, Any]) -> Inputs:
         return msgspec.convert(inputs, Inputs)
     except msgspec.ValidationError as error:
         raise Permanent(
-            f"the deploy inputs cannot be used: {error}", fix="deploy again with corrected inputs"
+            f"the deploy inputs are not valid: {error}", fix="deploy again with corrected inputs"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The fields of a member's `adapter_detail`, made from Slurm's answers. Pure."""
+"""Make the fields of a member's `adapter_detail` from the output of Slurm. Pure."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def worker_detail(name: str, node: state.Node | None, package_version: str) -> d
 
 
 def version_warning(detail: dict[str, Any]) -> str:
-    """Return a warning if the installed package is not the version that runs, as after an upgrade without a restart."""
+    """Return a warning if the daemon runs another version than the installed package, as after an upgrade."""
     package, daemon = str(detail.get("package_version", "")), str(detail.get("daemon_version", ""))
     if not package or not daemon or package.split(":", 1)[-1].startswith(daemon):
         return ""
-    return f"package {package} is installed, but {daemon} still runs: restart the daemon"
+    return f"package {package} is installed, but the daemon still runs {daemon}: restart the daemon"

@@ -23,7 +23,7 @@ if command -v slurmd >/dev/null; then echo "slurmd=$(slurmd -C | head -1)"; fi
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """One machine. `topology` is empty until slurmd is installed, because only slurmd counts as Slurm does."""
+    """The facts of one machine. `topology` is empty until slurmd is installed, because `slurmd -C` prints it."""
 
     hostname: str
     cpus: int
@@ -54,7 +54,7 @@ def parse(text: str) -> Facts:
 
 
 def node_options(machine: Facts) -> str:
-    """Return the node's options for `slurmd --conf`; the counts are slurmd's own, so they cannot contradict it."""
+    """Return the options of the node for `slurmd --conf`. The processor counts are those that slurmd itself reports."""
     if not machine.topology:
         raise Permanent(f"machine {machine.hostname}: `slurmd -C` printed no processor counts", fix="slurmd -C")
     options = [f"{key}={value}" for key, value in machine.topology.items()]
@@ -65,7 +65,7 @@ def node_options(machine: Facts) -> str:
 
 
 def schedulable_memory_mb(total_mb: int) -> int:
-    """Keep a little memory for the system: Slurm sets a node DOWN if the kernel later reports less than it offered."""
+    """Return the memory for jobs, which is less than the total: Slurm sets a node DOWN if it later has less memory."""
     return total_mb - max(min(512, total_mb // 8), total_mb // 50)
 
 

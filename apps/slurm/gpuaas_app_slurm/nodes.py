@@ -11,7 +11,7 @@ from gpuaas_sdk.machine import Machine, Ran
 from gpuaas_app_slurm import state
 
 Progress = Callable[[str], Awaitable[None]]
-"""Shows a line to the people who follow the operation."""
+"""Shows a line to the users who follow the operation."""
 Ask = Callable[[], Awaitable[state.Check]]
 
 HOLDS_NODE = "running,completing,suspended,configuring,stopped,signaling,stage_out"
@@ -59,12 +59,12 @@ async def cancel_all_jobs(controller: Machine, *, timeout_s: float, progress: Pr
 
 
 async def set_partition(controller: Machine, partition: str, wanted: Literal["up", "down"]) -> None:
-    """Open or close a partition. A closed one starts no job; running jobs continue."""
+    """Open or close a partition. In a closed partition no job starts; running jobs continue."""
     await _change(controller, "update", f"partitionname={partition}", f"state={wanted}")
 
 
 async def drain(controller: Machine, name: str, reason: str) -> None:
-    """Drain the node; a drain that is already set, by this app or by others, keeps its reason."""
+    """Drain the node. If the node is drained already, the reason of that drain stays."""
     node = await read(controller, name)
     if node is None:
         raise Permanent(f"Slurm has no node {name}", fix="sinfo -N")
@@ -79,14 +79,14 @@ async def drained(controller: Machine, name: str) -> state.Check:
 
 
 async def resume(controller: Machine, name: str) -> None:
-    """Lift the drain if this app set it; refuse to lift another one."""
+    """Resume the node if this app drained it; refuse if someone else drained it."""
     node = await read(controller, name)
     if node is None:
         raise Permanent(f"Slurm has no node {name}", fix="sinfo -N")
     if state.drained_by_others(node):
         raise Permanent(
             f"node {name} was drained by {node.reason_by or 'an unknown user'}: {node.reason or 'no reason given'}; "
-            "only they should lift it",
+            "only that user should resume it",
             fix=f"scontrol update nodename={name} state=resume",
         )
     if "DRAIN" in node.flags:
@@ -94,7 +94,7 @@ async def resume(controller: Machine, name: str) -> None:
 
 
 async def delete(controller: Machine, name: str, *, although_unreachable: bool = False) -> None:
-    """Delete the node. Slurm refuses to delete a node with work on it, and this function never bypasses that."""
+    """Delete the node. Slurm refuses to delete a node with running jobs, and this function does not bypass that."""
     if await read(controller, name) is None:
         return
     if although_unreachable:
@@ -103,23 +103,23 @@ async def delete(controller: Machine, name: str, *, although_unreachable: bool =
 
 
 async def canary(controller: Machine, user: str, names: tuple[str, ...], timeout_s: float) -> state.Check:
-    """Run a real job of a normal user on exactly these nodes."""
+    """Run a job as a normal user on exactly these nodes, and return whether it ran on all of them."""
     srun = ("srun", f"--nodes={len(names)}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--mem=16")
     limits = ("--time=2", "--job-name=gpuaas-canary", "--quiet")
     argv = ("timeout", "--kill-after=5", f"{timeout_s:g}", *srun, *limits, "hostname", "-s")
     ran = await controller.run(*argv, as_user=user, check=False, timeout_s=timeout_s + 10)
     if ran.exit_status != 0:
-        error = ran.stderr.strip()[-500:] or f"no answer within {timeout_s:g} s"
+        error = ran.stderr.strip()[-500:] or f"it did not end within {timeout_s:g} s"
         return state.Check(False, f"the first job of {user} failed: {error}")
     return state.canary_ran(ran.stdout, names)
 
 
 async def _query(controller: Machine, *argv: str) -> Ran:
-    """Run a query; raise Temporary if Slurm did not answer, so that the caller never acts on an unknown state."""
+    """Run a query. If Slurm does not answer, raise Temporary, so that the caller never acts on an unknown state."""
     ran = await controller.run(*argv, check=False)
     if ran.exit_status != 0:
         error = ran.stderr.strip()[-500:]
-        raise Temporary(f"could not read Slurm's state on {controller.hostname} (`{' '.join(argv)}`): {error}")
+        raise Temporary(f"cannot read the state of Slurm: `{' '.join(argv)}` on {controller.hostname} failed: {error}")
     return ran
 
 
@@ -129,5 +129,5 @@ async def _change(controller: Machine, *argv: str) -> None:
         return
     error = (ran.stderr.strip() or ran.stdout.strip())[-500:]
     if "busy" in error.lower() or "contact" in error.lower():
-        raise Temporary(f"`scontrol {' '.join(argv)}`: {error}", after_s=2.0)
-    raise Permanent(f"`scontrol {' '.join(argv)}` on {controller.hostname}: {error}", fix="scontrol show nodes")
+        raise Temporary(f"`scontrol {' '.join(argv)}` failed: {error}", after_s=2.0)
+    raise Permanent(f"`scontrol {' '.join(argv)}` on {controller.hostname} failed: {error}", fix="scontrol show nodes")

@@ -1,4 +1,4 @@
-"""Debian packages on one machine: install only missing ones, record them before, purge exactly those. Used by
+"""Install the missing Debian packages on a machine, after recording them, and purge exactly those later. Used by
 `slurm` and `uninstall`."""
 
 import re
@@ -22,7 +22,7 @@ WORKER = ("slurmd", "slurm-client", "libpmix2t64")
 BY_ROLE = {"controller": CONTROLLER, "worker": WORKER}
 
 VERSION_MIN = (23, 11)
-"""The first Slurm that can authenticate with its own key (auth/slurm)."""
+"""The first version of Slurm that can authenticate with its own key (auth/slurm)."""
 
 INSTALL_TIMEOUT_S = 900.0
 
@@ -44,13 +44,13 @@ for name in "$@"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
 done
 """
-# An installation that a controller process started before it died may still run and hold the lock.
+# Wait for the lock: an installation may still run that was started by a controller process that died.
 REPAIR = r"""
 until output=$(dpkg --configure -a 2>&1); do
   case $output in *lock*) sleep 1 ;; *) echo "$output" >&2; exit 1 ;; esac
 done
 """
-# The same for the package lists, whose lock apt does not wait for. Without a network the existing lists are used.
+# Wait for the lock of the package lists too. Without a network, the existing lists are used.
 UPDATE = r"""
 until output=$("$@" 2>&1); do
   case $output in *lists/lock*) sleep 1 ;; *) break ;; esac
@@ -74,14 +74,14 @@ fi
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """What apt would do: the packages new to the machine, and the version of each package it would unpack."""
+    """The result of a simulated installation: the new packages, and the versions of all packages to be unpacked."""
 
     new: tuple[str, ...]
     versions: dict[str, str]
 
 
 async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...]) -> None:
-    """Install what the roles need in one apt transaction; do nothing if everything is installed."""
+    """Install the packages of the roles with one run of apt-get; do nothing if all are installed."""
     wanted = wanted_for(roles)
     missing = (await machine.script(MISSING, *wanted)).stdout.split()
     if not missing:
@@ -117,7 +117,7 @@ def refuse_old_slurm(hostname: str, simulation: Simulation) -> None:
         if version is not None and _major_minor(version) < VERSION_MIN:
             wanted = ".".join(map(str, VERSION_MIN))
             raise Permanent(
-                f"machine {hostname} would get Slurm {version}; this app needs {wanted} or newer",
+                f"the package sources of machine {hostname} have Slurm {version}; this app needs {wanted} or newer",
                 fix=f"apt-cache policy {name}",
             )
 
@@ -128,7 +128,7 @@ async def installed_version(machine: Machine, name: str) -> str:
 
 
 async def purge(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Purge these packages; return those that had to stay because other software depends on them."""
+    """Purge these packages; return those that were kept because other software depends on them."""
     present = await _known_to_dpkg(machine, names)
     removable = await _without_dependants(machine, present)
     if removable:
@@ -146,7 +146,7 @@ async def _simulate(machine: Machine, wanted: tuple[str, ...]) -> Simulation:
         ran = await machine.run(*APT, "install", "-s", "--no-install-recommends", *wanted)
     except CommandFailed as error:
         raise Permanent(
-            f"machine {machine.hostname}: its package sources cannot provide Slurm: {error}",
+            f"machine {machine.hostname} cannot install Slurm from its package sources: {error}",
             fix="apt-get update && apt-cache policy slurmd slurmctld mariadb-server",
         ) from error
     return parse_simulation(ran.stdout)
@@ -167,7 +167,7 @@ async def _without_dependants(machine: Machine, names: tuple[str, ...]) -> tuple
     simulation = (await machine.run(*APT, "purge", "-s", *names)).stdout
     if not foreign_removals(simulation, names):
         return names
-    # Other software needs the libraries: purge only the daemons, and not even those if other software needs them.
+    # Other software needs some packages: try to purge only the daemons, and nothing if other software needs those too.
     daemons = tuple(name for name in names if name in wanted_for(tuple(BY_ROLE)))
     simulation = (await machine.run(*APT, "purge", "-s", *daemons)).stdout if daemons else ""
     return () if foreign_removals(simulation, names) else daemons

@@ -1,6 +1,6 @@
-"""The receipt: what the app changes on one machine, written before each change. `uninstall` undoes exactly that.
+"""The receipt lists what the app changes on a machine. It is written before each change; `uninstall` undoes the list.
 
-The receipt is stored on the machine, so it survives the controller process and is lost only with the machine."""
+It is stored on the machine, so that it is not lost when the controller process ends."""
 
 import msgspec
 from gpuaas_sdk.failures import NeedsOperator
@@ -19,12 +19,12 @@ CONFIGURATION = (
     "/etc/slurm/gres.conf",
     "/etc/slurm/slurm.key",
 )
-"""If one of these files exists without a receipt, another Slurm is installed on the machine."""
+"""If one of these files exists on a machine without a receipt, the machine already has another Slurm."""
 
 STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 
 OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
-"""Files of the packages that the app replaces; the receipt keeps the content of those that existed before."""
+"""Files of packages that the app replaces. If they existed before, the receipt contains their old content."""
 
 PATHS = (
     "/usr/sbin/policy-rc.d",
@@ -50,7 +50,7 @@ PATHS = (
     "/run/slurmdbd",
     "/run/mysqld",
     "/run/munge",
-    # Left by the package tools and by useradd, not by the packages themselves.
+    # These are created by the package tools and by useradd, not by the packages.
     "/run/adduser",
     "/etc/subuid-",
     "/etc/subgid-",
@@ -58,7 +58,7 @@ PATHS = (
     "/var/lib/ucf/hashfile.1",
     "/var/lib/ucf/hashfile.2",
 )
-"""Every path that the app, its packages or their tools may create. Those absent at first are deleted at the end."""
+"""Every path that the app, its packages or their tools may create. Uninstalling deletes those that did not exist."""
 
 INSPECT = r"""
 while [ $# -gt 0 ]; do
@@ -87,7 +87,7 @@ class UnitBefore(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct):
-    """The changes of one instance on one machine. A listed name was absent before."""
+    """The changes of one instance on one machine. Its packages, paths, users and groups did not exist before."""
 
     instance_id: str
     roles: list[str] = []
@@ -98,7 +98,7 @@ class Receipt(msgspec.Struct):
     groups: list[str] = []
     units: list[UnitBefore] = []
     contents: dict[str, str] = {}
-    """Path -> earlier content (base64), for existing files that the app replaces."""
+    """The old content (base64) of existing files that the app replaces, by path."""
 
 
 def path_of(instance_id: str) -> str:
@@ -116,7 +116,7 @@ async def write(machine: Machine, receipt: Receipt) -> None:
 
 
 async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], users: tuple[str, ...]) -> Receipt:
-    """Return the machine's receipt; the first time, make it by inspecting the unchanged machine."""
+    """Return the receipt of the machine. If there is none, make it by inspecting the machine, still unchanged."""
     receipt = await read(machine, instance_id)
     if receipt is None:
         await refuse_other_instances(machine, instance_id)
@@ -140,7 +140,7 @@ async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
 
 
 def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
-    """Pure: make a receipt from the inspection of an unchanged machine; refuse a machine with another Slurm."""
+    """Make a receipt from the inspection of an unchanged machine; refuse a machine with another Slurm. Pure."""
     receipt = Receipt(instance_id)
     for line in inspection.splitlines():
         kind, name, *rest = line.split()
@@ -151,7 +151,7 @@ def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
         elif kind == "present" and name in (*CONFIGURATION, *STATE_FOLDERS):
             raise NeedsOperator(
                 f"machine {hostname} already has Slurm files that this app did not write: {name}",
-                fix=f"check {name}; move it away if that Slurm is no longer used, then retry",
+                fix=f"check {name}; if that Slurm is no longer used, move the file away and retry",
             )
         elif kind == "no-user":
             receipt.users.append(name)

@@ -1,4 +1,4 @@
-"""Report members to the platform, and reach their machines for as long as the settings allow. Used by the handlers."""
+"""Report members to the platform, and retry work on machines that are unreachable for a while. Used by the handlers."""
 
 import asyncio
 import datetime
@@ -17,7 +17,7 @@ Failures = tuple[tuple[Member, Permanent], ...]
 
 
 class MachineAway(Permanent):
-    """The machine stayed unreachable for as long as the operation could wait."""
+    """The machine was unreachable for longer than the settings allow."""
 
     def __init__(self, name: str, address: str, waited_s: float, error: str) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class MachineAway(Permanent):
 
 
 async def with_machine(op: Operation, member: Member, phase: str, settings: Settings, work: Work) -> None:
-    """Do the work on the member's machine; if it fails, record the phase and the error in the member's detail."""
+    """Run the function on the member's machine. If it fails, report the phase and the error in the member's detail."""
     try:
         await patiently(op, member, settings.reach_s, settings, work)
     except Permanent as error:
@@ -38,7 +38,7 @@ async def with_machine(op: Operation, member: Member, phase: str, settings: Sett
 
 
 async def patiently(op: Operation, member: Member, budget_s: float, settings: Settings, work: Work) -> None:
-    """Do the work, and repeat it while the machine is unreachable; raise MachineAway after `budget_s`."""
+    """Run the function, and repeat it while the machine is unreachable. Raises MachineAway after `budget_s`."""
     away_since: float | None = None
     while True:
         try:
@@ -52,7 +52,7 @@ async def patiently(op: Operation, member: Member, budget_s: float, settings: Se
 
 
 async def is_reachable(op: Operation, member: Member, settings: Settings) -> bool:
-    """Return whether a machine that is to leave answers within its time limit."""
+    """Return whether the machine of a member that is removed answers within the time limit."""
     try:
         await patiently(op, member, settings.reach_leaving_s, settings, answer)
     except MachineAway:
@@ -61,14 +61,16 @@ async def is_reachable(op: Operation, member: Member, settings: Settings) -> boo
 
 
 async def answer(machine: Machine) -> None:
-    """Run a command without effect, to learn whether the machine answers."""
+    """Check that the machine answers, by a command that changes nothing."""
     await machine.run("true")
 
 
 async def survivors(
     op: Operation, members: Iterable[Member], function: Callable[[Member], Awaitable[None]]
 ) -> tuple[tuple[Member, ...], Failures]:
-    """Return the members whose work succeeded, and the failed ones with their errors; skipped ones are in neither."""
+    """Run the function for each member. Return the members that succeeded, and those that failed with their errors.
+
+    Members that the stop rule skipped are in neither."""
     chosen = tuple(members)
     failures: Failures = ()
     try:
@@ -80,7 +82,7 @@ async def survivors(
 
 
 async def advance(op: Operation, member: Member, status: Literal["provisioning", "joining"]) -> None:
-    """Move a new member forward, never back: a repeated operation may have moved it further already."""
+    """Report the status of a new member, unless it has this or a later status, as in a repeated operation."""
     before: dict[str, tuple[str, ...]] = {
         "provisioning": ("requested", "failed"),
         "joining": ("provisioning", "failed"),
@@ -99,7 +101,7 @@ async def ready_worker(op: Operation, member: Member, controller: Machine) -> No
 
 
 async def publish_access(op: Operation) -> None:
-    """Publish the access bundle for the present number of workers that take jobs."""
+    """Publish the access bundle with the present number of ready workers."""
     controller = roles.controller_of(op.members)
     machine = await op.machine(controller)
     ready = [member for member in roles.workers_of(op.members) if member.status == "ready"]

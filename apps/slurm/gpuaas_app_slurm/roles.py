@@ -10,7 +10,7 @@ WORKER = "worker"
 
 
 class Member(Protocol):
-    """The fields of a platform member that roles are read from."""
+    """The fields of a platform's member that this module needs."""
 
     @property
     def component_key(self) -> str: ...
@@ -24,7 +24,7 @@ AnyMember = TypeVar("AnyMember", bound=Member)
 def controller_of(members: Iterable[AnyMember]) -> AnyMember:
     controller = next((member for member in members if member.component_key == CONTROLLER), None)
     if controller is None:
-        raise Permanent("the instance has no controller member any more", fix="decommission the instance")
+        raise Permanent("the instance no longer has a controller member", fix="decommission the instance")
     return controller
 
 
@@ -33,6 +33,6 @@ def workers_of(members: Iterable[AnyMember]) -> tuple[AnyMember, ...]:
 
 
 def roles_on(members: Iterable[Member], allocation_id: str) -> tuple[str, ...]:
-    """Return the roles that share one machine, the controller first."""
+    """Return the roles on the machine of this allocation, the controller first."""
     keys = {member.component_key for member in members if member.allocation_id == allocation_id}
     return tuple(role for role in (CONTROLLER, WORKER) if role in keys)

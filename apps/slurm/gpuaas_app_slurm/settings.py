@@ -8,19 +8,19 @@ class Settings:
     reach_s: float = 60.0
     """How long a machine may stay unreachable during deploy and add before its member fails."""
     reach_leaving_s: float = 20.0
-    """The same during remove and decommission, where the machine may be gone for good."""
+    """How long a machine may stay unreachable during remove and decommission, where it may no longer exist."""
     reach_retry_s: float = 2.0
     """The pause between two attempts to reach a machine."""
     accounting_start_s: float = 120.0
     """How long MariaDB, and then slurmdbd, may take to start."""
     controller_start_s: float = 60.0
-    """How long slurmctld may take until it answers a ping."""
+    """How long slurmctld may take to answer a ping after its start."""
     slurmd_start_s: float = 60.0
     """How long systemd may take to start slurmd."""
     join_s: float = 90.0
-    """How long a node may take until it is idle, or takes work again after a resume."""
+    """How long a node may take to become idle after it joined, or to take jobs after a resume."""
     first_job_s: float = 60.0
-    """How long the first job may take on new nodes, and then to release them."""
+    """How long the first job on new nodes may take, and how long the nodes may then take to finish it."""
     cancel_jobs_s: float = 120.0
     """How long cancelled jobs may take to end before a forced decommission fails."""
     drain_wait_s: float = 86400.0

@@ -1,6 +1,6 @@
-"""Install Slurm on machines, start a controller, join workers. Uses Slurm and `Machine`, nothing of the platform.
+"""Install Slurm on machines, start a controller, join workers. Does not use the platform.
 
-Every function can be repeated at any point; the handlers in `bring_up` call them as steps."""
+Every function can be repeated after an interruption. The handlers in `bring_up` call them as steps."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ async def install(
 async def start_controller(
     machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
 ) -> None:
-    """Make key and configuration, start accounting, and only then slurmctld."""
+    """Write the key and the configuration, start accounting, then start slurmctld."""
     await machine.script(MAKE_KEY, config.KEY_PATH)
     await _put_files(machine, config.controller_files(wanted))
     if await machine.get(config.GRES_DEVICES_PATH) is None:
@@ -59,11 +59,11 @@ async def start_controller(
 
 
 async def read_key(controller: Machine) -> bytes:
-    """Read the cluster's key from the controller machine. It is kept in memory only and stored on machines only."""
+    """Return the key of the cluster from the controller machine. It is stored only on machines, never elsewhere."""
     key = await controller.get(config.KEY_PATH)
     if not key:
         raise Permanent(
-            f"controller {controller.hostname} has no {config.KEY_PATH}: it was never started, or was removed",
+            f"{config.KEY_PATH} is missing on {controller.hostname}: the controller was never started, or was removed",
             fix="deploy the instance again",
         )
     return key
@@ -90,7 +90,7 @@ async def join(
 
 
 async def used_cgroup(controller: Machine) -> facts.Cgroup:
-    """Return how the running cluster confines jobs, which is the same on all its nodes."""
+    """Return whether the cluster confines jobs with cgroups. This is the same on all its nodes."""
     text = (await controller.get(f"{config.SLURM_FOLDER}/cgroup.conf") or b"").decode()
     return "v2" if "cgroup/v2" in text else "disabled"
 
@@ -117,7 +117,7 @@ async def _wait_for_controller(machine: Machine, settings: Settings, progress: n
     async def answers() -> state.Check:
         return await controller_answers(machine)
 
-    # Its unit reports readiness before it has registered with slurmdbd, and it may exit after that: ping it.
+    # slurmctld may exit after its unit has become active, if it cannot register with slurmdbd. So ping it.
     check = await nodes.until(answers, timeout_s=settings.controller_start_s, every_s=POLL_S, progress=progress)
     if not check.ok:
         raise await _did_not_start(machine, "slurmctld", check.reason)
@@ -132,7 +132,7 @@ async def _is_member(worker: Machine, controller: Machine) -> bool:
 
 
 async def _delete_stale_node(controller: Machine, name: str) -> None:
-    """Delete the record of a dead dynamic node before it joins again, because it keeps the old hardware counts."""
+    """Delete the record of a node that is down before it joins again: the record has the old hardware counts."""
     node = await nodes.read(controller, name)
     if node is None or not node.flags & {"DOWN", "INVALID_REG"} or state.drained_by_others(node):
         return
@@ -151,8 +151,8 @@ async def _wait_until_idle(worker: Machine, controller: Machine, settings: Setti
 
 async def _did_not_start(machine: Machine, unit: str, reason: str) -> Permanent:
     log = await machine.run("tail", "-n", "5", f"/var/log/slurm/{unit}.log", check=False)
-    tail = f"; its log ends: {log.stdout.strip()[-800:]}" if log.stdout.strip() else ""
+    tail = f"; the end of its log: {log.stdout.strip()[-800:]}" if log.stdout.strip() else ""
     return Permanent(
-        f"{unit} on {machine.hostname} did not come up: {reason.strip()}{tail}",
+        f"{unit} on {machine.hostname} did not start: {reason.strip()}{tail}",
         fix=f"ssh {machine.address} journalctl -u {unit} --no-pager -n 50",
     )

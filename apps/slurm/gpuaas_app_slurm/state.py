@@ -1,4 +1,4 @@
-"""Slurm's nodes and jobs, parsed from its answers, and named checks of them with a reason. Pure; `nodes` runs Slurm."""
+"""Parse the nodes and jobs that Slurm prints, and check them. Pure; `nodes` runs the commands of Slurm."""
 
 import datetime
 import re
@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 DRAIN_PREFIX = "gpuaas:"
-"""Every drain reason of this app starts with it."""
+"""The reason of every drain by this app starts with this text."""
 
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 UNFIT = {
     "DOWN": "is down",
     "NOT_RESPONDING": "does not answer",
-    "INVALID_REG": "registered with other hardware than it announced",
+    "INVALID_REG": "registered with other hardware than configured",
     "DRAIN": "is drained",
     "FAIL": "is marked failed",
     "UNKNOWN": "has not registered yet",
@@ -21,7 +21,7 @@ UNFIT = {
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The result of a check; people read the reason."""
+    """The result of a check. Users see the reason if it failed."""
 
     ok: bool
     reason: str = ""
@@ -39,7 +39,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def slurm_state(self) -> str:
-        """The state as sinfo prints it, base state first, without the flag for dynamic nodes."""
+        """The state as text, base state first, without the flag that marks dynamic nodes."""
         order = ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN")
         base = [flag for flag in order if flag in self.flags]
         rest = sorted(self.flags - frozenset(order) - {"DYNAMIC_NORM"})
@@ -68,7 +68,7 @@ def controller_answers(ping: str) -> Check:
 
 
 def accounting_ready(clusters: str, cluster_name: str) -> Check:
-    """`clusters` is `sacctmgr -nP show cluster format=Cluster`."""
+    """Pass if slurmdbd has the cluster. `clusters` is the output of `sacctmgr -nP show cluster format=Cluster`."""
     if cluster_name in clusters.split():
         return Check(True)
     return Check(False, f"slurmdbd has no cluster {cluster_name}")
@@ -86,14 +86,14 @@ def node_idle(name: str, node: Node | None) -> Check:
 
 
 def node_takes_work(name: str, node: Node | None) -> Check:
-    """Pass if the node is idle or busy, without a fault."""
+    """Pass if Slurm can start jobs on the node: it is idle or busy and has no fault."""
     if node is not None and not node.flags & UNFIT.keys():
         return Check(True)
     return node_idle(name, node)
 
 
 def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
-    """Pass if the node takes no new work, runs none and answers. A node that does not answer is never drained."""
+    """Pass if the node is drained, runs no job and answers. A node that does not answer never passes."""
     if node is None:
         return Check(False, f"Slurm has no node {name}")
     if "DRAIN" not in node.flags or "UNDRAIN" in node.flags:
@@ -101,14 +101,14 @@ def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
     if jobs or node.flags & WORKING:
         return Check(False, _still_running(name, jobs))
     if node.flags & {"NOT_RESPONDING", "DOWN", "UNKNOWN"}:
-        return Check(False, f"node {name} is {node.slurm_state}: whether work still runs there is unknown")
+        return Check(False, f"node {name} is {node.slurm_state}: it is unknown whether jobs still run there")
     return Check(True)
 
 
 def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
-    """Pass if these nodes have released the last job; Slurm reports its output shortly before that."""
+    """Pass if these nodes have finished their last job. The output of a job arrives shortly before that."""
     busy = sorted(node.name for node in nodes if node.name in names and "COMPLETING" in node.flags)
-    return Check(not busy, f"{', '.join(busy)}: finishing the last job" if busy else "")
+    return Check(not busy, f"{', '.join(busy)}: still finishing the last job" if busy else "")
 
 
 def drain_reason(operation_id: str, reason: str) -> str:
@@ -182,7 +182,7 @@ def _job(raw: dict[str, Any]) -> Job:
         job_id=raw["job_id"],
         user=raw.get("user_name", ""),
         state="+".join(raw.get("job_state", [])),
-        # For a job without a time limit Slurm reports an end in a year, which is useless.
+        # For a job without a time limit, Slurm reports an end time that is a year away.
         ends_at=datetime.datetime.fromtimestamp(end["number"], datetime.UTC)
         if known and not limit.get("infinite")
         else None,

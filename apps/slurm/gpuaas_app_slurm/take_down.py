@@ -1,4 +1,4 @@
-"""Drain, resume, remove and decommission: a worker leaves only when Slurm itself reports that it runs no job."""
+"""The handlers of drain, resume, remove and decommission. A worker is removed only if Slurm reports no job on it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ async def drain(op: Operation, settings: Settings) -> None:
 
 
 async def resume(op: Operation, settings: Settings) -> None:
-    """Lift the drains. A refusal leaves the member as it is, so this does not use `op.each`, which would fail it."""
+    """Resume the targets. Not with `op.each`: it would report a member as failed whose drain must not be lifted."""
     head = await _head(op)
     await _together(op.targets, lambda member: _resume(op, member, head, settings))
     await reports.publish_access(op)
@@ -71,8 +71,8 @@ async def _wait_drained(op: Operation, head: Machine, name: str, settings: Setti
         node = await nodes.read(head, name)
         if node is not None and "DOWN" in node.flags:
             raise Permanent(
-                f"node {name} is {node.slurm_state}: whether work still runs there cannot be known",
-                fix="bring the machine back, or remove the member with force",
+                f"node {name} is {node.slurm_state}: it is unknown whether jobs still run there",
+                fix="start the machine again, or remove the member with force",
             )
         return await nodes.drained(head, name)
 
@@ -113,12 +113,14 @@ async def _remove(op: Operation, member: Member, head: Machine, settings: Settin
         left = undo.left_behind(op.instance.instance_id, [roles.WORKER])
         await op.report(member, status="removed", detail={"node_name": name, "left_behind": left})
     else:
-        error = "to remove it without its machine, remove it with force"
+        error = "if the machine will not come back, remove the member with force"
         raise reports.MachineAway(member.node_name, member.address, settings.reach_leaving_s, error)
 
 
 async def _let_work_end(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> Evidence:
-    """Drain, wait, and return what Slurm reports. A node that Slurm does not have was deleted or never joined."""
+    """Drain the node, wait for its jobs, and return the evidence that it is idle.
+
+    If Slurm has no such node, it was deleted or never joined."""
     if await nodes.read(head, name) is not None:
         if op.force:
             await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, member=member)
@@ -126,14 +128,14 @@ async def _let_work_end(op: Operation, member: Member, head: Machine, name: str,
         node = await nodes.read(head, name)
         if node is not None:
             return reports.evidence("idle", "scontrol show nodes", f"{name} is {node.slurm_state} and runs no job")
-    return reports.evidence("idle", "scontrol show nodes", f"Slurm has no node {name}: nothing can run there")
+    return reports.evidence("idle", "scontrol show nodes", f"Slurm has no node {name}, so no job can run there")
 
 
 async def _cancel_jobs_on(op: Operation, head: Machine, name: str) -> None:
     await nodes.drain(head, name, state.drain_reason(op.id, op.reason))
     jobs = await nodes.jobs_on(head, name)
     if jobs:
-        await op.say(f"cancelling {len(jobs)} jobs on {name}, because of force")
+        await op.say(f"cancelling {len(jobs)} jobs on {name}, because force was requested")
         await head.run("scancel", *(str(job.job_id) for job in jobs), check=False)
 
 
@@ -142,7 +144,7 @@ async def _delete_lost(head: Machine, name: str) -> None:
 
 
 async def _check_for_jobs(op: Operation, controller: Member, settings: Settings) -> None:
-    """Refuse to decommission a cluster with jobs. If no member was ever ready, there can be no job."""
+    """Refuse to decommission a cluster with jobs. Without a member that was ever ready, there can be no jobs."""
     if not any(member.was_ready for member in op.members):
         return
     try:
@@ -152,11 +154,11 @@ async def _check_for_jobs(op: Operation, controller: Member, settings: Settings)
     except (Temporary, Permanent) as error:
         if not op.force:
             raise Permanent(str(error), fix="let the jobs end, or decommission with force") from error
-        await op.say(f"continuing because of force, although: {error}")
+        await op.say(f"continuing because force was requested, despite this error: {error}")
 
 
 async def _close(op: Operation, head: Machine, settings: Settings) -> None:
-    """Close the partition if there is no job. Look again after that: a job may have started before it was closed."""
+    """Close the partition if there are no jobs, and check again: a job may have been submitted before it was closed."""
     partition = config.parse_inputs(op.instance.inputs).partition
     if not op.force:
         _refuse_jobs(await nodes.jobs_of_cluster(head))
@@ -189,10 +191,10 @@ async def _decommission(op: Operation, member: Member, settings: Settings) -> No
 
 
 def _evidence_of_check(op: Operation, member: Member) -> Evidence:
-    """Return what `_check_for_jobs` has established for this member; with force it need not have."""
+    """Return the evidence from `_check_for_jobs`. With force, jobs may still run where Slurm did not answer."""
     if op.force:
-        return reports.evidence("unknown", "force", "jobs were cancelled where Slurm answered")
-    observation = "no job was running or queued" if member.was_ready else "the member never took work"
+        return reports.evidence("unknown", "force", "jobs were cancelled if Slurm answered")
+    observation = "no job was running or queued" if member.was_ready else "the member was never ready, so it ran no job"
     return reports.evidence("idle", "squeue", observation)
 
 
@@ -204,7 +206,7 @@ async def _uninstall(op: Operation, member: Member) -> None:
 
 
 async def _report_removing(op: Operation, member: Member, evidence: Evidence) -> None:
-    """Report the evidence before anything is destroyed, as the platform requires."""
+    """Report the member as removing, with the evidence, before anything is destroyed."""
     if reports.now(op, member).status != "removing":
         await op.report(member, status="removing", reason=op.reason, evidence=evidence)
 
@@ -218,7 +220,7 @@ async def _head(op: Operation) -> Machine:
 
 
 async def _node_name(op: Operation, member: Member) -> str:
-    """Return Slurm's name of the member: from the record first, because the machine may be unreachable."""
+    """Return the name of the member's node in Slurm. The record is used first: the machine may be unreachable."""
     known = reports.now(op, member).adapter_detail.get("node_name")
     if known:
         return str(known)

@@ -1,4 +1,4 @@
-"""Decide what to undo on a machine when a role leaves it, given its receipt. Pure; `uninstall` acts on it."""
+"""Decide from the receipt what to undo on a machine when a role is removed from it. Pure; `uninstall` acts on it."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ UNITS_OF = {roles.WORKER: ("slurmd",), roles.CONTROLLER: ("slurmctld", "slurmdbd
 
 
 class Undo(msgspec.Struct, frozen=True):
-    """What to undo on one machine when one role leaves it."""
+    """The changes to undo on one machine when one role is removed from it."""
 
     stop_units: tuple[str, ...]
     paths: tuple[str, ...] = ()
@@ -22,11 +22,11 @@ class Undo(msgspec.Struct, frozen=True):
     restore_contents: dict[str, str] = {}
     drop_database: bool = False
     last: bool = False
-    """No role is left on the machine, so everything on the receipt is undone."""
+    """No other role remains on the machine, so everything on the receipt is undone."""
 
 
 def undo(receipt: receipts.Receipt, leaving: str) -> Undo:
-    """Undo only the role's own parts while another role stays; undo everything on the receipt with the last role."""
+    """Return what to undo: only the parts of the role if another role stays, otherwise everything on the receipt."""
     if any(role != leaving for role in receipt.roles):
         return _undo_one_role(leaving)
     before = tuple(unit for unit in receipt.units if unit.enabled not in ("absent", "not-found"))

@@ -1,5 +1,5 @@
-"""Remove one role from one machine, and with the last role everything on the receipt. Every step can be repeated:
-the receipt is deleted last."""
+"""Remove one role from a machine, and with the last role everything on the receipt. An interrupted removal can be
+repeated, because the receipt is deleted last."""
 
 import base64
 
@@ -7,7 +7,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import accounting, nodes, packages, receipts, undo
 
-# slurmd's unit leaves job steps running on purpose when it stops, so they are ended by name here.
+# When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
 STOP = r"""
 for unit in "$@"; do
   systemctl disable -q --now "$unit.service" 2>/dev/null || true
@@ -23,7 +23,7 @@ for path in "$@"; do rm -rf --one-file-system -- "$path"; done
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
 """
-# userdel refuses a user whose last process has not ended yet.
+# userdel refuses a user who has running processes, so end them first.
 REMOVE_USERS = r"""
 for name in "$@"; do
   getent passwd "$name" >/dev/null || continue
@@ -56,7 +56,7 @@ rmdir --ignore-fail-on-non-empty -- "$(dirname -- "$1")"
 
 
 async def remove_role(machine: Machine, instance_id: str, role: str, progress: nodes.Progress) -> tuple[str, ...]:
-    """Remove the role; return the packages that had to stay because other software needs them."""
+    """Remove the role from the machine; return the packages that were kept because other software needs them."""
     receipt = await receipts.read(machine, instance_id)
     if receipt is None or role not in receipt.roles:
         return ()
@@ -91,7 +91,7 @@ async def _remove(machine: Machine, plan: undo.Undo, progress: nodes.Progress) -
 
 
 async def _drop_database(machine: Machine) -> None:
-    """Drop only the app's database and its user; a MariaDB that was installed before stays."""
+    """Drop only the database and the database user of the app, because MariaDB was installed before and stays."""
     await machine.script("systemctl stop slurmctld.service slurmdbd.service 2>/dev/null || true")
     started = await machine.run("systemctl", "start", "mariadb", check=False)
     if started.exit_status == 0:

@@ -40,7 +40,7 @@ def test_a_draining_node_names_its_jobs_and_their_end() -> None:
 
 def test_a_job_is_over_when_its_nodes_have_released_it() -> None:
     nodes = tuple(state.Node(name, frozenset({"IDLE", *flags})) for name, flags in (("a", ["COMPLETING"]), ("b", [])))
-    assert state.last_job_over(("a", "b"), nodes).reason == "a: finishing the last job"
+    assert state.last_job_over(("a", "b"), nodes).reason == "a: still finishing the last job"
     assert state.last_job_over(("b",), nodes).ok
 
 

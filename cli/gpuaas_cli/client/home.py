@@ -1,10 +1,9 @@
 """What the CLI remembers between calls: contexts in GPUAAS_HOME/config.json, and which of them a call is about."""
 
-import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +31,10 @@ class Target:
 
     context: str
     server: str
-    token: str
-    project: str
+    token: str = ""
+    project: str = ""
     """Name or id; empty where none was chosen."""
-    ca_file: str
+    ca_file: str = ""
 
     def __repr__(self) -> str:
         return f"Target(context={self.context!r}, server={self.server!r}, token=…)"
@@ -55,25 +54,28 @@ def load(home: Path) -> Config:
         raise failures.Failure(f"{path} cannot be read: {error}", fix=f"Correct it or move it away: {path}") from error
 
 
-def save(home: Path, config: Config) -> None:
-    content = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
-    write_private(home / "config.json", content)
-
-
 def set_context(home: Path, name: str, context: Context) -> None:
     """Remember a context and make it the current one."""
-    with _changing(home) as config:
-        save(home, Config(current=name, contexts={**config.contexts, name: context}))
+    _change(home, lambda config: Config(current=name, contexts={**config.contexts, name: context}))
 
 
-def forget_context(home: Path, name: str) -> bool:
-    with _changing(home) as config:
-        if name not in config.contexts:
-            return False
+def change_context(home: Path, name: str, **fields: str) -> None:
+    """Change fields of a context, if there is one of this name."""
+
+    def changed(config: Config) -> Config:
+        known = config.contexts.get(name)
+        replaced = {name: msgspec.structs.replace(known, **fields)} if known else {}
+        return Config(current=config.current, contexts={**config.contexts, **replaced})
+
+    _change(home, changed)
+
+
+def forget_context(home: Path, name: str) -> None:
+    def without(config: Config) -> Config:
         others = {key: context for key, context in config.contexts.items() if key != name}
-        current = config.current if config.current != name else next(iter(others), "")
-        save(home, Config(current=current, contexts=others))
-    return True
+        return Config(current=next(iter(others), "") if config.current == name else config.current, contexts=others)
+
+    _change(home, without)
 
 
 def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
@@ -96,14 +98,6 @@ def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
     )
 
 
-def use_project(home: Path, target: Target, project_id: str) -> None:
-    _change_context(home, target.context, project_id=project_id)
-
-
-def forget_token(home: Path, name: str) -> None:
-    _change_context(home, name, token="")
-
-
 def write_private(path: Path, content: bytes) -> None:
     """Whole or not at all, and readable by the owner only from the first byte on."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,17 +111,10 @@ def write_private(path: Path, content: bytes) -> None:
         raise
 
 
-def _change_context(home: Path, name: str, **fields: str) -> None:
-    with _changing(home) as config:
-        if known := config.contexts.get(name):
-            changed = {**config.contexts, name: msgspec.structs.replace(known, **fields)}
-            save(home, Config(current=config.current, contexts=changed))
-
-
-@contextlib.contextmanager
-def _changing(home: Path) -> Iterator[Config]:
+def _change(home: Path, change: Callable[[Config], Config]) -> None:
     """One command at a time changes the file, and reads what the one before it has written."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield load(home)
+        content = msgspec.json.encode(change(load(home)))
+        write_private(home / "config.json", msgspec.json.format(content, indent=2) + b"\n")

@@ -31,9 +31,8 @@ class Ready:
 
 def require_ssh() -> None:
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        raise failures.Failure(
-            "There is no ssh on this machine", fix="apt-get install openssh-client", code="ssh_missing"
-        )
+        fix = "apt-get install openssh-client"
+        raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
 
 
 async def enter(session: Session, named: str, folder: Path) -> Ready:
@@ -70,9 +69,8 @@ def prepared() -> Iterator[Path]:
 
 async def ask(session: Session, allocation_id: str, folder: Path) -> Ready:
     public_key = (folder / "id.pub").read_text().strip()
-    access = await session.call(
-        MACHINE_ACCESS, RequestMachineAccess(public_key=public_key), allocation_id=allocation_id
-    )
+    body = RequestMachineAccess(public_key=public_key)
+    access = await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
     (folder / "id-cert.pub").write_text(access.certificate.strip() + "\n")
     kind, key = access.host_public_key.split()[:2]
     (folder / "known_hosts").write_text(f"{access.principal} {kind} {key}\n")

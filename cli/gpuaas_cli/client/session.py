@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -50,16 +51,15 @@ class Session:
         dry_run: bool = False,
         if_match: str = "",
         timeout_s: float | None = None,
-        **path: str,
+        **path: Any,
     ) -> Answer:
         """Call an endpoint; a path that needs a project gets this session's."""
         if "{project_id}" in endpoint.path:
             path["project_id"] = path.get("project_id") or await self.project()
         timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
-        given: dict[str, Any] = dict(path)
         try:
             return await self.client.call(
-                endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **given
+                endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **path
             )
         except NotFound as error:
             # A project that is hidden answers without words, so that it looks like one that is not there.
@@ -69,19 +69,13 @@ class Session:
             raise
 
     async def every(
-        self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: str
+        self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: Any
     ) -> list[Item]:
         """Every item of a list, page after page; some lists are never longer than one page."""
-        given: dict[str, Any] = dict(path)
-        return (await self.first(None, endpoint, query=query, **given))[0]
+        return (await self.first(None, endpoint, query=query, **path))[0]
 
     async def first(
-        self,
-        limit: int | None,
-        endpoint: Endpoint[NoBody, Page[Item]],
-        *,
-        query: dict[str, Any] | None = None,
-        **path: str,
+        self, limit: int | None, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None, **path: Any
     ) -> tuple[list[Item], bool]:
         """The first items of a list, and whether there may be more. A page can be empty and not the last."""
         items: list[Item] = []
@@ -90,8 +84,7 @@ class Session:
         while token is not None and (limit is None or len(items) < limit):
             size = PAGE_SIZE_MAX if limit is None else min(limit - len(items), PAGE_SIZE_MAX)
             paging = {"page_size": size, **({"page_token": token} if token else {})} if is_paged else {}
-            given: dict[str, Any] = dict(path)
-            page = await self.call(endpoint, query={**(query or {}), **paging}, **given)
+            page = await self.call(endpoint, query={**(query or {}), **paging}, **path)
             items += page.items
             token = getattr(page, "next_page_token", None)
         return items, token is not None
@@ -144,7 +137,7 @@ async def sign_in(target: home.Target, prove: Prove) -> home.Context:
     """A context with a fresh token; when there is but one project it is chosen."""
     async with make_client(target) as client:
         token = await prove(client)
-    signed_in = home.Target(target.context, target.server, token.access_token, "", target.ca_file)
+    signed_in = dataclasses.replace(target, token=token.access_token)
     async with make_client(signed_in) as client:
         projects = (await client.call(PROJECT_LIST, timeout_s=READ_S)).items
     project_id = projects[0].project_id if len(projects) == 1 else ""

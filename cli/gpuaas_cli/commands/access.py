@@ -1,4 +1,50 @@
-"""Who may enter machines, and the secrets that open something: grants, credentials, SSH keys, custody."""
+"""Who may enter machines, and the secrets that open something: grants, credentials, SSH keys, custody.
+
+gpuaas grant
+    A grant is a certificate for one machine, one source address and some minutes.
+gpuaas grant list --allocation gpu-3
+    Who may enter the project's machines.
+    allocation_id --allocation ALLOCATION|NODE: Only for this machine.
+    operation_id --operation OPERATION: Only for this operation.
+gpuaas grant revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"
+    End a grant: its certificate is refused, and live sessions are cut within seconds.
+gpuaas credential
+    A credential is kept in custody: apps may use its key, and it cannot be read back.
+gpuaas credential create rack-7 --username admin --key-file ~/.ssh/rack7
+gpuaas credential create rack-7 < rack7.key
+    Hand a private key over. It must have no passphrase; custody protects it from here on.
+    private_key --key-file FILE: The private key; - is stdin.
+    --username USER: The user to log in as.
+gpuaas credential list
+    Credentials of the project: fingerprint, version, last use. Never a key.
+gpuaas credential rotate rack-7 --key-file ~/.ssh/rack7-new
+    Put another private key in the place of the present one, which is destroyed.
+    private_key --key-file FILE: The private key; - is stdin.
+gpuaas credential revoke rack-7 --reason "hosts are gone"
+    Destroy a credential's key; what was not opened yet stays closed.
+gpuaas ssh-key
+    Public keys only; `gpuaas allocation people` chooses the machines that get them.
+gpuaas ssh-key add ~/.ssh/id_ed25519.pub
+    Register a public key of yours.
+    public_key FILE: A .pub file; - is stdin.
+    --comment: What to call it; else the comment in the file.
+gpuaas ssh-key list
+    Your public keys.
+gpuaas ssh-key delete ada@laptop
+    Take a key of yours off every machine.
+gpuaas secret
+    Secrets are issued by an app's controller, opened once on its machines, and never shown.
+gpuaas secret list slurm
+    Secrets of an instance, never their values.
+gpuaas secret revoke slurm munge-key
+    Destroy a secret's value; deliveries that were not opened yet are void.
+gpuaas custody
+    A sealed server keeps and reads no secret until it gets the passphrase of its key.
+gpuaas custody status
+    Where secrets are kept, and whether this server can open them.
+gpuaas custody unseal < passphrase
+    Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +59,7 @@ from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, SSH_KEY_LIS
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.runner import Call, Command, Field, asked, run
 
 
 async def _list(call: Call) -> Sequence[Any]:
@@ -29,26 +75,7 @@ def _revoked(call: Call, grant: MachineGrant) -> None:
         output.talk(f"{grant.node_name} is being informed; enforced_at in {again} shows when it refuses the grant.")
 
 
-grant = run.group(
-    "grant",
-    "A grant is a certificate for one machine, one source address and some minutes.",
-    Command(
-        GRANT_LIST,
-        "list --allocation gpu-3",
-        "Who may enter the project's machines.",
-        fields={
-            "allocation_id": Field("--allocation ALLOCATION|NODE", "Only for this machine."),
-            "operation_id": Field("--operation OPERATION", "Only for this operation."),
-        },
-        work=_list,
-    ),
-    Command(
-        GRANT_REVOKE,
-        'revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"',
-        "End a grant: its certificate is refused, and live sessions are cut within seconds.",
-        then=_revoked,
-    ),
-)
+grant = run.group("grant", __doc__, list=Command(GRANT_LIST, work=_list), revoke=Command(GRANT_REVOKE, then=_revoked))
 
 
 def _private_key(call: Call, path: str) -> str:
@@ -56,29 +83,18 @@ def _private_key(call: Call, path: str) -> str:
     return ask.document(call.flags, path, "The private key", f"gpuaas {call.words} {name} --key-file FILE")
 
 
-_KEY_FILE = Field("--key-file FILE", "The private key; - is stdin.", default="-", read=_private_key)
+_KEY_FILE = Field(default="-", read=_private_key)
 credential = run.group(
     "credential",
-    "A credential is kept in custody: apps may use its key, and it cannot be read back.",
-    Command(
+    __doc__,
+    create=Command(
         CREDENTIAL_CREATE,
-        ("create rack-7 --username admin --key-file ~/.ssh/rack7", "create rack-7 < rack7.key"),
-        "Hand a private key over. It must have no passphrase; custody protects it from here on.",
-        fields={"private_key": _KEY_FILE, "username": Field("--username USER", "The user to log in as.")},
+        fields={"private_key": _KEY_FILE},
         next="put its public half on the hosts: gpuaas get credential {name} -o json",
     ),
-    Command(CREDENTIAL_LIST, "list", "Credentials of the project: fingerprint, version, last use. Never a key."),
-    Command(
-        CREDENTIAL_ROTATE,
-        "rotate rack-7 --key-file ~/.ssh/rack7-new",
-        "Put another private key in the place of the present one, which is destroyed.",
-        fields={"private_key": _KEY_FILE},
-    ),
-    Command(
-        CREDENTIAL_REVOKE,
-        'revoke rack-7 --reason "hosts are gone"',
-        "Destroy a credential's key; what was not opened yet stays closed.",
-    ),
+    list=CREDENTIAL_LIST,
+    rotate=Command(CREDENTIAL_ROTATE, fields={"private_key": _KEY_FILE}),
+    revoke=CREDENTIAL_REVOKE,
 )
 
 
@@ -91,19 +107,12 @@ def _public_key(call: Call, file: str) -> str:
 
 ssh_key = run.group(
     "ssh-key",
-    "Public keys only; `gpuaas allocation people` chooses the machines that get them.",
-    Command(
-        SSH_KEY_CREATE,
-        "add ~/.ssh/id_ed25519.pub",
-        "Register a public key of yours.",
-        fields={
-            "public_key": Field("FILE", "A .pub file; - is stdin.", read=_public_key),
-            "comment": Field(help="What to call it; else the comment in the file."),
-        },
-        next="gpuaas allocation people NODE --only YOU",
+    __doc__,
+    add=Command(
+        SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas allocation people NODE --only YOU"
     ),
-    Command(SSH_KEY_LIST, "list", "Your public keys."),
-    Command(SSH_KEY_DELETE, "delete ada@laptop", "Take a key of yours off every machine."),
+    list=SSH_KEY_LIST,
+    delete=SSH_KEY_DELETE,
 )
 
 
@@ -115,17 +124,7 @@ async def _confirm(call: Call) -> None:
     ask.confirm(call.flags, consequence, name=secret.name, what="secret", again=call.line)
 
 
-secret = run.group(
-    "secret",
-    "Secrets are issued by an app's controller, opened once on its machines, and never shown.",
-    Command(SECRET_LIST, "list slurm", "Secrets of an instance, never their values."),
-    Command(
-        SECRET_REVOKE,
-        "revoke slurm munge-key",
-        "Destroy a secret's value; deliveries that were not opened yet are void.",
-        confirm=_confirm,
-    ),
-)
+secret = run.group("secret", __doc__, list=SECRET_LIST, revoke=Command(SECRET_REVOKE, confirm=_confirm))
 
 
 def state(status: CustodyStatus) -> str:
@@ -139,26 +138,11 @@ def next_command(status: CustodyStatus) -> str:
     return (status.fix or "gpuaas custody unseal") if status.sealed else ""
 
 
-def _passphrase(call: Call, _: object) -> str:
-    return ask.secret(call.flags, "Passphrase", "gpuaas custody unseal")
-
-
-_TABLE = table(state, "STORE STATE KEY", STATE=state)
+_PASSPHRASE = asked(lambda call: ask.secret(call.flags, "Passphrase", "gpuaas custody unseal"))
+_TABLE = table("STORE STATE KEY", state, STATE=state)
 custody = run.group(
     "custody",
-    "A sealed server keeps and reads no secret until it gets the passphrase of its key.",
-    Command(
-        CUSTODY_GET,
-        "status",
-        "Where secrets are kept, and whether this server can open them.",
-        table=_TABLE,
-        next=next_command,
-    ),
-    Command(
-        UNSEAL,
-        "unseal < passphrase",
-        "Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.",
-        fields={"passphrase": Field(typed=False, read=_passphrase)},
-        table=_TABLE,
-    ),
+    __doc__,
+    status=Command(CUSTODY_GET, table=_TABLE, next=next_command),
+    unseal=Command(UNSEAL, fields={"passphrase": _PASSPHRASE}, table=_TABLE),
 )

@@ -1,38 +1,45 @@
-"""`gpuaas action`: what an app lets people do with a running instance."""
+"""`gpuaas action`: what an app lets people do with a running instance.
+
+gpuaas action
+    Actions are declared by an app; each needs the permission the app names for it.
+gpuaas action list slurm
+    What an app lets you do with an instance.
+gpuaas action run slurm add-user --input name=ada
+    Have an app do something, and show the result.
+    action ACTION
+    --reason: Why, for those who look later.
+    pairs --input KEY=VALUE: An input; repeatable.
+    file --inputs-file FILE: YAML or JSON; - is stdin. --input goes before it.
+"""
 
 from typing import Any
 
-from gpuaas_contract.actions import ACTION_INVOKE
-from gpuaas_contract.catalog import ActionSpec, Manifest
-from gpuaas_contract.instances import INSTANCE_GET
+from gpuaas_contract import actions, catalog, instances
 
 from gpuaas_cli import failures
-from gpuaas_cli.input import documents, values
+from gpuaas_cli.input import files, values
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, run
 from gpuaas_cli.work import versions
 
-_INPUTS = Field("--input KEY=VALUE", "An input; repeatable.", type=list[str], default=None)
-_FILE = Field("--inputs-file FILE", "YAML or JSON; - is stdin. --input goes before it.")
 
-
-async def _list(call: Call) -> list[ActionSpec]:
+async def _list(call: Call) -> list[catalog.ActionSpec]:
     return (await _manifest(call)).actions
 
 
 async def _run(call: Call) -> Any:
-    given = documents.read(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
+    given = files.document(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
     spec = _pick(await _manifest(call), call["action"], call["instance_id"])
     typed = values.typed(spec.name, spec.input_schema, call["pairs"] or [], "--input")
     return await call.follow(await call.send(inputs={**given, **typed}), spec.title)
 
 
-async def _manifest(call: Call) -> Manifest:
-    instance = await call.session.call(INSTANCE_GET, instance_id=call["instance_id"])
+async def _manifest(call: Call) -> catalog.Manifest:
+    instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     return await versions.manifest(call.session, instance)
 
 
-def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
+def _pick(manifest: catalog.Manifest, named: str, instance: str) -> catalog.ActionSpec:
     spec = next((action for action in manifest.actions if action.name == named), None)
     if spec is not None:
         return spec
@@ -44,25 +51,15 @@ def _pick(manifest: Manifest, named: str, instance: str) -> ActionSpec:
 
 app = run.group(
     "action",
-    "Actions are declared by an app; each needs the permission the app names for it.",
-    Command(
-        INSTANCE_GET,
-        "list slurm",
-        "What an app lets you do with an instance.",
+    __doc__,
+    list=Command(
+        instances.INSTANCE_GET,
         work=_list,
         table=table(
-            "name",
             "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
             INPUTS=lambda action: ",".join(action.input_schema.get("properties", {})),
             TITLE=lambda action: action.summary or action.title,
         ),
     ),
-    Command(
-        ACTION_INVOKE,
-        "run slurm add-user --input name=ada",
-        "Have an app do something, and show the result.",
-        fields={"action": Field("ACTION"), "reason": Field(help="Why, for those who look later.")},
-        extra={"pairs": _INPUTS, "file": _FILE},
-        work=_run,
-    ),
+    run=Command(actions.ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
 )

@@ -1,24 +1,41 @@
-"""`gpuaas agent`: releases of the node agent, and which nodes run them."""
+"""`gpuaas agent`: releases of the node agent, and which nodes run them.
+
+gpuaas agent
+    The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.
+gpuaas agent register agent.pyz
+    Make a build of the agent known; the same bytes again change nothing.
+    content FILE: Made by python -m gpuaas_agent.build FILE.
+    --version: What to call it; else the version in the file.
+gpuaas agent list
+    Every release there is.
+gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
+gpuaas agent upgrade --all --to 0.2.0 --reason "fixes host keys"
+    Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.
+
+    The same command again continues where it ended: nodes that run the release are left alone.
+    --to RELEASE: Its version or SHA-256.
+    nodes NODE: Names or ids.
+    every_node --all -a: Every node with a heartbeat.
+    --sku: Every node sold as this.
+    --region: Every node there.
+"""
 
 import asyncio
-from typing import Any
 
 from gpuaas_contract import agents, capacity
-from gpuaas_contract.agents import AgentRelease, NodeTask, UpgradeAgent
-from gpuaas_contract.capacity import Node
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import archives
-from gpuaas_cli.kinds import machines
-from gpuaas_cli.runner import Call, Command, Field, run, switch, words
-from gpuaas_cli.work import node_tasks, rollout, spinner
+from gpuaas_cli.input import files
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run, words
+from gpuaas_cli.show import machines
+from gpuaas_cli.work import follow, rollout, waits
 
 
 def _version(call: Call, text: str) -> str:
-    return text or archives.version(call["content"], archives.content(call["content"]))
+    return text or files.agent_version(call["content"], files.agent_build(call["content"]))
 
 
-def _registered(call: Call, made: AgentRelease) -> None:
+def _registered(call: Call, made: agents.AgentRelease) -> None:
     if call["version"] and made.version != call["version"]:
         output.talk(f"These bytes are known already, as {made.version}.")
 
@@ -42,7 +59,7 @@ async def _upgrade(call: Call) -> int:
     return await _roll(call, planned.wanted, release)
 
 
-async def _release(call: Call, named: str) -> AgentRelease:
+async def _release(call: Call, named: str) -> agents.AgentRelease:
     """By version, or by the digest or how it begins."""
     known = await call.session.every(agents.AGENT_RELEASE_LIST)
     matching = rollout.releases(known, named)
@@ -52,7 +69,7 @@ async def _release(call: Call, named: str) -> AgentRelease:
     return matching[0]
 
 
-async def _chosen(call: Call) -> list[Node]:
+async def _chosen(call: Call) -> list[capacity.Node]:
     """All names are found before the first node changes, so that a typo changes nothing."""
     if call["nodes"]:
         return [await call.session.call(capacity.NODE_GET, node_id=name) for name in words(call["nodes"])]
@@ -60,79 +77,59 @@ async def _chosen(call: Call) -> list[Node]:
     return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
 
-async def _roll(call: Call, nodes: list[Node], release: AgentRelease) -> int:
-    body = UpgradeAgent(sha256=release.sha256, reason=call["reason"])
-    tasks: list[NodeTask] = []
+async def _roll(call: Call, nodes: list[capacity.Node], release: agents.AgentRelease) -> int:
+    body = agents.UpgradeAgent(sha256=release.sha256, reason=call["reason"])
+    tasks: list[agents.NodeTask] = []
     for place, node in enumerate(nodes):
         task = await call.session.call(agents.NODE_UPGRADE_AGENT, body, dry_run=call.dry_run, node_id=node.node_id)
         if not call.dry_run:
             where = f"{node.name} ({place + 1} of {len(nodes)})"
-            with spinner.shown(f"{where}: agent {node.agent_version or 'unknown'} -> {release.version}"):
+            with follow.waiting(f"{where}: agent {node.agent_version or 'unknown'} -> {release.version}"):
                 task = await _watched(call, task, nodes[place + 1 :])
         tasks.append(task)
         if not call.dry_run and task.state != "succeeded":
             break
     if tasks or call.flags.structured:
-        output.show_list(call.flags, tasks, machines.tasks({node.node_id: node.name for node in nodes}))
+        output.show(call.flags, tasks, machines.tasks({node.node_id: node.name for node in nodes}))
     return failures.OK if call.dry_run else _verdict(tasks, nodes)
 
 
-def _verdict(tasks: list[NodeTask], nodes: list[Node]) -> int:
+def _verdict(tasks: list[agents.NodeTask], nodes: list[capacity.Node]) -> int:
     """Only the last task can have failed."""
     if not tasks or tasks[-1].state == "succeeded":
         return failures.OK
     if rest := nodes[len(tasks) :]:
         output.talk(f"Not asked: {rollout.names(rest)}.")
-    raise node_tasks.failure(tasks[-1], nodes[len(tasks) - 1])
+    raise waits.failure(tasks[-1], nodes[len(tasks) - 1])
 
 
-async def _watched(call: Call, task: NodeTask, rest: list[Node]) -> NodeTask:
+async def _watched(call: Call, task: agents.NodeTask, rest: list[capacity.Node]) -> agents.NodeTask:
     try:
-        return await node_tasks.ended(call.session, task)
+        return await waits.ended(call.session, task)
     except asyncio.CancelledError:
         output.talk(f"\nDetached. {task.task_id} continues on its node; not asked: {rollout.names(rest) or 'none'}.")
         raise
 
 
-def _code(_: Call, code: Any) -> int:
-    return int(code)
-
-
 app = run.group(
     "agent",
-    "The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.",
-    Command(
+    __doc__,
+    register=Command(
         agents.AGENT_RELEASE_REGISTER,
-        "register agent.pyz",
-        "Make a build of the agent known; the same bytes again change nothing.",
         fields={
-            "content": Field(
-                "FILE", "Made by python -m gpuaas_agent.build FILE.", read=lambda _, path: archives.content(path)
-            ),
-            "version": Field(help="What to call it; else the version in the file.", default="", read=_version),
+            "content": Field(read=lambda _, path: files.agent_build(path)),
+            "version": Field(default="", read=_version),
         },
         next="gpuaas agent upgrade NODE --to {version} --reason REASON",
         then=_registered,
     ),
-    Command(agents.AGENT_RELEASE_LIST, "list", "Every release there is."),
-    Command(
+    list=agents.AGENT_RELEASE_LIST,
+    upgrade=Command(
         agents.NODE_UPGRADE_AGENT,
-        (
-            'upgrade gpu-1 --to 0.2.0 --reason "try the new agent"',
-            'upgrade --all --to 0.2.0 --reason "fixes host keys"',
-        ),
-        "Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.\n\n"
-        "The same command again continues where it ended: nodes that run the release are left alone.",
         fields={"node_id": None, "sha256": None},
-        extra={
-            "to": Field("--to RELEASE", "Its version or SHA-256.", default=...),
-            "nodes": Field("NODE", "Names or ids.", type=list[str], default=None),
-            "every_node": switch("--all -a", "Every node with a heartbeat."),
-            "sku": Field("--sku", "Every node sold as this."),
-            "region": Field("--region", "Every node there."),
-        },
+        extra={"to": Field(default=...), "nodes": Field(type=list[str], default=None), "every_node": SWITCH},
         check=_check_nodes,
         work=_upgrade,
-        show=_code,
+        show=nothing,
     ),
 )

@@ -1,4 +1,30 @@
-"""`gpuaas allocation`: claim nodes for a project, choose who is on them, give them back."""
+"""`gpuaas allocation`: claim nodes for a project, choose who is on them, give them back.
+
+gpuaas allocation
+    An allocation is a project's claim on a node.
+gpuaas allocation request --count 3 --sku h100x8 --wait
+    Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.
+    node_name --node: This node; else any free one that fits.
+    --sku: Nodes sold as this.
+    --region: Nodes there; else all of one request share any region.
+    --count: So many, or none.
+    --wait: Return when it is done.
+gpuaas allocation list --free
+    Allocations of the project.
+    --free: Only those an app can be put on.
+    --sku: Nodes sold as this.
+    --region: Only there.
+gpuaas allocation people gpu-3 --only ada,grace
+    Whose SSH keys are on a machine; with --only, choose.
+    user_ids --only USER,…: Exactly these, names or ids; "" removes all of them.
+gpuaas allocation release gpu-3 gpu-4 --wait
+    Give nodes back, or try again to.
+    --used: Even while an app uses it, whose work there is lost; needs --reason.
+    --reason: Why; kept on the audit trail.
+    --wait: Return when it is done.
+gpuaas allocation force-release gpu-3 --reason "the machine burnt"
+    Give up allocations whose release failed. Their nodes are cordoned, because they may not be clean.
+"""
 
 from typing import Any
 
@@ -7,18 +33,15 @@ from gpuaas_contract.capacity import Allocation, OverrideRelease
 from gpuaas_contract.errors import NoCapacity
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.runner import Call, Command, Field, run, switch, words
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
 from gpuaas_cli.show import machines
-from gpuaas_cli.work import allocations
-
-_WAIT = switch("--wait", "Return when it is done.")
+from gpuaas_cli.work import waits
 
 
 def _check_request(call: Call) -> None:
     if call["node_name"] and call["count"] > 1:
-        raise failures.usage(
-            "--node names one node, so --count cannot be more than 1", "gpuaas allocation request --help"
-        )
+        message = "--node names one node, so --count cannot be more than 1"
+        raise failures.usage(message, "gpuaas allocation request --help")
 
 
 async def _request(call: Call) -> list[Allocation]:
@@ -54,7 +77,7 @@ async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
 async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:
     if not call["wait"] or call.dry_run:
         return changed
-    return [await allocations.settled(call.session, item.allocation_id) for item in changed]
+    return [await waits.settled(call.session, item.allocation_id) for item in changed]
 
 
 def _verdict(wanted: str) -> Any:
@@ -67,79 +90,41 @@ def _verdict(wanted: str) -> Any:
 
 
 async def _people(call: Call) -> Any:
-    path = await call.path()
     if call["user_ids"] is None:
-        return await call.session.call(ssh_keys.ALLOCATION_KEYS_GET, **path)
+        return await call.session.call(ssh_keys.ALLOCATION_KEYS_GET, **await call.path())
     return await call.send()
 
 
 app = run.group(
     "allocation",
-    "An allocation is a project's claim on a node.",
-    Command(
+    __doc__,
+    request=Command(
         capacity.ALLOCATION_CREATE,
-        "request --count 3 --sku h100x8 --wait",
-        "Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.",
-        fields={
-            "node_name": Field("--node", "This node; else any free one that fits."),
-            "sku": Field(help="Nodes sold as this."),
-            "region": Field(help="Nodes there; else all of one request share any region."),
-            "count": Field(help="So many, or none."),
-            "scheduler_type": None,
-            "integration_metadata": None,
-        },
-        extra={"wait": _WAIT},
+        fields={"scheduler_type": None, "integration_metadata": None},
+        extra={"wait": SWITCH},
         check=_check_request,
         work=_request,
         table=kinds.get("allocations").table,
         then=_verdict("active"),
     ),
-    Command(
-        capacity.ALLOCATION_LIST,
-        "list --free",
-        "Allocations of the project.",
-        fields={
-            "free": Field(help="Only those an app can be put on."),
-            "sku": Field(help="Nodes sold as this."),
-            "region": Field(help="Only there."),
-        },
-    ),
-    Command(
+    list=capacity.ALLOCATION_LIST,
+    people=Command(
         ssh_keys.ALLOCATION_KEYS_SET,
-        "people gpu-3 --only ada,grace",
-        "Whose SSH keys are on a machine; with --only, choose.",
         fields={
-            "user_ids": Field(
-                "--only USER,…",
-                'Exactly these, names or ids; "" removes all of them.',
-                type=str,
-                default=None,
-                read=lambda _, text: None if text is None else words([text]),
-            )
+            "user_ids": Field(type=str, default=None, read=lambda _, text: None if text is None else words([text]))
         },
         work=_people,
         page=machines.of_people,
         also=(ssh_keys.ALLOCATION_KEYS_GET,),
     ),
-    Command(
+    release=Command(
         capacity.ALLOCATION_RELEASE,
-        "release gpu-3 gpu-4 --wait",
-        "Give nodes back, or try again to.",
         many=True,
-        extra={
-            "used": switch("--used", "Even while an app uses it, whose work there is lost; needs --reason."),
-            "reason": Field("--reason", "Why; kept on the audit trail."),
-            "wait": _WAIT,
-        },
+        extra={"used": SWITCH, "wait": SWITCH},
         check=_check_release,
         work=_release,
         then=_verdict("released"),
         also=(capacity.ALLOCATION_RELEASE_USED,),
     ),
-    Command(
-        capacity.ALLOCATION_FORCE_RELEASE,
-        'force-release gpu-3 --reason "the machine burnt"',
-        "Give up allocations whose release failed. Their nodes are cordoned, because they may not be clean.",
-        many=True,
-    ),
+    force_release=Command(capacity.ALLOCATION_FORCE_RELEASE, many=True),
 )

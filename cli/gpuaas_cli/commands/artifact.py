@@ -1,4 +1,37 @@
-"""`gpuaas artifact`: content by its digest, from publishing to revoking, and whose signatures on it count."""
+"""`gpuaas artifact`: content by its digest, from publishing to revoking, and whose signatures on it count.
+
+gpuaas artifact
+    Content is published by digest, verified against trusted keys, and promoted into channels.
+gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.dsse
+    Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.
+    body FILE: DSSE envelope, JSON; - is stdin.
+gpuaas artifact verify art_01k9z0c5p3v2m8q7r6t5w4x3y2
+    Have size, digest, media type and signature checked: 0 verified, 1 not.
+    with_token --source-token: Ask for the source's bearer token, or read it from stdin.
+gpuaas artifact promote art_01k9z0c5p3v2m8q7r6t5w4x3y2 --channel stable
+    Promote a verified artifact into a channel; its content is checked against the digest once more.
+    --channel: Where it may be used from now on.
+    with_token --source-token: Ask for the source's bearer token, or read it from stdin.
+gpuaas artifact deprecate art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "replaced by 1.1"
+    Stop new deploys of it; what runs can still fetch it.
+gpuaas artifact retire art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "no longer supported"
+    Stop every use of it.
+gpuaas artifact revoke art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the build machine was broken into"
+    Withdraw trust for good: this digest is refused from now on, under every name.
+gpuaas artifact list -o wide
+    Artifacts of the project, or those shared with every project.
+gpuaas artifact storage
+    How much room the artifacts take, and the limit that holds.
+gpuaas artifact trust
+    Keys whose signatures on artifacts count.
+gpuaas artifact trust list
+    Keys whose signatures count, and those that were revoked.
+gpuaas artifact trust add release release.pem
+    Trust a public key. A key never changes, and never comes back after it was revoked.
+    public_key_pem FILE: Public key, PEM; - is stdin.
+gpuaas artifact trust revoke release
+    Revoke a key: what it alone vouched for is refused from now on.
+"""
 
 import asyncio
 import hashlib
@@ -8,17 +41,15 @@ from typing import Annotated
 
 import typer
 from gpuaas_contract import artifacts, trust_keys
-from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact, Source
+from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
-from gpuaas_cli.input import ask, documents, files
+from gpuaas_cli.input import ask, files
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import AnyEndpoint, Call, Command, Field, run, shared, switch
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, asked, run, shared
 
-app = run.group(
-    "artifact", "Content is published by digest, verified against trusted keys, and promoted into channels."
-)
+app = run.group("artifact", __doc__)
 
 
 CHUNK_BYTES = 1 << 20
@@ -27,13 +58,12 @@ CONTENT_S = 900.0
 
 Shared = Annotated[bool, typer.Option("--platform", help="Shared with every project, not the project's own.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
-_ART = "art_01k9z0c5p3v2m8q7r6t5w4x3y2"
 
 
-@run.by_hand(
-    app,
-    reaches=(*(artifacts.PUBLISH, artifacts.CONTENT_PUT), *(artifacts.SHARED_PUBLISH, artifacts.SHARED_CONTENT_PUT)),
-)
+_PUBLISHING = (artifacts.PUBLISH, artifacts.CONTENT_PUT, artifacts.SHARED_PUBLISH, artifacts.SHARED_CONTENT_PUT)
+
+
+@run.by_hand(app, reaches=_PUBLISHING)
 def publish(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
@@ -46,7 +76,7 @@ def publish(
     signature: Annotated[str, typer.Option(metavar="FILE", help="DSSE envelope, JSON; can come later.")] = "",
     platform: Shared = False,
     dry_run: DryRun = False,
-) -> int:
+) -> None:
     """Publish content: a file of yours, or what a server or a registry keeps.
 
     Example: gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
@@ -56,13 +86,10 @@ def publish(
         raise failures.usage("Exactly one of --file, --url and --oci is needed", "gpuaas artifact publish --help")
     if file:
         digest, size = _measured(file)
+    envelope = files.document(signature, Envelope) if signature else None
+    source = HttpSource(url=url) if url else OciSource(reference=oci) if oci else LocalSource()
     body = PublishArtifact(
-        name=name,
-        digest=digest,
-        size_bytes=size,
-        media_type=media_type,
-        source=_source(url, oci),
-        signature=documents.read(signature, Envelope, "an envelope") if signature else None,
+        name=name, digest=digest, size_bytes=size, media_type=media_type, source=source, signature=envelope
     )
 
     async def work(connection: session.Session) -> Artifact:
@@ -71,12 +98,9 @@ def publish(
         return await _send(connection, made, file, platform=platform) if file and not dry_run else made
 
     made = session.run(flags, work)
-    kinds.show_one(flags, "artifacts", made)
-    if dry_run:
-        output.talk("Nothing was changed.")
-    else:
-        output.talk(f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}")
-    return failures.OK
+    kinds.show(flags, "artifacts", made)
+    verify = f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}"
+    output.talk("Nothing was changed." if dry_run else verify)
 
 
 @run.by_hand(app, reaches=(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT, artifacts.GET, artifacts.SHARED_GET))
@@ -85,7 +109,7 @@ def upload(
     name: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Id, digest, or a name only one has.")],
     file: Annotated[str, typer.Argument(metavar="FILE")],
     platform: Shared = False,
-) -> int:
+) -> None:
     """Send the content of an artifact that was published as local; kept only if size and digest are as published.
 
     Example: gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
@@ -97,11 +121,10 @@ def upload(
         return await _send(connection, await connection.call(endpoint, artifact_id=name), file, platform=platform)
 
     flags = run.flags_of(context)
-    kinds.show_one(flags, "artifacts", session.run(flags, work))
-    return failures.OK
+    kinds.show(flags, "artifacts", session.run(flags, work))
 
 
-def _token(call: Call, _: object) -> str:
+def _token(call: Call) -> str:
     if not call["with_token"]:
         return ""
     return ask.secret(call.flags, f"Token for the source of {call['artifact_id']}", "gpuaas artifact verify")
@@ -118,76 +141,34 @@ def _verified(call: Call, artifact: Artifact) -> int:
 
 
 def _promote(artifact: Artifact) -> str:
-    if artifact.trust != "verified":
-        return ""
-    return f"gpuaas artifact promote {artifact.artifact_id} --channel stable{_flag(artifact)}"
+    promote = f"gpuaas artifact promote {artifact.artifact_id} --channel stable{_flag(artifact)}"
+    return promote if artifact.trust == "verified" else ""
 
 
-def _ending(name: str, own: AnyEndpoint, of_all: AnyEndpoint, help_text: str, why: str) -> Command:
-    return Command(shared(own, of_all), f'{name} {_ART} --reason "{why}"', help_text, timeout_s=CONTENT_S)
-
-
-_SECRET = {"source_token": Field(typed=False, read=_token)}
-_WITH_TOKEN = {"with_token": switch("--source-token", "Ask for the source's bearer token, or read it from stdin.")}
+_SECRET, _WITH_TOKEN = {"source_token": asked(_token)}, {"with_token": SWITCH}
 run.declare(
     app,
     "artifact",
-    Command(
-        shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT),
-        f"sign {_ART} installer.dsse",
-        "Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.",
-        whole=Field(
-            "FILE",
-            "DSSE envelope, JSON; - is stdin.",
-            read=lambda _, path: documents.read(path, Envelope, "an envelope"),
-        ),
-        timeout_s=CONTENT_S,
-    ),
-    Command(
+    __doc__,
+    sign=Command(shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT), timeout_s=CONTENT_S),
+    verify=Command(
         shared(artifacts.VERIFY, artifacts.SHARED_VERIFY),
-        f"verify {_ART}",
-        "Have size, digest, media type and signature checked: 0 verified, 1 not.",
         fields=_SECRET,
         extra=_WITH_TOKEN,
         next=_promote,
         then=_verified,
         timeout_s=CONTENT_S,
     ),
-    Command(
-        shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE),
-        f"promote {_ART} --channel stable",
-        "Promote a verified artifact into a channel; its content is checked against the digest once more.",
-        fields={"channel": Field(help="Where it may be used from now on."), **_SECRET},
-        extra=_WITH_TOKEN,
-        timeout_s=CONTENT_S,
+    promote=Command(
+        shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE), fields=_SECRET, extra=_WITH_TOKEN, timeout_s=CONTENT_S
     ),
-    _ending(
-        "deprecate",
-        artifacts.DEPRECATE,
-        artifacts.SHARED_DEPRECATE,
-        "Stop new deploys of it; what runs can still fetch it.",
-        "replaced by 1.1",
-    ),
-    _ending("retire", artifacts.RETIRE, artifacts.SHARED_RETIRE, "Stop every use of it.", "no longer supported"),
-    _ending(
-        "revoke",
-        artifacts.REVOKE,
-        artifacts.SHARED_REVOKE,
-        "Withdraw trust for good: this digest is refused from now on, under every name.",
-        "the build machine was broken into",
-    ),
-    Command(
-        shared(artifacts.LIST, artifacts.SHARED_LIST),
-        "list -o wide",
-        "Artifacts of the project, or those shared with every project.",
-        fields={"shared": None},
-    ),
-    Command(
+    deprecate=Command(shared(artifacts.DEPRECATE, artifacts.SHARED_DEPRECATE), timeout_s=CONTENT_S),
+    retire=Command(shared(artifacts.RETIRE, artifacts.SHARED_RETIRE), timeout_s=CONTENT_S),
+    revoke=Command(shared(artifacts.REVOKE, artifacts.SHARED_REVOKE), timeout_s=CONTENT_S),
+    list=Command(shared(artifacts.LIST, artifacts.SHARED_LIST), fields={"shared": None}),
+    storage=Command(
         shared(artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET),
-        "storage",
-        "How much room the artifacts take, and the limit that holds.",
         table=table(
-            "bytes_used",
             "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT",
             LIMIT=lambda item: f"{item.limit.max} ({item.limit.layer} policy)" if item.limit else "none",
         ),
@@ -195,23 +176,13 @@ run.declare(
 )
 trust = run.group(
     "artifact trust",
-    "Keys whose signatures on artifacts count.",
-    Command(
-        shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
-        "list",
-        "Keys whose signatures count, and those that were revoked.",
-    ),
-    Command(
+    __doc__,
+    list=shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
+    add=Command(
         shared(trust_keys.TRUST_KEY_PUT, trust_keys.SHARED_TRUST_KEY_PUT),
-        "add release release.pem",
-        "Trust a public key. A key never changes, and never comes back after it was revoked.",
-        fields={"public_key_pem": Field("FILE", "Public key, PEM; - is stdin.", read=lambda _, path: files.text(path))},
+        fields={"public_key_pem": Field(read=lambda _, path: files.text(path))},
     ),
-    Command(
-        shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
-        "revoke release",
-        "Revoke a key: what it alone vouched for is refused from now on.",
-    ),
+    revoke=shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
 )
 app.add_typer(trust, name="trust")
 
@@ -237,12 +208,6 @@ def _measured(file: str) -> tuple[str, int]:
             return f"sha256:{digest}", content.tell()
     except OSError as error:
         raise failures.usage(f"{file} cannot be read: {error.strerror}", "Name a file") from error
-
-
-def _source(url: str, oci: str) -> Source:
-    if url:
-        return HttpSource(url=url)
-    return OciSource(reference=oci) if oci else LocalSource()
 
 
 def _flag(artifact: Artifact) -> str:

@@ -11,10 +11,8 @@ from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
 from gpuaas_cli.runner import run
 
-up_app = run.single()
 
-
-@run.by_hand(up_app)
+@run.alone()
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Machines.")] = 3,
     app_slug: Annotated[str, typer.Option("--app", help="App to deploy.")] = "slurm",
@@ -38,16 +36,13 @@ def up(
     return cloud.up(home.folder(os.environ).absolute(), wanted)
 
 
-down_app = run.single()
-
-
-@run.by_hand(down_app)
+@run.alone()
 def down(
     purge: Annotated[bool, typer.Option("--purge", help="Also delete machines and data.")] = False,
     lab: Annotated[str, typer.Option(help="Name of the lab.")] = "local",
-) -> int:
+) -> None:
     """Stop the local cloud. Data stays, so that gpuaas up continues where this ended.
 
     Example: gpuaas down --purge
     """
-    return cloud.down(home.folder(os.environ).absolute(), lab, purge=purge)
+    cloud.down(home.folder(os.environ).absolute(), lab, purge=purge)

@@ -1,6 +1,9 @@
-"""`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page."""
+"""`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page.
 
-import datetime
+gpuaas describe
+    Everything about one thing, on one page.
+"""
+
 from typing import Annotated, Any
 
 import msgspec
@@ -18,33 +21,33 @@ from gpuaas_cli.runner import run
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow
 
-app = run.group("describe", "Everything about one thing, on one page.")
+app = run.group("describe", __doc__)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
 
 
 @run.by_hand(app, reaches=(INSTANCE_GET, ROLE_LIST, MEMBER_LIST, HOLD_LIST, OPERATION_LIST, CONTROLLER_LIST))
-def instance(context: typer.Context, name: Name) -> int:
+def instance(context: typer.Context, name: Name) -> None:
     """An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
 
     Example: gpuaas describe instance slurm
     """
-    return _show(context, _instance, name)
+    _show(context, _instance, name)
 
 
 @run.by_hand(app, reaches=(OPERATION_GET, OPERATION_STEPS, MEMBER_LIST))
-def operation(context: typer.Context, name: Name) -> int:
+def operation(context: typer.Context, name: Name) -> None:
     """An operation: its steps, members, error and fix, and the exits you may take.
 
     Example: gpuaas describe operation op_01k9z0c5p3v2m8q7r6t5w4x3y2
     """
-    return _show(context, _operation, name)
+    _show(context, _operation, name)
 
 
 @run.by_hand(app, reaches=(MEMBER_GET, INSTANCE_LIST, ALLOCATION_GET, OPERATION_LIST))
 def member(
     context: typer.Context, name: Name, instance: Annotated[str, typer.Option(help="Look in this instance only.")] = ""
-) -> int:
+) -> None:
     """A member, by id, node or node/role: status, what the app reports of it, its last steps.
 
     Example: gpuaas describe member gpu-2
@@ -53,10 +56,10 @@ def member(
     async def gather(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
         result = await _member(connection, named, instance)
         operations = await _operations(connection, result.instance_id, result.last_operation_id)
-        data = {"member": result, "operations": [item for item in operations if _concerns(item, result.member_id)]}
-        return story.of_member(result, operations, _now()), data
+        about = story.operations_on(result, operations)
+        return story.of_member(result, operations, output.now()), {"member": result, "operations": about}
 
-    return _show(context, gather, name)
+    _show(context, gather, name)
 
 
 async def _instance(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
@@ -68,13 +71,13 @@ async def _instance(connection: session.Session, named: str) -> tuple[story.Line
         holds=await connection.every(HOLD_LIST, instance_id=result.instance_id),
         controllers=await connection.every(CONTROLLER_LIST),
     )
-    return story.of_instance(result, around, _now()), {"instance": result, **vars(around)}
+    return story.of_instance(result, around, output.now()), {"instance": result, **vars(around)}
 
 
 async def _operation(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
     result = await _with_steps(connection, await connection.call(OPERATION_GET, operation_id=named))
     members, names = await kinds.members(connection, result.instance_id), await follow.names_in(connection, result)
-    return story.of_operation(result, members, names, _now()), {"operation": result, "members": members}
+    return story.of_operation(result, members, names, output.now()), {"operation": result, "members": members}
 
 
 async def _member(connection: session.Session, named: str, instance: str) -> Member:
@@ -108,16 +111,7 @@ async def _with_steps(connection: session.Session, operation: Operation) -> Oper
     return msgspec.structs.replace(operation, steps=steps)
 
 
-def _show(context: typer.Context, gather: Any, name: str) -> int:
+def _show(context: typer.Context, gather: Any, name: str) -> None:
     flags = run.flags_of(context)
     lines, data = session.run(flags, lambda connection: gather(connection, name))
     output.show_page(flags, data, lines)
-    return failures.OK
-
-
-def _concerns(operation: Operation, member_id: str) -> bool:
-    return any(target.member_id == member_id for target in operation.targets)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

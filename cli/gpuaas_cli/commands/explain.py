@@ -1,6 +1,5 @@
 """`gpuaas explain` and `gpuaas schema`: the contract in words. Neither asks a server."""
 
-import difflib
 from typing import Annotated, Any
 
 import msgspec
@@ -10,25 +9,21 @@ from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.explain import forms, pages
-from gpuaas_cli.flags import Flags
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import reach, run
 
-explain_app = run.single()
-
 _KINDS = table(
-    "plural",
     "KIND=plural FORM* MEANING",
     FORM=lambda kind: forms.find(kind.plural)[0].name,
     MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
 )
 
 
-@run.by_hand(explain_app)
+@run.alone()
 def explain(
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
-) -> int:
+) -> None:
     """What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
 
     Without a name: the resources there are.
@@ -38,46 +33,29 @@ def explain(
     Example: gpuaas explain operation.steps.state
     """
     flags = run.flags_of(context)
+    if not path and flags.structured_whole:  # programs get the name of every form, people see what they can list
+        output.show_data(flags, list(forms.every()))
+        return
     if not path:
-        _show_all(flags)
-        return failures.OK
+        output.show(flags, kinds.KINDS, _KINDS)
+        return
     form, field = forms.find(path)
-    if flags.output in ("json", "yaml"):
-        data = pages.as_data(form) if field is None else msgspec.to_builtins(field)
-        print(output.encoded(flags.output, data))
+    if flags.structured_whole:
+        output.show_data(flags, pages.as_data(form) if field is None else field)
     elif flags.output == "name":
         print("\n".join(item.name for item in form.fields))
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
-    return failures.OK
-
-
-def _show_all(flags: Flags) -> None:
-    """People see what they can list; programs get the name of every form."""
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, list(forms.every())))
-    else:
-        output.show_list(flags, kinds.KINDS, _KINDS)
 
 
 _ENDPOINTS = table(
-    "name",
-    "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND",
-    COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), ""),
-)
-schema_app = run.single()
-
-_schema_KINDS = table(
-    "plural",
-    "KIND=plural FORM* MEANING",
-    FORM=lambda kind: forms.find(kind.plural)[0].name,
-    MEANING=lambda kind: forms.find(kind.plural)[0].meaning,
+    "ENDPOINT=name METHOD PATH* PERMISSION* COMMAND", COMMAND=lambda endpoint: next(iter(reach.lines(endpoint)), "")
 )
 
 
-@run.by_hand(schema_app)
-def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> int:
+@run.alone()
+def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> None:
     """What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
 
     Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
@@ -88,19 +66,18 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
     Example: gpuaas schema node > node.schema.json
     """
     flags = run.flags_of(context)
-    if not name and flags.output not in ("json", "yaml"):
-        output.show_list(flags, registry.ENDPOINTS, _ENDPOINTS)
+    if not name and not flags.structured_whole:
+        output.show(flags, registry.ENDPOINTS, _ENDPOINTS)
     elif not name:
-        print(output.encoded(flags.output, openapi.document()))
+        output.show_data(flags, openapi.document())
     elif "." not in name:
         form, _ = forms.find(name)
         print(output.encoded("yaml" if flags.output == "yaml" else "json", json_schema(form)))
-    elif flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, openapi.document([_endpoint(name)])))
+    elif flags.structured_whole:
+        output.show_data(flags, openapi.document([_endpoint(name)]))
     else:
         width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
         print("\n".join(pages.of_endpoint(_endpoint(name), width)))
-    return failures.OK
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
@@ -112,7 +89,7 @@ def json_schema(form: forms.Form) -> dict[str, Any]:
 
 def _endpoint(name: str) -> Endpoint[Any, Any]:
     if name not in registry.BY_NAME:
-        close = difflib.get_close_matches(name, registry.BY_NAME, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise failures.not_found(f"There is no endpoint {name!r}{hint}", "gpuaas schema")
+        raise failures.not_found(
+            f"There is no endpoint {name!r}{failures.hint(name, registry.BY_NAME)}", "gpuaas schema"
+        )
     return registry.BY_NAME[name]

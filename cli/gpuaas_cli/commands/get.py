@@ -1,6 +1,5 @@
 """`gpuaas get`: list things of any kind, or show one."""
 
-import difflib
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +8,8 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.runner import run
 
-app = run.single()
 
-
-@run.by_hand(app)
+@run.alone()
 def get(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND")],
@@ -20,7 +17,7 @@ def get(
     instance: Annotated[str, typer.Option(help="Only of this instance: members, operations, events, usage…")] = "",
     correlation: Annotated[str, typer.Option(help="Only with this correlation id: operations, events, audit.")] = "",
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is gone.")] = False,
-) -> int:
+) -> None:
     """List things, or show one.
 
     KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
@@ -40,28 +37,23 @@ def get(
         raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
     if wanted.of_instance and not instance and wanted.plural != "members":
         if not name:
-            raise failures.usage(
-                f"Name the instance whose {wanted.plural} you want", f"gpuaas get {wanted.plural} INSTANCE"
-            )
+            again = f"gpuaas get {wanted.plural} INSTANCE"
+            raise failures.usage(f"Name the instance whose {wanted.plural} you want", again)
         instance, name = name, ""
     # What was named is shown even if it is gone.
     filters = kinds.Filters(instance, correlation, everything or bool(name))
-    if not name:
-        output.show_list(flags, session.run(flags, lambda connection: _list(connection, wanted, filters)), wanted.table)
-        return failures.OK
     result = session.run(flags, lambda connection: _find(connection, wanted, filters, name))
-    show = output.show_list if isinstance(result, list) else output.show_one
-    show(flags, result, wanted.table)
-    return failures.OK
+    output.show(flags, result, wanted.table)
 
 
 async def _list(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
     rows = await kind.fetch(connection, filters)
-    with_id = [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
-    return with_id
+    return [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
 
 
 async def _find(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
+    if not name:
+        return await _list(connection, kind, filters)
     if kind.getting is not None:
         parameter = kind.getting.path.rpartition("{")[2].rstrip("}")
         path: dict[str, Any] = {parameter: name}
@@ -73,7 +65,5 @@ async def _find(connection: session.Session, kind: kinds.Kind, filters: kinds.Fi
         return matching[-1]
     if kind.plural == "members":
         return await _list(connection, kind, kinds.Filters(instance=name))
-    known = {str(getattr(row, kind.known_by[0])) for row in rows}
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = failures.hint(name, {str(getattr(row, kind.known_by[0])) for row in rows})
     raise failures.not_found(f"There is no {kind.plural.removesuffix('s')} {name}{hint}", f"gpuaas get {kind.plural}")

@@ -1,30 +1,72 @@
-"""The life of an app instance: deploy it, change it as a whole, use it."""
+"""The life of an app instance: deploy it, change it as a whole, use it.
+
+gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 \
+--set worker_allocation_ids=gpu-2,gpu-3
+    Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.
+    app_slug APP
+    --name: Name of the instance; the app's own if empty.
+    --topology: One of the app's topologies.
+    --version: Newest published version if empty.
+    operator_service_account_id --operator: Service account whose controller works on it; else any of the project.
+    sets --set KEY=VALUE: An input; repeatable.
+gpuaas upgrade slurm --version 1.1.0
+    Move an instance to another version. Inputs stay as they are, except those named with --set.
+    --version: Newest the project may deploy if empty.
+    sets --set KEY=VALUE: An input; repeatable.
+gpuaas stop slurm --reason "power maintenance"
+    Stop an app on every machine. Members, machines and data stay; what runs in it ends.
+gpuaas start slurm
+    Start a stopped app.
+gpuaas restart slurm --dry-run
+    Stop an app and start it again.
+gpuaas rollback slurm --reason "jobs crash"
+    Go back to the version before the last upgrade, where the app allows it.
+gpuaas decommission slurm --reason "project ends"
+    Take an app off every machine of an instance. The machines stay allocated.
+gpuaas role
+    When too many members of a role fail to join, its breaker opens and the role takes no more for a while.
+gpuaas role reset-breaker slurm worker --reason "the image is repaired"
+    Let a role take new members again; gpuaas get roles INSTANCE shows its breaker.
+gpuaas hold
+    A hold ends by itself; before that only its owner lifts it.
+gpuaas hold place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"
+    Place a hold on a member.
+    --name: What to call it.
+    --kind: no-work: not resumed. no-removal: not removed, replaced or decommissioned.
+    --reason
+    ttl_s --for TIME: How long: 30m, 24h, 7d.
+gpuaas hold list slurm
+    Holds on the members of an instance.
+gpuaas hold lift slurm bad-fan
+    Lift a hold of yours.
+gpuaas operator
+    The operator of an instance is the service account whose controller may work on it.
+gpuaas operator set slurm slurm-controller-2 --reason "the old host is gone"
+gpuaas operator set slurm --any --reason "any controller of the project"
+    Hand an instance to another service account; open operations go with it.
+    operator_service_account_id SERVICE_ACCOUNT: Name or id.
+    any_account --any: Any service account of the project.
+gpuaas access slurm
+    Endpoints, paths and commands of an app instance, as its controller published them.
+"""
 
 from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
-from gpuaas_contract.instances import (
-    ACCESS_BUNDLE_GET,
-    BREAKER_RESET,
-    INSTANCE_CREATE,
-    INSTANCE_GET,
-    OPERATOR_SET,
-    UPGRADE,
-    AccessBundle,
-    Deployed,
-)
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, times, values
-from gpuaas_cli.runner import Call, Command, Field, nothing, run, switch
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow, versions
+
+_SETS = {"sets": Field(type=list[str], default=None)}
 
 
 async def _deploy(call: Call) -> int:
     version = await versions.find(call.session, call["app_slug"], call["version"])
-    answer: Deployed = await call.send(
+    answer: instances.Deployed = await call.send(
         name=call["name"] or call["app_slug"],
         topology=values.topology(version.manifest, call["topology"]),
         inputs=values.build(version.manifest, call["sets"] or []),
@@ -38,7 +80,7 @@ async def _deploy(call: Call) -> int:
     return await follow.started(call.session, operation, detach=call["detach"])
 
 
-def _plan(answer: Deployed) -> list[str]:
+def _plan(answer: instances.Deployed) -> list[str]:
     instance = answer.instance
     nodes = {member.allocation_id: member.node_name for member in answer.members}
     return [
@@ -48,31 +90,25 @@ def _plan(answer: Deployed) -> list[str]:
 
 
 deploy = run.single(
+    "deploy",
+    __doc__,
     Command(
-        INSTANCE_CREATE,
-        "deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 "
-        "--set worker_allocation_ids=gpu-2,gpu-3",
-        "Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.",
+        instances.INSTANCE_CREATE,
         fields={
-            "app_slug": Field("APP"),
-            "name": Field(help="Name of the instance; the app's own if empty.", default=""),
-            "topology": Field(help="One of the app's topologies.", default=""),
-            "version": Field(help="Newest published version if empty."),
-            "operator_service_account_id": Field(
-                "--operator", "Service account whose controller works on it; else any of the project."
-            ),
+            "name": Field(default=""),
+            "topology": Field(default=""),
             "operating_mode": None,
             "control_plane_scope": None,
         },
-        extra={"sets": Field("--set KEY=VALUE", "An input; repeatable.", type=list[str], default=None)},
+        extra=_SETS,
         work=_deploy,
         follows=True,
-    )
+    ),
 )
 
 
 async def _upgrade(call: Call) -> int:
-    instance = await call.session.call(INSTANCE_GET, instance_id=call["instance_id"])
+    instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     wanted = await versions.find(call.session, instance.app_slug, call["version"])
     given = values.build(wanted.manifest, call["sets"] or [])
     inputs = {**instance.inputs, **given} if given else None
@@ -81,14 +117,7 @@ async def _upgrade(call: Call) -> int:
 
 
 upgrade = run.single(
-    Command(
-        UPGRADE,
-        "upgrade slurm --version 1.1.0",
-        "Move an instance to another version. Inputs stay as they are, except those named with --set.",
-        fields={"version": Field("--version", "Newest the project may deploy if empty.", default="")},
-        extra={"sets": Field("--set KEY=VALUE", "An input; repeatable.", type=list[str], default=None)},
-        work=_upgrade,
-    )
+    "upgrade", __doc__, Command(instances.UPGRADE, fields={"version": Field(default="")}, extra=_SETS, work=_upgrade)
 )
 
 
@@ -103,61 +132,22 @@ async def _confirm(call: Call) -> None:
     ask.confirm(call.flags, consequence, name=instance.name, what="instance", again=again)
 
 
-stop = run.single(
-    Command(
-        instances.STOP,
-        'stop slurm --reason "power maintenance"',
-        "Stop an app on every machine. Members, machines and data stay; what runs in it ends.",
-    )
-)
-start = run.single(Command(instances.START, "start slurm", "Start a stopped app."))
-restart = run.single(Command(instances.RESTART, "restart slurm --dry-run", "Stop an app and start it again."))
-rollback = run.single(
-    Command(
-        instances.ROLLBACK,
-        'rollback slurm --reason "jobs crash"',
-        "Go back to the version before the last upgrade, where the app allows it.",
-    )
-)
-decommission = run.single(
-    Command(
-        instances.DECOMMISSION,
-        'decommission slurm --reason "project ends"',
-        "Take an app off every machine of an instance. The machines stay allocated.",
-        confirm=_confirm,
-    )
-)
+stop = run.single("stop", __doc__, instances.STOP)
+start = run.single("start", __doc__, instances.START)
+restart = run.single("restart", __doc__, instances.RESTART)
+rollback = run.single("rollback", __doc__, instances.ROLLBACK)
+decommission = run.single("decommission", __doc__, Command(instances.DECOMMISSION, confirm=_confirm))
 
 
-role = run.group(
-    "role",
-    "When too many members of a role fail to join, its breaker opens and the role takes no more for a while.",
-    Command(
-        BREAKER_RESET,
-        'reset-breaker slurm worker --reason "the image is repaired"',
-        "Let a role take new members again; gpuaas get roles INSTANCE shows its breaker.",
-    ),
-)
+role = run.group("role", __doc__, reset_breaker=instances.BREAKER_RESET)
 
 
 hold = run.group(
     "hold",
-    "A hold ends by itself; before that only its owner lifts it.",
-    Command(
-        HOLD_PLACE,
-        'place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"',
-        "Place a hold on a member.",
-        fields={
-            "name": Field(help="What to call it."),
-            "kind": Field(help="no-work: not resumed. no-removal: not removed, replaced or decommissioned."),
-            "reason": Field(),
-            "ttl_s": Field(
-                "--for TIME", "How long: 30m, 24h, 7d.", default="24h", read=lambda _, text: times.span_s(text, "--for")
-            ),
-        },
-    ),
-    Command(HOLD_LIST, "list slurm", "Holds on the members of an instance."),
-    Command(HOLD_LIFT, "lift slurm bad-fan", "Lift a hold of yours."),
+    __doc__,
+    place=Command(HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}),
+    list=HOLD_LIST,
+    lift=HOLD_LIFT,
 )
 
 
@@ -168,23 +158,18 @@ def _check(call: Call) -> None:
 
 operator = run.group(
     "operator",
-    "The operator of an instance is the service account whose controller may work on it.",
-    Command(
-        OPERATOR_SET,
-        (
-            'set slurm slurm-controller-2 --reason "the old host is gone"',
-            'set slurm --any --reason "any controller of the project"',
-        ),
-        "Hand an instance to another service account; open operations go with it.",
-        fields={"operator_service_account_id": Field("SERVICE_ACCOUNT", "Name or id.", default="")},
-        extra={"any_account": switch("--any", "Any service account of the project.")},
+    __doc__,
+    set=Command(
+        instances.OPERATOR_SET,
+        fields={"operator_service_account_id": Field(default="")},
+        extra={"any_account": SWITCH},
         check=_check,
     ),
 )
 
 
-async def _show(call: Call) -> AccessBundle:
-    bundle: AccessBundle = await call.send()
+async def _show(call: Call) -> instances.AccessBundle:
+    bundle: instances.AccessBundle = await call.send()
     nodes = {} if call.flags.structured_whole else await _nodes(call, bundle)
     output.show_page(call.flags, bundle, story.of_access(bundle, nodes))
     if not call.flags.structured_whole:
@@ -192,7 +177,7 @@ async def _show(call: Call) -> AccessBundle:
     return bundle
 
 
-async def _nodes(call: Call, bundle: AccessBundle) -> dict[str, str]:
+async def _nodes(call: Call, bundle: instances.AccessBundle) -> dict[str, str]:
     """The node of each machine that a command names."""
     nodes: dict[str, str] = {}
     for allocation_id in {command.allocation_id for command in bundle.commands if command.allocation_id}:
@@ -203,12 +188,4 @@ async def _nodes(call: Call, bundle: AccessBundle) -> dict[str, str]:
     return nodes
 
 
-access = run.single(
-    Command(
-        ACCESS_BUNDLE_GET,
-        "access slurm",
-        "Endpoints, paths and commands of an app instance, as its controller published them.",
-        work=_show,
-        show=nothing,
-    )
-)
+access = run.single("access", __doc__, Command(instances.ACCESS_BUNDLE_GET, work=_show, show=nothing))

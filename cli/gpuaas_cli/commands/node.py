@@ -1,19 +1,52 @@
-"""`gpuaas node`: let nodes in, look at them, take them out of use."""
+"""`gpuaas node`: let nodes in, look at them, take them out of use.
+
+gpuaas node
+    Nodes are machines whose agent has enrolled.
+gpuaas node token gpu-1
+    Print a token that admits one node, once.
+    --sku: What the node is sold as; left out: as before, or standard.
+    --region: Where it is; left out: as before, or local.
+    --ttl-s: Seconds until the token is useless.
+gpuaas node list -o wide
+    Every node.
+gpuaas node get gpu-1
+    One node: what it is, its state, whose work is on it.
+gpuaas node inspect gpu-1
+    Have nodes report now, not at their next heartbeat, what they are made of.
+gpuaas node health gpu-1 gpu-2
+    Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
+gpuaas node set gpu-1 gpu-2 --sku h100x8 --reason "new cards"
+    Set what nodes are sold as and where they are; allocations they carry keep what they were given.
+    --reason
+    --sku: What it is sold as; left out, it stays.
+    --region: Where it is; left out, it stays.
+gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
+    Keep new allocations away from nodes; what they carry stays.
+gpuaas node uncordon gpu-1 --reason "firmware is done"
+    Let cordoned or draining nodes take allocations again.
+gpuaas node drain gpu-1 --reason "bad fan"
+    Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
+gpuaas node retire gpu-1 --reason "sold"
+    End the identity of nodes for good; refused while an allocation is on them.
+gpuaas node task
+    A task is one signed instruction to a node; ended ones are kept for a while.
+gpuaas node task list gpu-1
+    Recent tasks of a node.
+gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
+    One task with its result or its error.
+"""
 
 from gpuaas_contract import agents, capacity
-from gpuaas_contract.agents import NodeTask
-from gpuaas_contract.capacity import NODE_ALLOCATIONS, EnrolmentToken, Node, NodeAllocation, NodeDrain
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.kinds import machines as machine_kinds
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, nothing, run
+from gpuaas_cli.runner import Call, Command, fixed, nothing, run
 from gpuaas_cli.show import machines
-from gpuaas_cli.work import node_tasks
+from gpuaas_cli.work import waits
 
 
-async def _token(call: Call) -> EnrolmentToken:
-    made: EnrolmentToken = await call.send()
+async def _token(call: Call) -> capacity.EnrolmentToken:
+    made: capacity.EnrolmentToken = await call.send()
     if not call.flags.structured_whole and not call.dry_run:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
@@ -21,55 +54,43 @@ async def _token(call: Call) -> EnrolmentToken:
     return made
 
 
-async def _get(call: Call) -> Node:
-    node: Node = await call.send()
-    if not call.flags.structured:
-        allocations = (await call.session.call(NODE_ALLOCATIONS, node_id=node.node_id)).items
+async def _get(call: Call) -> capacity.Node:
+    node: capacity.Node = await call.send()
+    if call.flags.structured:
+        kinds.show(call.flags, "nodes", node)
+    else:
+        allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
     return node
 
 
-def _show_structured(call: Call, node: Node) -> None:
-    if call.flags.structured:
-        kinds.show_one(call.flags, "nodes", node)
+Inspected = list[tuple[capacity.Node, agents.NodeTask]]
 
 
-async def _inspect(call: Call) -> list[tuple[Node, NodeTask]]:
+async def _inspect(call: Call) -> Inspected:
     """Every node is asked before the first one is waited for."""
     nodes = [await call.session.call(capacity.NODE_GET, node_id=name) for name in call.targets]
     tasks = [await call.send(node.node_id) for node in nodes]
-    if call.dry_run:
-        return list(zip(nodes, tasks, strict=True))
-    return list(zip(nodes, await node_tasks.all_ended(call.session, tasks, nodes), strict=True))
+    if not call.dry_run:
+        tasks = await waits.all_ended(call.session, tasks, nodes)
+    return list(zip(nodes, tasks, strict=True))
 
 
-def _show_tasks(call: Call, matches: list[tuple[Node, NodeTask]]) -> bool:
+def _show_inspected(call: Call, matches: Inspected) -> int:
     """For programs, and of a dry run, the tasks themselves."""
+    is_health = call.sent["type"] == "host.health"
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}
-        output.show_list(call.flags, [task for _, task in matches], machine_kinds.tasks(names))
-        return True
-    return False
-
-
-def _facts(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
-    if not _show_tasks(call, matches):
-        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
-    return _verdict(call, matches)
-
-
-def _health(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
-    if not _show_tasks(call, matches):
+        output.show(call.flags, [task for _, task in matches], machines.tasks(names))
+    elif is_health:
         print("\n".join(machines.of_health(matches)))
-    healthy = call.dry_run or all(task.result.get("ok") for _, task in matches)
-    return _verdict(call, matches) or (failures.OK if healthy else failures.FAILED)
-
-
-def _verdict(call: Call, matches: list[tuple[Node, NodeTask]]) -> int:
-    failed = [(node, task) for node, task in matches if task.state != "succeeded"]
-    if failed and not call.dry_run:
-        raise node_tasks.failure(failed[0][1], failed[0][0])
-    return failures.OK
+    else:
+        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
+    for node, task in matches:
+        if task.state != "succeeded" and not call.dry_run:
+            raise waits.failure(task, node)
+    healthy = call.dry_run or not is_health or all(task.result.get("ok") for _, task in matches)
+    return failures.OK if healthy else failures.FAILED
 
 
 def _check_set(call: Call) -> None:
@@ -77,123 +98,46 @@ def _check_set(call: Call) -> None:
         raise failures.usage("Name a SKU or a region", "gpuaas node set NODE --sku SKU --reason REASON")
 
 
-def _show_drained(call: Call, drained: list[NodeDrain]) -> None:
-    kinds.show_list(call.flags, "nodes", [item.node for item in drained])
-    left: dict[str, list[NodeAllocation]] = {item.node.name: item.allocations for item in drained}
+def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
+    kinds.show(call.flags, "nodes", [item.node for item in drained])
+    left: dict[str, list[capacity.NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)
 
 
-async def _tasks(call: Call) -> list[NodeTask]:
+async def _tasks(call: Call) -> list[agents.NodeTask]:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
     tasks = await call.session.every(agents.NODE_TASK_LIST, node_id=node.node_id)
-    output.show_list(call.flags, tasks, machine_kinds.tasks({node.node_id: node.name}))
+    output.show(call.flags, tasks, machines.tasks({node.node_id: node.name}))
     return tasks
 
 
-async def _describe_task(call: Call) -> NodeTask:
+async def _describe_task(call: Call) -> agents.NodeTask:
     node = await call.session.call(capacity.NODE_GET, node_id=call["node_id"])
-    matches: NodeTask = await call.send()
+    matches: agents.NodeTask = await call.send()
     output.show_page(call.flags, matches, machines.of_task(matches, node))
     return matches
 
 
-def _asked(kind: str) -> dict[str, Field]:
-    return {"type": Field(typed=False, read=lambda *_: kind)}
-
-
+_FACTS, _HEALTH = {"type": fixed("host.facts")}, {"type": fixed("host.health")}
 app = run.group(
     "node",
-    "Nodes are machines whose agent has enrolled.",
-    Command(
-        capacity.ENROLMENT_CREATE,
-        "token gpu-1",
-        "Print a token that admits one node, once.",
-        fields={
-            "sku": Field(help="What the node is sold as; left out: as before, or standard."),
-            "region": Field(help="Where it is; left out: as before, or local."),
-            "ttl_s": Field(help="Seconds until the token is useless."),
-        },
-        work=_token,
-        table=table("token", "TOKEN"),
-        page=lambda made: [made.token],
-    ),
-    Command(capacity.NODE_LIST, "list -o wide", "Every node.", fields={"name": None, "admin_state": None}),
-    Command(
-        capacity.NODE_GET,
-        "get gpu-1",
-        "One node: what it is, its state, whose work is on it.",
-        work=_get,
-        show=_show_structured,
-        also=(NODE_ALLOCATIONS,),
-    ),
-    Command(
-        agents.NODE_INSPECT,
-        "inspect gpu-1",
-        "Have nodes report now, not at their next heartbeat, what they are made of.",
-        many=True,
-        fields=_asked("host.facts"),
-        work=_inspect,
-        show=_facts,
-    ),
-    Command(
-        agents.NODE_INSPECT,
-        "health gpu-1 gpu-2",
-        "Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.",
-        many=True,
-        fields=_asked("host.health"),
-        work=_inspect,
-        show=_health,
-    ),
-    Command(
-        capacity.NODE_SET,
-        'set gpu-1 gpu-2 --sku h100x8 --reason "new cards"',
-        "Set what nodes are sold as and where they are; allocations they carry keep what they were given.",
-        many=True,
-        fields={
-            "reason": Field(),
-            "sku": Field(help="What it is sold as; left out, it stays."),
-            "region": Field(help="Where it is; left out, it stays."),
-        },
-        check=_check_set,
-        reads=capacity.NODE_GET,
-    ),
-    Command(
-        capacity.NODE_CORDON,
-        'cordon gpu-1 gpu-2 --reason "firmware on Monday"',
-        "Keep new allocations away from nodes; what they carry stays.",
-        many=True,
-    ),
-    Command(
-        capacity.NODE_UNCORDON,
-        'uncordon gpu-1 --reason "firmware is done"',
-        "Let cordoned or draining nodes take allocations again.",
-        many=True,
-    ),
-    Command(
-        capacity.NODE_DRAIN,
-        'drain gpu-1 --reason "bad fan"',
-        "Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.",
-        many=True,
-        show=_show_drained,
-    ),
-    Command(
-        capacity.NODE_RETIRE,
-        'retire gpu-1 --reason "sold"',
-        "End the identity of nodes for good; refused while an allocation is on them.",
-        many=True,
-    ),
+    __doc__,
+    token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
+    list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
+    get=Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
+    inspect=Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),
+    health=Command(agents.NODE_INSPECT, many=True, fields=_HEALTH, work=_inspect, show=_show_inspected),
+    set=Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),
+    cordon=Command(capacity.NODE_CORDON, many=True),
+    uncordon=Command(capacity.NODE_UNCORDON, many=True),
+    drain=Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
+    retire=Command(capacity.NODE_RETIRE, many=True),
 )
 task = run.group(
     "node task",
-    "A task is one signed instruction to a node; ended ones are kept for a while.",
-    Command(agents.NODE_TASK_LIST, "list gpu-1", "Recent tasks of a node.", work=_tasks, show=nothing),
-    Command(
-        agents.NODE_TASK_GET,
-        "describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2",
-        "One task with its result or its error.",
-        work=_describe_task,
-        show=nothing,
-    ),
+    __doc__,
+    list=Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
+    describe=Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
 )
 app.add_typer(task, name="task")

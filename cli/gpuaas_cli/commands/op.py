@@ -1,22 +1,36 @@
-"""`gpuaas op`: watch operations, and take an exit from those that stopped."""
+"""`gpuaas op`: watch operations, and take an exit from those that stopped.
+
+gpuaas op
+    Every long change is an operation; watching it never changes it, and each exit needs a reason.
+gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
+    Take a failed operation up again; steps that succeeded are not repeated.
+gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
+    Stop an operation and have it undone; one that no controller took up yet ends at once.
+gpuaas op compensate op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "give the machines back"
+    Have the half-done work of a failed operation undone.
+gpuaas op force-complete op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "checked by hand: the machine is empty"
+    Declare an operation done that no controller can finish. Nothing is done on any machine.
+gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt down"
+    Give up members of a failed operation that cannot be recovered.
+    --reason
+    member_ids --member MEMBER|NODE: Only these, by id, node or node/role; else every member that failed.
+        Repeatable.
+"""
 
 import asyncio
 from typing import Annotated
 
 import typer
-from gpuaas_contract import operations
-from gpuaas_contract.lifecycles import OperationStatus
-from gpuaas_contract.operations import EXITS, OPERATION_GET, ExitName
+from gpuaas_contract.operations import EXITS, OPERATION_GET
 
 from gpuaas_cli import failures
 from gpuaas_cli.client import session
-from gpuaas_cli.runner import Command, Field, run
+from gpuaas_cli.runner import Command, run
 from gpuaas_cli.work import follow
 
-app = run.group("op", "Every long change is an operation; watching it never changes it, and each exit needs a reason.")
+app = run.group("op", __doc__)
 
 OperationId = Annotated[str, typer.Argument(metavar="OPERATION")]
-_OP = "op_01k9z0c5p3v2m8q7r6t5w4x3y2"
 
 
 @run.by_hand(app, "follow", reaches=(OPERATION_GET,))
@@ -41,46 +55,15 @@ def wait(
     return session.run(run.flags_of(context), lambda connection: _wait(connection, operation, timeout_s))
 
 
-def _exit(name: ExitName, wanted: OperationStatus, help_text: str, why: str) -> Command:
-    """An exit that starts the controller again, so there is something to follow; `wanted` is its good end."""
-    return Command(EXITS[name], f'{name} {_OP} --reason "{why}"', help_text, wanted=wanted)
-
-
 run.declare(
     app,
     "op",
-    _exit(
-        "retry",
-        "succeeded",
-        "Take a failed operation up again; steps that succeeded are not repeated.",
-        "the network is back",
-    ),
-    _exit(
-        "cancel",
-        "cancelled",
-        "Stop an operation and have it undone; one that no controller took up yet ends at once.",
-        "wrong machine",
-    ),
-    _exit("compensate", "cancelled", "Have the half-done work of a failed operation undone.", "give the machines back"),
-    Command(
-        operations.OPERATION_FORCE_COMPLETE,
-        f'force-complete {_OP} --reason "checked by hand: the machine is empty"',
-        "Declare an operation done that no controller can finish. Nothing is done on any machine.",
-        follows=False,
-    ),
-    Command(
-        operations.OPERATION_TOMBSTONE,
-        f'tombstone {_OP} --reason "the machine burnt down"',
-        "Give up members of a failed operation that cannot be recovered.",
-        fields={
-            "reason": Field(),
-            "member_ids": Field(
-                "--member MEMBER|NODE",
-                "Only these, by id, node or node/role; else every member that failed. Repeatable.",
-            ),
-        },
-        follows=False,
-    ),
+    __doc__,
+    retry=EXITS["retry"],
+    cancel=Command(EXITS["cancel"], wanted="cancelled"),
+    compensate=Command(EXITS["compensate"], wanted="cancelled"),
+    force_complete=Command(EXITS["force_complete"], follows=False),
+    tombstone=Command(EXITS["tombstone"], follows=False),
 )
 
 
@@ -89,9 +72,5 @@ async def _wait(connection: session.Session, operation_id: str, timeout_s: float
     done, _ = await asyncio.wait({waiting}, timeout=timeout_s or None)
     if done:
         return waiting.result()
-    raise failures.Failure(
-        f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background",
-        fix=f"gpuaas op follow {operation_id}",
-        code="timeout",
-        exit_code=failures.SERVER,
-    )
+    message = f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background"
+    raise failures.timeout(message, f"gpuaas op follow {operation_id}")

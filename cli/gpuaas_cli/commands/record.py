@@ -1,9 +1,43 @@
-"""What was recorded: events, the audit trail, usage, everything under one correlation id."""
+"""What was recorded: events, the audit trail, usage, everything under one correlation id.
+
+gpuaas events --instance slurm
+gpuaas events --org acme
+    Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.
+    --instance: Only of this instance.
+    --correlation: Only with this correlation id.
+    --after: Begin behind this cursor; else with what comes.
+gpuaas audit
+    Rows are only ever added; each is chained to the one before by its hash.
+gpuaas audit list --action authz.deny --since 24h
+gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
+    The audit trail of the project, of an organisation, or of everything; oldest first.
+    correlation_id --correlation: Of this correlation id.
+    actor_id --actor: By this user or service account, by id.
+    --action: Of this action; authz.deny for refusals.
+    --target: About this id.
+    --result: success or failure.
+    --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
+    --until TIME: Up to then.
+    --after: Continue behind this cursor.
+    --limit: At most this many rows.
+gpuaas usage
+    Apps report usage; quantities are exact decimal numbers.
+gpuaas usage list --since 24h --meter gpu-time
+    Usage records by the time they started.
+gpuaas usage summary --since 2030-01-01 --until 2030-02-01
+    Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.
+gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
+    All records as a CSV file, written whole or not at all.
+    --csv FILE: Where to write it; - is stdout.
+gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
+    Operations, members, events and audit rows of one correlation id, in time order.
+"""
 
 import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +50,7 @@ from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
-from gpuaas_cli.kinds.record import AUDIT_LIMIT
+from gpuaas_cli.kinds.instances import AUDIT_LIMIT
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, Levels, nothing, run
 from gpuaas_cli.show import story, timeline
@@ -35,15 +69,12 @@ async def _follow(call: Call) -> None:
     path: dict[str, Any] = await call.path()
     if call.level == "project":
         path["project_id"] = await call.session.project()
-    begin = call["after"] if call["after"] is not None else await _now(call, path)
+    begin = call["after"]
+    if begin is None:
+        # The cursor behind everything that has happened: it moves past what a filter leaves out, here all.
+        begin = (await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)).cursor
     async for event in call.session.client.follow(call.endpoint, filters, after=begin, **path):
         print(_line(call.flags, event), flush=True)
-
-
-async def _now(call: Call, path: dict[str, Any]) -> int:
-    """The cursor behind everything that has happened: it moves past what a filter leaves out, here all."""
-    page = await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)
-    return int(page.cursor)
 
 
 def _line(flags: Flags, event: Event) -> str:
@@ -57,25 +88,27 @@ def _line(flags: Flags, event: Event) -> str:
 
 
 events = run.single(
+    "events",
+    __doc__,
     Command(
         Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
-        ("events --instance slurm", "events --org acme"),
-        "Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.",
         fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
-        extra={
-            "instance": Field("--instance", "Only of this instance."),
-            "correlation": Field("--correlation", "Only with this correlation id."),
-            "after": Field("--after", "Begin behind this cursor; else with what comes.", type=int, default=None),
-        },
+        extra={"after": Field(type=int, default=None)},
         check=_check,
         work=_follow,
         show=nothing,
-    )
+    ),
 )
 
 
-def _moment(option: str) -> Any:
-    return lambda _, text: times.moment(text, option).isoformat() if text else ""
+def _moment(option: str, *, day: bool = False) -> Field:
+    """A moment, or the day it is in."""
+
+    def read(_: Call, text: str) -> str:
+        moment = times.moment(text, option).isoformat() if text else ""
+        return moment.partition("T")[0] if day else moment
+
+    return Field(f"{option} TIME", default="", read=read)
 
 
 async def _list(call: Call) -> tuple[list[AuditRow], bool]:
@@ -85,53 +118,29 @@ async def _list(call: Call) -> tuple[list[AuditRow], bool]:
 
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
-    kinds.show_list(call.flags, "audit", rows)
+    kinds.show(call.flags, "audit", rows)
     if more:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
 
 
 audit = run.group(
     "audit",
-    "Rows are only ever added; each is chained to the one before by its hash.",
-    Command(
+    __doc__,
+    list=Command(
         Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
-        ("list --action authz.deny --since 24h", "list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2"),
-        "The audit trail of the project, of an organisation, or of everything; oldest first.",
-        fields={
-            "correlation_id": Field("--correlation", "Of this correlation id."),
-            "actor_id": Field("--actor", "By this user or service account, by id."),
-            "action": Field(help="Of this action; authz.deny for refusals."),
-            "target": Field(help="About this id."),
-            "result": Field(help="success or failure.", type=str, default=""),
-            "since": Field(
-                "--since TIME",
-                "From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.",
-                default="",
-                read=_moment("--since"),
-            ),
-            "until": Field("--until TIME", "Up to then.", default="", read=_moment("--until")),
-            "after": Field(help="Continue behind this cursor."),
-        },
-        extra={"limit": Field("--limit", "At most this many rows.", type=int, default=AUDIT_LIMIT)},
+        fields={"result": Field(type=str, default=""), "since": _moment("--since"), "until": _moment("--until")},
+        extra={"limit": Field(type=int, default=AUDIT_LIMIT)},
         work=_list,
         show=_audit_show,
     ),
 )
 
 
-def _usage_moment(option: str, *, day: bool = False) -> Any:
-    def read(_: Call, text: str) -> str:
-        moment = times.moment(text, option).isoformat() if text else ""
-        return moment.partition("T")[0] if day else moment
-
-    return read
-
-
 def _filters(*, day: bool = False) -> dict[str, Field]:
     since = "Started then or later: 2030-01-31, or 7d for seven days ago."
     return {
-        "since": Field("--since TIME", since, default="", read=_usage_moment("--since", day=day)),
-        "until": Field("--until TIME", "Started before.", default="", read=_usage_moment("--until", day=day)),
+        "since": replace(_moment("--since", day=day), help=since),
+        "until": replace(_moment("--until", day=day), help="Started before."),
         "instance_id": Field("--instance", "Only of this instance."),
         "meter": Field("--meter", "Only of this meter."),
     }
@@ -174,35 +183,19 @@ def _target(path: str) -> Iterator[BinaryIO]:
 
 usage = run.group(
     "usage",
-    "Apps report usage; quantities are exact decimal numbers.",
-    Command(
-        USAGE_LIST,
-        "list --since 24h --meter gpu-time",
-        "Usage records by the time they started.",
-        fields=_filters(),
-        work=_usage_list,
-    ),
-    Command(
+    __doc__,
+    list=Command(USAGE_LIST, fields=_filters(), work=_usage_list),
+    summary=Command(
         USAGE_SUMMARY,
-        "summary --since 2030-01-01 --until 2030-02-01",
-        "Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.",
         fields=_filters(day=True),
         work=_usage_list,
-        table=table("day", "DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
+        table=table("DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
     ),
-    Command(
-        USAGE_EXPORT,
-        "export --csv january.csv --since 2030-01-01 --until 2030-02-01",
-        "All records as a CSV file, written whole or not at all.",
-        extra={"csv": Field("--csv FILE", "Where to write it; - is stdout.", default="-")},
-        fields=_filters(),
-        work=_export,
-        show=nothing,
-    ),
+    export=Command(USAGE_EXPORT, extra={"csv": Field(default="-")}, fields=_filters(), work=_export, show=nothing),
 )
 
 
-_ENTRIES = table("what", "TIME=at SOURCE WHAT DETAIL")
+_ENTRIES = table("TIME=at SOURCE WHAT DETAIL", "what")
 
 
 def _triage_show(call: Call, result: Correlation) -> None:
@@ -213,16 +206,9 @@ def _triage_show(call: Call, result: Correlation) -> None:
     if call.flags.structured_whole:
         output.show_data(call.flags, result)
         return
-    output.show_list(call.flags, timeline.entries(result), _ENTRIES)
+    output.show(call.flags, timeline.entries(result), _ENTRIES)
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
     print("\n".join(story.section("Next", next_commands)))
 
 
-triage = run.single(
-    Command(
-        CORRELATION_GET,
-        "triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2",
-        "Operations, members, events and audit rows of one correlation id, in time order.",
-        show=_triage_show,
-    )
-)
+triage = run.single("triage", __doc__, Command(CORRELATION_GET, show=_triage_show))

@@ -1,4 +1,36 @@
-"""What is allowed: permissions, policy, emergency access."""
+"""What is allowed: permissions, policy, emergency access.
+
+gpuaas can-i apps.instance.create --app slurm
+    Whether you may do something here, and what decides it: 0 yes, 1 no.
+    permission PERMISSION: area.thing.verb
+    --region: With this region.
+    --sku: With this SKU.
+    --app: With this app.
+    --artifact-source: With an artifact from there.
+    --platform: At the platform, not in the project.
+    --org: In this organisation, not in the project.
+gpuaas policy
+    An overlay narrows and never broadens: what is allowed, every layer allows and none denies.
+gpuaas policy show --org acme > acme.yaml
+    The overlay of one layer, in the form that policy set takes.
+gpuaas policy set acme.yaml --org acme
+    Put an overlay in place of the present one, unless it was changed by another since you read it.
+    body FILE: The whole overlay, YAML or JSON; - is stdin.
+    --revision: Only if it is still this one; the present one if not given.
+gpuaas policy explain --region eu-1 --app slurm
+    What all layers together allow in the project, and which of them decides.
+    --region: May this region be used?
+    --sku: May this SKU be used?
+    --app: May this app be deployed?
+    --artifact-source: May artifacts come from there?
+gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"
+gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
+    Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.
+    project_id PROJECT: Its id, or its name if you see it.
+    --reason: Why; kept on the audit trail. Needed unless you end it.
+    --minutes: It ends by itself.
+    --end: End the access you took, before its time.
+"""
 
 from typing import Any
 
@@ -6,55 +38,35 @@ from gpuaas_contract import policy as contract
 from gpuaas_contract.bindings import BREAK_GLASS_CREATE, BREAK_GLASS_END, PROJECT_BINDING_LIST, RoleBinding
 from gpuaas_contract.identity import ME
 from gpuaas_contract.permissions import BREAK_GLASS
-from gpuaas_contract.policy import (
-    CAN_I,
-    CanIAnswer,
-    ChangedPolicyLayer,
-    Ineffective,
-    Overlay,
-    PolicyExplanation,
-    PolicyLayer,
-)
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import ask, documents
+from gpuaas_cli.input import ask
 from gpuaas_cli.output import aligned, clock_time
-from gpuaas_cli.runner import Call, Command, Field, Levels, run, switch
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
 from gpuaas_cli.show.story import section
 
 
-async def _ask(call: Call) -> CanIAnswer:
+async def _ask(call: Call) -> contract.CanIAnswer:
     scope = {"project": "project_id", "org": "org_id", "platform": ""}[call.level]
     where: dict[str, Any] = {scope: call["org"] or await call.session.project()} if scope else {}
-    answer: CanIAnswer = await call.send(**where)
+    answer: contract.CanIAnswer = await call.send(**where)
     if not call.flags.structured_whole:
         output.talk(answer.explanation)
     return answer
 
 
 can_i = run.single(
+    "can-i",
+    __doc__,
     Command(
-        CAN_I,
-        "can-i apps.instance.create --app slurm",
-        "Whether you may do something here, and what decides it: 0 yes, 1 no.",
-        fields={
-            "permission": Field("PERMISSION", "area.thing.verb"),
-            "project_id": None,
-            "org_id": None,
-            "region": Field(help="With this region."),
-            "sku": Field(help="With this SKU."),
-            "app": Field(help="With this app."),
-            "artifact_source": Field(help="With an artifact from there."),
-        },
-        extra={
-            "platform": switch("--platform", "At the platform, not in the project."),
-            "org": Field("--org", "In this organisation, not in the project."),
-        },
+        contract.CAN_I,
+        fields={"project_id": None, "org_id": None},
+        extra={"platform": SWITCH},
         work=_ask,
         page=lambda answer: ["yes" if answer.allowed else "no"],
         then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,
         asks=True,
-    )
+    ),
 )
 
 
@@ -62,7 +74,7 @@ _GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)
 _SET = Levels(contract.PROJECT_SET, contract.GLOBAL_SET, contract.ORG_SET)
 
 
-async def _set(call: Call) -> ChangedPolicyLayer:
+async def _set(call: Call) -> contract.ChangedPolicyLayer:
     """The overlay takes the place of the revision that was named, else of the present one."""
     path = await call.path()
     etag = call["if_match"] or (f'"{call["revision"]}"' if call["revision"] is not None else "")
@@ -71,26 +83,26 @@ async def _set(call: Call) -> ChangedPolicyLayer:
     return await call.session.call(call.endpoint, call.sent["body"], if_match=etag, dry_run=call.dry_run, **path)
 
 
-def _origin(layer: PolicyLayer) -> str:
+def _origin(layer: contract.PolicyLayer) -> str:
     where = f"{layer.layer} layer of {layer.scope}"
     if layer.changed_at is None:
         return f"{where}: never set"
     return f"{where}: revision {layer.revision}, {clock_time(layer.changed_at)} by {layer.changed_by}"
 
 
-def _show_origin(call: Call, layer: PolicyLayer) -> None:
+def _show_origin(call: Call, layer: contract.PolicyLayer) -> None:
     if not call.flags.structured_whole:
         output.talk(_origin(layer))
 
 
-def _changed(layer: ChangedPolicyLayer) -> list[str]:
+def _changed(layer: contract.ChangedPolicyLayer) -> list[str]:
     return [_origin(layer), *section("Without effect", _ineffective(layer.ineffective))]
 
 
-def _explanation(result: PolicyExplanation) -> list[str]:
+def _explanation(result: contract.PolicyExplanation) -> list[str]:
+    words = {True: "allowed", False: "refused"}
     verdicts = [
-        [item.subject, item.value, "allowed" if item.allowed else "refused", item.layer or "-", item.rule]
-        for item in result.verdicts
+        [item.subject, item.value, words[item.allowed], item.layer or "-", item.rule] for item in result.verdicts
     ]
     limits = [[item.limit, str(item.max), item.layer, item.rule] for item in result.limits]
     return [
@@ -101,14 +113,14 @@ def _explanation(result: PolicyExplanation) -> list[str]:
     ]
 
 
-def _text(overlay: Overlay) -> str:
+def _text(overlay: contract.Overlay) -> str:
     """Only what the overlay narrows."""
-    empty = output.plain(Overlay())
+    empty = output.plain(contract.Overlay())
     narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
     return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
 
 
-def _ineffective(entries: list[Ineffective]) -> list[str]:
+def _ineffective(entries: list[contract.Ineffective]) -> list[str]:
     """What is written down but wider than the layers above allow."""
     return [
         f"{item.layer} {item.field} {item.entry}: {item.extent}, by {item.narrowed_by}: {item.rule}" for item in entries
@@ -117,44 +129,10 @@ def _ineffective(entries: list[Ineffective]) -> list[str]:
 
 policy = run.group(
     "policy",
-    "An overlay narrows and never broadens: what is allowed, every layer allows and none denies.",
-    Command(
-        _GET,
-        "show --org acme > acme.yaml",
-        "The overlay of one layer, in the form that policy set takes.",
-        page=lambda layer: _text(layer.overlay).splitlines(),
-        then=_show_origin,
-    ),
-    Command(
-        _SET,
-        "set acme.yaml --org acme",
-        "Put an overlay in place of the present one, unless it was changed by another since you read it.",
-        whole=Field(
-            "FILE",
-            "The whole overlay, YAML or JSON; - is stdin.",
-            read=lambda _, path: documents.read(path, Overlay, "an overlay"),
-        ),
-        extra={
-            "revision": Field(
-                "--revision", "Only if it is still this one; the present one if not given.", type=int, default=None
-            )
-        },
-        work=_set,
-        page=_changed,
-    ),
-    Command(
-        contract.EXPLAIN,
-        "explain --region eu-1 --app slurm",
-        "What all layers together allow in the project, and which of them decides.",
-        fields={
-            "region": Field(help="May this region be used?"),
-            "sku": Field(help="May this SKU be used?"),
-            "app": Field(help="May this app be deployed?"),
-            "artifact_source": Field(help="May artifacts come from there?"),
-        },
-        page=_explanation,
-        asks=True,
-    ),
+    __doc__,
+    show=Command(_GET, page=lambda layer: _text(layer.overlay).splitlines(), then=_show_origin),
+    set=Command(_SET, extra={"revision": Field(type=int, default=None)}, work=_set, page=_changed),
+    explain=Command(contract.EXPLAIN, page=_explanation, asks=True),
 )
 
 
@@ -201,23 +179,16 @@ def _tell(call: Call, binding: RoleBinding) -> None:
 
 
 break_glass = run.single(
+    "break-glass",
+    __doc__,
     Command(
         BREAK_GLASS_CREATE,
-        (
-            'break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"',
-            "break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end",
-        ),
-        "Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.",
-        fields={
-            "project_id": Field("PROJECT", "Its id, or its name if you see it."),
-            "reason": Field(help="Why; kept on the audit trail. Needed unless you end it.", default=""),
-            "minutes": Field(help="It ends by itself."),
-        },
-        extra={"end": switch("--end", "End the access you took, before its time.")},
+        fields={"reason": Field(default="")},
+        extra={"end": SWITCH},
         check=_check,
         confirm=_confirm,
         work=_work,
         then=_tell,
         also=(BREAK_GLASS_END,),
-    )
+    ),
 )

@@ -1,4 +1,30 @@
-"""`gpuaas service-account`: identities for programs, and the keys they sign in with."""
+"""`gpuaas service-account`: identities for programs, and the keys they sign in with.
+
+gpuaas service-account
+    Service accounts are how programs sign in.
+gpuaas service-account create slurm-controller --key-file slurm.json
+    Create a service account, and with --key-file its first key. The secret is never shown, only written.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account list
+    Service accounts of the project.
+gpuaas service-account disable slurm-controller
+    End all of its sessions at once; its keys open nothing until it is enabled.
+gpuaas service-account enable slurm-controller
+    Let a disabled service account sign in again, with its keys.
+gpuaas service-account delete slurm-controller
+    Delete a service account with all its keys, for good.
+gpuaas service-account key slurm-controller --key-file slurm.json
+    Make another key for a service account.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account keys slurm-controller
+    Keys of a service account: when they were made and last used. Never a secret.
+gpuaas service-account rotate-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2 --key-file new.json
+    Put a new key in the place of another; at most a day of grace.
+    grace_s --grace TIME: How long the old key still works: 10m, 1h.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2
+    End a key and the sessions that were made with it.
+"""
 
 import json
 import sys
@@ -14,10 +40,8 @@ from gpuaas_cli.input import times
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, run
 
-_KEYS = table("key_id", "KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
-_KEY_FILE = Field("--key-file FILE", "Write a new key here, 0600; - is stdout.", default=...)
-_EXAMPLE = "slurm-controller"
-_KEY_EXAMPLE = "slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2"
+_KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
+_KEY_FILE = Field(default=...)
 
 
 def _check_file(call: Call) -> None:
@@ -65,59 +89,20 @@ def _made(call: Call, answer: Any) -> None:
 
 app = run.group(
     "service-account",
-    "Service accounts are how programs sign in.",
-    Command(
-        identity.SERVICE_ACCOUNT_CREATE,
-        "create slurm-controller --key-file slurm.json",
-        "Create a service account, and with --key-file its first key. The secret is never shown, only written.",
-        extra={"key_file": Field("--key-file FILE", "Write a new key here, 0600; - is stdout.")},
-        check=_check_file,
-        work=_create,
-        show=_made,
-    ),
-    Command(identity.SERVICE_ACCOUNT_LIST, "list", "Service accounts of the project."),
-    Command(
-        identity.SERVICE_ACCOUNT_DISABLE,
-        f"disable {_EXAMPLE}",
-        "End all of its sessions at once; its keys open nothing until it is enabled.",
-    ),
-    Command(
-        identity.SERVICE_ACCOUNT_ENABLE,
-        f"enable {_EXAMPLE}",
-        "Let a disabled service account sign in again, with its keys.",
-    ),
-    Command(
-        identity.SERVICE_ACCOUNT_DELETE, f"delete {_EXAMPLE}", "Delete a service account with all its keys, for good."
-    ),
-    Command(
-        identity.SERVICE_ACCOUNT_KEY_CREATE,
-        "key slurm-controller --key-file slurm.json",
-        "Make another key for a service account.",
-        extra={"key_file": _KEY_FILE},
-        check=_check_file,
-        show=_keep,
-    ),
-    Command(
-        identity.SERVICE_ACCOUNT_KEY_LIST,
-        f"keys {_EXAMPLE}",
-        "Keys of a service account: when they were made and last used. Never a secret.",
-        table=_KEYS,
-    ),
-    Command(
+    __doc__,
+    create=Command(identity.SERVICE_ACCOUNT_CREATE, check=_check_file, work=_create, show=_made),
+    list=identity.SERVICE_ACCOUNT_LIST,
+    disable=identity.SERVICE_ACCOUNT_DISABLE,
+    enable=identity.SERVICE_ACCOUNT_ENABLE,
+    delete=identity.SERVICE_ACCOUNT_DELETE,
+    key=Command(identity.SERVICE_ACCOUNT_KEY_CREATE, extra={"key_file": _KEY_FILE}, check=_check_file, show=_keep),
+    keys=Command(identity.SERVICE_ACCOUNT_KEY_LIST, table=_KEYS),
+    rotate_key=Command(
         identity.SERVICE_ACCOUNT_KEY_ROTATE,
-        f"rotate-key {_KEY_EXAMPLE} --key-file new.json",
-        "Put a new key in the place of another; at most a day of grace.",
-        fields={
-            "grace_s": Field("--grace TIME", "How long the old key still works: 10m, 1h.", default="0s", read=_grace)
-        },
+        fields={"grace_s": Field(default="0s", read=_grace)},
         extra={"key_file": _KEY_FILE},
         check=_check_file,
         show=_keep,
     ),
-    Command(
-        identity.SERVICE_ACCOUNT_KEY_REVOKE,
-        f"revoke-key {_KEY_EXAMPLE}",
-        "End a key and the sessions that were made with it.",
-        table=_KEYS,
-    ),
+    revoke_key=Command(identity.SERVICE_ACCOUNT_KEY_REVOKE, table=_KEYS),
 )

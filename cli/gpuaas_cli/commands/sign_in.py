@@ -1,4 +1,8 @@
-"""Sign in, sign out, and who you are."""
+"""Sign in, sign out, and who you are.
+
+gpuaas whoami -o json
+    Who you are, and with which roles.
+"""
 
 import asyncio
 import os
@@ -17,18 +21,14 @@ from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, run
 
-login_app = run.single()
 
-
-@run.by_hand(
-    login_app, reaches=(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE)
-)
+@run.alone(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE)
 def login(
     context: typer.Context,
     name: Annotated[str, typer.Option(help="Your name on the server.")] = "",
     browser: Annotated[bool, typer.Option("--browser", help="Sign in through the server's identity provider.")] = False,
     key_file: Annotated[str, typer.Option(metavar="FILE", help="As a service account, with its key; - is stdin.")] = "",
-) -> int:
+) -> None:
     """Sign in. The password is asked for, or read from stdin; never give it on the command line.
 
     Example: gpuaas login --server http://127.0.0.1:7070 --name admin
@@ -46,7 +46,6 @@ def login(
     output.talk(f"Signed in to {result.server}{f' as {name}' if name else ''} (context {target.context}).")
     if not result.project_id:
         output.talk("  next: gpuaas project use NAME, or gpuaas project create NAME --org ORG")
-    return failures.OK
 
 
 def _target(flags: Flags, config: home.Config) -> home.Target:
@@ -56,7 +55,7 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
     if not server:
         raise failures.usage("No server was named", "gpuaas login --server http://127.0.0.1:7070 --name admin")
     ca_file = flags.ca_file or (known.ca_file if known else "")
-    return home.Target(context_name, server.rstrip("/"), "", "", ca_file)
+    return home.Target(context_name, server.rstrip("/"), ca_file=ca_file)
 
 
 def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
@@ -68,11 +67,8 @@ def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.
     return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))
 
 
-logout_app = run.single()
-
-
-@run.by_hand(logout_app, reaches=(sessions.LOGOUT,))
-def logout(context: typer.Context) -> int:
+@run.alone(sessions.LOGOUT)
+def logout(context: typer.Context) -> None:
     """End the session at the server and forget its token, of the current context or of the one named by --context.
 
     Example: gpuaas logout --context prod
@@ -84,13 +80,12 @@ def logout(context: typer.Context) -> int:
     known = config.contexts.get(name)
     if known is None or not known.token:
         output.talk("You were not signed in.")
-        return failures.OK
-    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, "", known.ca_file)))
-    home.forget_token(folder, name)
+        return
+    trouble = asyncio.run(_end(home.Target(name, known.server, known.token, ca_file=known.ca_file)))
+    home.change_context(folder, name, token="")
     output.talk(f"Signed out of {known.server} (context {name}).")
     if trouble:
         output.talk(f"The token is forgotten here, but the session may live on at the server: {trouble}")
-    return failures.OK
 
 
 async def _end(target: home.Target) -> str:
@@ -111,15 +106,14 @@ def _where(call: Call, _: Me) -> None:
 
 
 whoami = run.single(
+    "whoami",
+    __doc__,
     Command(
         ME,
-        "whoami -o json",
-        "Who you are, and with which roles.",
         table=table(
-            "name",
             "NAME TYPE=actor_type ID=actor_id ROLES",
             ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
         ),
         then=_where,
-    )
+    ),
 )

@@ -9,10 +9,8 @@ from gpuaas_contract.instances import ACCESS_BUNDLE_GET
 from gpuaas_cli.client import machine, session
 from gpuaas_cli.runner import run
 
-app = run.single()
 
-
-@run.by_hand(app, reaches=(MACHINE_ACCESS, ACCESS_BUNDLE_GET))
+@run.alone(MACHINE_ACCESS, ACCESS_BUNDLE_GET)
 def ssh(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="ALLOCATION|NODE|INSTANCE")],

@@ -1,11 +1,9 @@
 """Pure: what crosses the wire, as people ask for it: a form by its name, its fields, what each means. Needs no server;
 everything is read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
 
-import difflib
 import functools
 import inspect
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +14,19 @@ from gpuaas_contract.wire import NoBody, NoQuery, Page
 from msgspec import inspect as shapes
 
 from gpuaas_cli import failures, kinds
-from gpuaas_cli.explain import types
 
-_CALLED = {
-    "app": "app-version",
-    "grant": "machine-grant",
-    "secret": "runtime-secret",
-    "binding": "role-binding",
-    "audit": "audit-row",
-    "usage": "usage-record",
+_WORDS: dict[type[shapes.Type], str] = {
+    shapes.StrType: "text",
+    shapes.IntType: "integer",
+    shapes.FloatType: "number",
+    shapes.BoolType: "true or false",
+    shapes.DateTimeType: "moment",
+    shapes.BytesType: "bytes in base64",
+    shapes.NoneType: "null",
+    shapes.AnyType: "any value",
+    shapes.LiteralType: "text",
 }
-"""Kinds of `gpuaas get` whose form has a longer name."""
+_UNITS: dict[type[shapes.Type], str] = {shapes.StrType: "characters", shapes.BytesType: "bytes"}
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,8 @@ def find(path: str) -> tuple[Form, Field | None]:
             raise _unknown(f"{form.name} has no field {name!r}", name, [item.name for item in form.fields], form.name)
         if place + 1 < len(rest):
             if not field.form:
-                raise failures.not_found(
-                    f"{form.name}.{name} is {field.type}, without fields", f"gpuaas explain {form.name}"
-                )
+                message = f"{form.name}.{name} is {field.type}, without fields"
+                raise failures.not_found(message, f"gpuaas explain {form.name}")
             form = every()[field.form]
     return form, field
 
@@ -89,7 +88,7 @@ def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
     return [
         item
         for item in registry.ENDPOINTS
-        if form.struct in (item.request, *_answers(item.response))
+        if form.struct in (item.request, item.response, kinds.item_of(item.response))
         or (is_its_own and re.findall(r"{(\w+)}", item.path)[-1:] == [id_field])
     ]
 
@@ -108,8 +107,7 @@ def name_of(struct: type) -> str:
 def _named(word: str) -> Form:
     forms, plain = every(), word.lower().replace("_", "-")
     kind = kinds.find(plain)
-    called = kind.plural.removesuffix("s") if kind else plain
-    for name in (_CALLED.get(called, called), plain, plain.removesuffix("s")):
+    for name in (name_of(kind.struct) if kind else plain, plain, plain.removesuffix("s")):
         if name in forms:
             return forms[name]
     squeezed = {name.replace("-", ""): form for name, form in forms.items()}
@@ -119,18 +117,7 @@ def _named(word: str) -> Form:
 
 
 def _unknown(message: str, word: str, known: list[str], of_form: str) -> failures.Failure:
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return failures.not_found(f"{message}{hint}", f"gpuaas explain {of_form}".rstrip())
-
-
-def _answers(response: Any) -> Iterator[Any]:
-    yield response
-    info = shapes.type_info(response)
-    if isinstance(info, shapes.StructType):
-        items = next((field.type for field in info.fields if field.name == "items"), None)
-        if isinstance(items, shapes.ListType) and isinstance(items.item_type, shapes.StructType):
-            yield items.item_type.cls
+    return failures.not_found(f"{message}{failures.hint(word, known)}", f"gpuaas explain {of_form}".rstrip())
 
 
 def _gather(kind: shapes.Type, result: dict[str, shapes.StructType]) -> None:
@@ -158,11 +145,54 @@ def _field(field: shapes.Field, meaning: str) -> Field:
         default = field.default_factory()
     return Field(
         name=field.encode_name,
-        type=types.text(field.type, name_of),
+        type=type_text(field.type),
         required=field.required,
         default=msgspec.to_builtins(default),
-        values=types.values(field.type),
-        limits=types.limits(field.type),
+        values=permitted(field.type),
+        limits=limits(field.type),
         meaning=meaning,
         form=name_of(inner.cls) if inner else "",
     )
+
+
+def type_text(kind: shapes.Type) -> str:
+    if isinstance(kind, shapes.Metadata):
+        return type_text(kind.type)
+    if isinstance(kind, shapes.StructType):
+        return name_of(kind.cls)
+    if isinstance(kind, shapes.ListType):
+        return f"list of {type_text(kind.item_type)}"
+    if isinstance(kind, shapes.DictType):
+        return f"map of {type_text(kind.value_type)}"
+    if isinstance(kind, shapes.UnionType):
+        return " or ".join(type_text(item) for item in kind.types)
+    return _WORDS.get(type(kind), type(kind).__name__.removesuffix("Type").lower())
+
+
+def permitted(kind: shapes.Type) -> list[str]:
+    if isinstance(kind, shapes.LiteralType):
+        return [str(value) for value in kind.values]
+    return [value for part in meanings.parts(kind) for value in permitted(part)]
+
+
+def limits(kind: shapes.Type) -> str:
+    """As the contract words it, else by its numbers."""
+    if isinstance(kind, shapes.Metadata):
+        text_of = (kind.extra_json_schema or {}).get("description", "")
+        return str(text_of) or limits(kind.type)
+    if isinstance(kind, shapes.StrType | shapes.BytesType | shapes.ListType | shapes.DictType):
+        return _range(kind.min_length, kind.max_length, _UNITS.get(type(kind), "items"))
+    if isinstance(kind, shapes.IntType | shapes.FloatType):
+        return _range(kind.ge, kind.le, "")
+    if isinstance(kind, shapes.UnionType):
+        return next(filter(None, map(limits, kind.types)), "")
+    return ""
+
+
+def _range(least: Any, most: Any, unit: str) -> str:
+    after = f" {unit}" if unit else ""
+    if least is not None and most is not None:
+        return f"{least:g} to {most:g}{after}" if isinstance(least, float) else f"{least} to {most}{after}"
+    if least is not None:
+        return f"{least} or more{after}"
+    return f"at most {most}{after}" if most is not None else ""

@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ def of_form(form: forms.Form, width: int = WIDTH) -> Lines:
     return [
         *_facts({"Form": form.name, "Meaning": form.meaning, "Part of": parents}, width),
         *section("Fields", _fields(form, width)),
-        *section("Commands", _columns(commands(form), width)),
+        *section("Commands", _columns(commands(form), width - 2)),
         *section("More", [f"gpuaas explain {form.name}.{item.name}" for item in form.fields if item.form]),
     ]
 
@@ -58,7 +58,8 @@ def commands(form: forms.Form) -> dict[str, str]:
 
 
 def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
-    lines = reach.lines(endpoint)
+    lines, answer = reach.lines(endpoint), _named(endpoint.response).removeprefix("page of ")
+    further = [f"gpuaas explain {answer}"] if answer in forms.every() else []
     return [
         *_facts(
             {
@@ -72,22 +73,18 @@ def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
             },
             width,
         ),
-        *section("Parameters", _fields(_form_of(endpoint.query), width) if endpoint.query is not NoQuery else []),
-        *section(f"Body: {_named(endpoint.request)}", _body(endpoint, width)),
+        *section("Parameters", _fields_of(endpoint.query, width)),
+        *section(f"Body: {_named(endpoint.request)}", _fields_of(endpoint.request, width)),
         *section("Example", [json.dumps(endpoint.example)] if endpoint.example else []),
-        *section("Errors", _columns(_errors(endpoint), width)),
-        *section("More", [f"gpuaas schema {endpoint.name} -o json", *_further(endpoint.response)]),
+        *section("Errors", _columns(_errors(endpoint), width - 2)),
+        *section("More", [f"gpuaas schema {endpoint.name} -o json", *further]),
     ]
 
 
-def _body(endpoint: Endpoint[Any, Any], width: int) -> Lines:
-    if endpoint.request is NoBody:
+def _fields_of(struct: Any, width: int) -> Lines:
+    if struct in (NoBody, NoQuery):
         return []
-    return ["raw bytes"] if endpoint.takes_bytes else _fields(_form_of(endpoint.request), width)
-
-
-def _form_of(struct: type) -> forms.Form:
-    return forms.every()[forms.name_of(struct)]
+    return ["raw bytes"] if struct is bytes else _fields(forms.every()[forms.name_of(struct)], width)
 
 
 def _named(struct: Any) -> str:
@@ -96,11 +93,6 @@ def _named(struct: Any) -> str:
     if inside:
         return f"page of {_named(inside[0])}"
     return "bytes" if struct is bytes else forms.name_of(struct)
-
-
-def _further(response: Any) -> Lines:
-    name = _named(response).removeprefix("page of ")
-    return [f"gpuaas explain {name}"] if name in forms.every() else []
 
 
 def _repeated(endpoint: Endpoint[Any, Any]) -> str:
@@ -125,19 +117,16 @@ def _fields(form: forms.Form, width: int) -> Lines:
 
 
 def _facts(pairs: Mapping[str, str], width: int) -> Lines:
-    return list(_in_two_columns({name: value for name, value in pairs.items() if value}, width))
+    return _columns({name: value for name, value in pairs.items() if value}, width)
 
 
 def _columns(pairs: Mapping[str, str], width: int) -> Lines:
-    """For a section, whose lines are moved in by two."""
-    return list(_in_two_columns(pairs, width - 2))
-
-
-def _in_two_columns(pairs: Mapping[str, str], width: int) -> Iterable[str]:
-    """A long value continues on the next line."""
+    """Names and values side by side; a long value continues on the next line."""
     left = max(map(len, pairs), default=0) + 2
-    for name, value in pairs.items():
-        yield from _wrapped(value, max(width, left + _TEXT_WIDTH_MIN), name.ljust(left), " " * left) or [name]
+    room = max(width, left + _TEXT_WIDTH_MIN)
+    return [
+        line for name, value in pairs.items() for line in _wrapped(value, room, name.ljust(left), " " * left) or [name]
+    ]
 
 
 def _wrapped(text: str, width: int, first: str, further: str) -> Lines:

@@ -1,9 +1,20 @@
-"""Read a text file, or stdin where a person gives `-`."""
+"""Read files that people name, or stdin where they give `-`: text, documents, builds of the agent."""
 
+import io
+import re
 import sys
+import zipfile
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from gpuaas_cli import failures
+
+BUILD = "python -m gpuaas_agent.build OUT.pyz"
+_VERSION_FILE = "gpuaas_agent/__init__.py"
+_VERSION = re.compile(rb'^AGENT_VERSION = "([^"]+)"', re.MULTILINE)
+Form = TypeVar("Form")
 
 
 def text(path: str) -> str:
@@ -13,3 +24,38 @@ def text(path: str) -> str:
         raise failures.usage(f"{path} cannot be read: {error.strerror}", "Name a file, or - for stdin") from error
     except UnicodeDecodeError as error:
         raise failures.usage(f"{path} is not text: {error.reason}", "Name a file, or - for stdin") from error
+
+
+def document(path: str, form: type[Form], what: str = "") -> Form:
+    """YAML, and so JSON, checked against a form of the contract. `what` names the form in the refusal: "a manifest"."""
+    import yaml  # noqa: PLC0415 - a tenth of a second that few commands need
+
+    content, name = text(path), form.__name__.lower()
+    try:
+        return msgspec.convert(yaml.safe_load(content), form)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        what = what or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+        raise failures.Failure(
+            f"{path} is not {what}: {error}",
+            fix=f"Correct the named field in {path}",
+            code=f"{what.split()[-1]}_invalid",
+        ) from error
+
+
+def agent_build(path: str) -> bytes:
+    """The file `python -m gpuaas_agent.build` makes: a zip archive with the agent and its version."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise failures.usage(f"{path} cannot be read: {error.strerror}", BUILD) from error
+
+
+def agent_version(path: str, build: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(build)) as archive:
+            result = _VERSION.search(archive.read(_VERSION_FILE))
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise failures.usage(f"{path} is no archive of the agent", BUILD) from error
+    if result is None:
+        raise failures.usage(f"{path} has no version in it", f"gpuaas agent register {path} --version VERSION")
+    return result[1].decode()

@@ -1,6 +1,5 @@
 """Pure: turn `key=value` into the inputs of a deploy, an upgrade or an action, typed by the app's form."""
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +26,8 @@ def typed(owner: str, form: Mapping[str, Any], pairs: Sequence[str], option: str
         if not mark:
             raise failures.usage(f"{option} takes key=value, not {pair!r}", f"{option} KEY=VALUE")
         if name not in fields:
-            raise _unknown(owner, name, fields)
+            message = f"{owner} has no input {name!r}{failures.hint(name, fields)}"
+            raise failures.usage(message, f"Its inputs: {', '.join(fields) or 'none'}")
         given[name] = _value(name, text, fields[name], option)
     return given
 
@@ -73,26 +73,13 @@ def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
         if text.lower() not in _TRUE | _FALSE:
             raise failures.usage(f"{name} takes true or false, not {text!r}", f"{option} {name}=true")
         return text.lower() in _TRUE
-    if kind in ("integer", "number", "object"):
-        return _json(name, text, option)
-    return _json_or_text(text)
+    return _json(name, text, option, or_text=kind not in ("integer", "number", "object"))
 
 
-def _json(name: str, text: str, option: str) -> Any:
+def _json(name: str, text: str, option: str, *, or_text: bool = False) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
+        if or_text:
+            return text
         raise failures.usage(f"{name}: {text!r} cannot be read: {error}", f"{option} '{name}=JSON'") from error
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _unknown(owner: str, name: str, fields: Mapping[str, Any]) -> failures.Failure:
-    close = difflib.get_close_matches(name, fields, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return failures.usage(f"{owner} has no input {name!r}{hint}", f"Its inputs: {', '.join(fields) or 'none'}")

@@ -1,17 +1,16 @@
 """The kinds of things that commands list and show, one module per domain."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_cli import output
 from gpuaas_cli.client import session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.kinds import apps, instances, machines, people, record
+from gpuaas_cli.kinds import instances, machines, people
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
 from gpuaas_cli.kinds.kind import item_of as item_of
 
-KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *apps.KINDS, *instances.KINDS, *record.KINDS)
+KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *instances.KINDS)
 
 
 def find(word: str) -> Kind | None:
@@ -27,12 +26,8 @@ def of(struct: Any) -> Kind | None:
     return next((kind for kind in KINDS if kind.struct is struct), None)
 
 
-def show_list(flags: Flags, plural: str, rows: Sequence[Any]) -> None:
-    output.show_list(flags, rows, get(plural).table)
-
-
-def show_one(flags: Flags, plural: str, row: Any) -> None:
-    output.show_one(flags, row, get(plural).table)
+def show(flags: Flags, plural: str, answer: Any) -> None:
+    output.show(flags, answer, get(plural).table)
 
 
 def cells(flags: Flags, plural: str, row: Any) -> list[str]:

@@ -9,7 +9,7 @@ from gpuaas_contract.instances import INSTANCE_GET
 from msgspec import inspect as shapes
 
 from gpuaas_cli.client.session import Session
-from gpuaas_cli.output import Table, Value, table
+from gpuaas_cli.output import Table, table
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class Kind:
     plural: str
     listing: AnyEndpoint
     """The endpoint that lists them."""
-    name: Value
-    """What other commands take for one of these."""
     columns: str
     """As `output.table` takes them."""
     cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     """Functions of columns that no attribute has."""
+    name: str = ""
+    """The attribute that other commands take for one of these; else that of the first column."""
+    ids: str = ""
+    """Other attributes that NAME may be in `gpuaas get KIND NAME`, where no endpoint answers with one."""
     words: str = ""
     """Other names, beside the plural and what is left of it without its last letter."""
     listing_all: AnyEndpoint | None = None
     """The endpoint that also lists what is gone, where it is another one."""
     getting: AnyEndpoint | None = None
     """The endpoint that answers with one; its last parameter takes a name or an id."""
-    known_by: tuple[str, ...] = ()
-    """Attributes that NAME may be in `gpuaas get KIND NAME`, where no endpoint answers with one."""
     is_gone: Callable[[Any], bool] | None = None
     """Whether a thing is shown with --all only."""
     live: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,11 @@ class Kind:
 
     @property
     def table(self) -> Table:
-        return table(self.name, self.columns, **self.cells)
+        return table(self.columns, self.name, **self.cells)
+
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        return (str(self.table.name), *self.ids.split())
 
     @property
     def struct(self) -> Any:

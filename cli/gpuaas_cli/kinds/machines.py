@@ -1,14 +1,12 @@
-"""Nodes and their agent, the claims of projects on them, and who may enter them."""
+"""Nodes, the claims of projects on them, who may enter them, and what is put on them: apps and artifacts."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract import access, agents, capacity, credentials, ssh_keys
+from gpuaas_contract import access, agents, artifacts, capacity, catalog, credentials, ssh_keys, trust_keys
 
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind, listed
-from gpuaas_cli.output import Table, table
-from gpuaas_cli.show import states
 
 
 async def _nodes(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
@@ -19,21 +17,17 @@ async def _nodes(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
     return sorted(rows, key=lambda node: (len(node.name), node.name))
 
 
-def tasks(node_names: dict[str, str]) -> Table:
-    """A task has the id of its node; people know its name. Tasks are listed for a node at a time."""
-    return table(
-        "task_id",
-        "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
-        NODE=lambda task: node_names.get(task.node_id, task.node_id),
-        WHY=states.why_not,
-    )
+def _source(artifact: artifacts.Artifact) -> str:
+    source = artifact.source
+    if isinstance(source, artifacts.HttpSource):
+        return source.url
+    return source.reference if isinstance(source, artifacts.OciSource) else "local"
 
 
 KINDS = (
     Kind(
         "nodes",
         capacity.NODE_LIST,
-        "name",
         "NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at "
         "SKU* REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id WHY=admin_reason",
         {"GPUS": lambda node: str(len(node.facts.gpus))},
@@ -44,7 +38,6 @@ KINDS = (
     Kind(
         "allocations",
         capacity.ALLOCATION_LIST,
-        "allocation_id",
         "ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids AGE=created_at "
         "SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason",
         words="alloc allocs",
@@ -54,25 +47,22 @@ KINDS = (
     Kind(
         "agent-releases",
         agents.AGENT_RELEASE_LIST,
-        "sha256",
         "VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256",
-        known_by=("sha256", "version"),
+        name="sha256",
+        ids="version",
     ),
     Kind(
         "grants",
         access.GRANT_LIST,
-        "grant_id",
         "GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL* ALLOCATION=allocation_id* "
         "ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason",
         {"WHO": lambda grant: grant.actor_name or grant.actor_id},
         words="machine-grant machine-grants",
-        known_by=("grant_id",),
         live={"state": "active"},
     ),
     Kind(
         "credentials",
         credentials.CREDENTIAL_LIST,
-        "name",
         "NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at CREDENTIAL=credential_id "
         "USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT",
         {"OPENED": lambda credential: f"{credential.deliveries_opened}/{credential.deliveries}"},
@@ -83,9 +73,46 @@ KINDS = (
     Kind(
         "ssh-keys",
         ssh_keys.SSH_KEY_LIST,
-        "ssh_key_id",
         "KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT",
         words="sshkey sshkeys",
-        known_by=("ssh_key_id", "fingerprint", "comment"),
+        ids="fingerprint comment",
+    ),
+    Kind(
+        "apps",
+        catalog.PROJECT_APP_LIST,
+        "APP=app_slug VERSION STATE CHANNELS TOPOLOGIES ROLES* AGE=created_at* SUMMARY",
+        {
+            "TOPOLOGIES": lambda version: ",".join(version.manifest.topologies),
+            "ROLES": lambda version: ",".join(role.component_key for role in version.manifest.roles),
+            "SUMMARY": lambda version: version.summary or version.display_name,
+        },
+        listing_all=catalog.VERSION_LIST,
+    ),
+    Kind(
+        "entitlements",
+        catalog.ENTITLEMENT_LIST,
+        "APP=app_slug ENTITLED=enabled VERSIONS CHANNELS INSTANCES_MAX MEMBERS_MAX AGE=changed_at BY=changed_by* "
+        "PROJECT=project_id",
+        {
+            "VERSIONS": lambda entitlement: ",".join(entitlement.versions) or "all",
+            "CHANNELS": lambda entitlement: ",".join(entitlement.channels) or "all",
+        },
+        getting=catalog.ENTITLEMENT_GET,
+    ),
+    Kind(
+        "artifacts",
+        artifacts.LIST,
+        "ARTIFACT=artifact_id NAME LIFECYCLE TRUST CHANNELS BYTES=size_bytes AGE=created_at DIGEST MEDIA_TYPE* "
+        "SOURCE* WHY",
+        {"SOURCE": _source, "WHY": lambda artifact: artifact.reason or artifact.trust_message},
+        getting=artifacts.GET,
+        is_gone=lambda artifact: artifact.lifecycle == "retired",
+    ),
+    Kind(
+        "trust-keys",
+        trust_keys.TRUST_KEY_LIST,
+        "KEY=trust_key_id STATE SCOPE BY=created_by* AGE=created_at FINGERPRINT",
+        {"STATE": lambda key: "revoked" if key.revoked_at else "trusted"},
+        ids="fingerprint",
     ),
 )

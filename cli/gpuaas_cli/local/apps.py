@@ -4,38 +4,13 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 import msgspec
-from gpuaas_contract.capacity import ALLOCATION_LIST
-from gpuaas_contract.catalog import (
-    ENTITLEMENT_SET,
-    PROJECT_APP_LIST,
-    VERSION_PUBLISH,
-    VERSION_REGISTER,
-    Manifest,
-    PublishVersion,
-    SetEntitlement,
-)
+from gpuaas_contract import capacity, catalog, identity, instances
 from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
-from gpuaas_contract.identity import (
-    SERVICE_ACCOUNT_CREATE,
-    SERVICE_ACCOUNT_GET,
-    SERVICE_ACCOUNT_KEY_CREATE,
-    SERVICE_ACCOUNT_TOKEN,
-    CreateServiceAccount,
-    ServiceAccountLogin,
-)
-from gpuaas_contract.instances import (
-    ACCESS_BUNDLE_GET,
-    INSTANCE_CREATE,
-    INSTANCE_LIST,
-    START,
-    ChangeInstance,
-    DeployInstance,
-)
 
-from gpuaas_cli import failures, kinds, output, programs
+from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, server
@@ -44,51 +19,55 @@ from gpuaas_cli.local.processes import Process
 from gpuaas_cli.local.report import Report, captured
 from gpuaas_cli.work import follow
 
+PACKAGES = "packages.txt"
+"""The file with the names of the packages that the machines of an app need."""
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
 WATCHDOG_S = 1.0
 
 
-def write_files(where: plan.Places, slug: str) -> Manifest:
+def write_files(where: plan.Places, slug: str) -> catalog.Manifest:
     """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
-    program = require_program(f"gpuaas-{slug}")
-    where.app(slug).mkdir(mode=0o700, parents=True, exist_ok=True)
-    where.packages(slug).write_text(captured([program, "packages"]))
-    where.manifest(slug).write_text(captured([program, "manifest"]))
-    return msgspec.json.decode(where.manifest(slug).read_bytes(), type=Manifest)
+    program, manifest = require_program(f"gpuaas-{slug}"), where.of_app(slug, "manifest.json")
+    manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    where.of_app(slug, PACKAGES).write_text(captured([program, "packages"]))
+    manifest.write_text(captured([program, "manifest"]))
+    return msgspec.json.decode(manifest.read_bytes(), type=catalog.Manifest)
 
 
-async def offer(session: Session, manifest: Manifest, report: Report) -> None:
+async def offer(session: Session, manifest: catalog.Manifest, report: Report) -> None:
     """Register, publish and entitle, unless the project may deploy exactly this already."""
-    if any(item.manifest == manifest for item in await session.every(PROJECT_APP_LIST)):
-        return
-    try:
-        await session.call(VERSION_REGISTER, manifest)
-    except Conflict:
-        report.note(f"{manifest.slug} {manifest.version} is registered with another manifest; that one is used.")
-    await session.call(VERSION_PUBLISH, PublishVersion(), app_slug=manifest.slug, version=manifest.version)
-    await session.call(ENTITLEMENT_SET, SetEntitlement(enabled=True), app_slug=manifest.slug)
+    slug, version = manifest.slug, manifest.version
+    with report.step(f"registering {slug}", f"{slug} {version} in the catalog"):
+        if any(item.manifest == manifest for item in await session.every(catalog.PROJECT_APP_LIST)):
+            return
+        try:
+            await session.call(catalog.VERSION_REGISTER, manifest)
+        except Conflict:
+            report.note(f"{slug} {version} is registered with another manifest; that one is used.")
+        await session.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=slug, version=version)
+        await session.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug=slug)
 
 
+@dataclass(frozen=True)
 class LocalApp:
-    def __init__(
-        self, session: Session, where: plan.Places, wanted: plan.Wish, report: Report, manifest: Manifest
-    ) -> None:
-        self._session = session
-        self._where = where
-        self._wanted = wanted
-        self._report = report
-        self._manifest = manifest
-        self._controller = Process(where.app(wanted.app), "controller")
+    session: Session
+    where: plan.Places
+    wanted: plan.Wish
+    report: Report
+    manifest: catalog.Manifest
+
+    @property
+    def controller(self) -> Process:
+        return Process(self.where.folder / self.wanted.app, "controller")
 
     async def bring_up(self, allocation_ids: Sequence[str]) -> int:
-        slug = self._wanted.app
-        with self._report.step(f"registering {slug}", f"{slug} {self._manifest.version} in the catalog"):
-            await offer(self._session, self._manifest, self._report)
-        with self._report.step(f"starting the {slug} controller", f"{slug} controller runs"):
+        slug = self.wanted.app
+        await offer(self.session, self.manifest, self.report)
+        with self.report.step(f"starting the {slug} controller", f"{slug} controller runs"):
             await self._start_controller()
-        if not self._wanted.deploy:
-            self._report.note(f"Your machines are up ({self._report.total()}). Next: gpuaas deploy {slug} --help")
+        if not self.wanted.deploy:
+            self.report.note(f"Your machines are up ({self.report.total()}). Next: gpuaas deploy {slug} --help")
             return failures.OK
         exit_code = await self._instance(allocation_ids)
         if exit_code == failures.OK:
@@ -96,77 +75,68 @@ class LocalApp:
         return exit_code
 
     async def _start_controller(self) -> None:
-        await self._credentials()
-        program = require_program(f"gpuaas-{self._wanted.app}")
-        command = plan.controller_command(program, self._where, self._wanted, await self._session.project())
-        record = self._controller.running()
+        await self._ensure_key()
+        program = require_program(f"gpuaas-{self.wanted.app}")
+        command = plan.controller_command(program, self.where, self.wanted, await self.session.project())
+        record = self.controller.running()
         if record is None or record.command != command:
-            self._controller.stop()
-            self._controller.start(command)
+            self.controller.stop()
+            self.controller.start(command)
 
-    async def _credentials(self) -> None:
+    async def _ensure_key(self) -> None:
         """A key that works stays; a missing or refused one is replaced."""
-        file = self._where.credentials(self._wanted.app)
-        if await self._key_works(file):
+        file = self.where.of_app(self.wanted.app, "credentials.json")
+        try:
+            login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
+            await self.session.call(identity.SERVICE_ACCOUNT_TOKEN, login)
             return
-        name = f"{self._wanted.app}-controller"
+        except (FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
+            name = f"{self.wanted.app}-controller"
         try:
-            await self._session.call(SERVICE_ACCOUNT_GET, service_account_id=name)
+            await self.session.call(identity.SERVICE_ACCOUNT_GET, service_account_id=name)
         except NotFound:
-            await self._session.call(SERVICE_ACCOUNT_CREATE, CreateServiceAccount(name=name))
-        key = await self._session.call(SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
-        content = msgspec.json.encode({"key_id": key.key_id, "client_secret": key.client_secret})
-        home.write_private(file, content)
-
-    async def _key_works(self, file: Path) -> bool:
-        login = _read_key(file)
-        if login is None:
-            return False
-        try:
-            await self._session.call(SERVICE_ACCOUNT_TOKEN, login)
-        except CredentialsInvalid:
-            return False
-        return True
+            await self.session.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
+        key = await self.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
+        content = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+        home.write_private(file, msgspec.json.encode(content))
 
     async def _instance(self, allocation_ids: Sequence[str]) -> int:
-        name = self._wanted.app
+        name = self.wanted.app
         while True:
-            step, matches = plan.instance_step(await self._session.every(INSTANCE_LIST), name)
+            step, instance = plan.instance_step(await self.session.every(instances.INSTANCE_LIST), name)
+            if instance is None:
+                return await self._follow(await self._deploy(allocation_ids))
             if step == "use":
                 return failures.OK
-            if step == "give_up" and matches is not None:
+            if step == "give_up":
                 raise failures.Failure(
-                    f"The instance {name} is failed: {matches.status_reason or 'gpuaas describe shows why'}",
+                    f"The instance {name} is failed: {instance.status_reason or 'gpuaas describe shows why'}",
                     fix=f"gpuaas describe instance {name}; then gpuaas decommission {name} and gpuaas up",
                     code="instance_failed",
-                    correlation_id=matches.correlation_id,
+                    correlation_id=instance.correlation_id,
                 )
-            if step == "follow" and matches is not None:
-                operation_id = matches.last_operation_id
-            elif step == "start":
-                started = await self._session.call(START, ChangeInstance(reason="gpuaas up"), instance_id=name)
-                operation_id = started.operation_id
-            else:
-                operation_id = await self._deploy(allocation_ids)
-            exit_code = await self._follow(operation_id)
-            if exit_code != failures.OK or step == "deploy":
+            operation_id = instance.last_operation_id
+            if step == "start":
+                body = instances.ChangeInstance(reason="gpuaas up")
+                operation_id = (await self.session.call(instances.START, body, instance_id=name)).operation_id
+            if exit_code := await self._follow(operation_id):
                 return exit_code
 
     async def _deploy(self, allocation_ids: Sequence[str]) -> str:
-        slug = self._wanted.app
-        topology, inputs = plan.deployment(self._manifest, allocation_ids)
-        body = DeployInstance(
-            name=slug, app_slug=slug, topology=topology, version=self._manifest.version, inputs=inputs
+        slug = self.wanted.app
+        topology, inputs = plan.deployment(self.manifest, allocation_ids)
+        body = instances.DeployInstance(
+            name=slug, app_slug=slug, topology=topology, version=self.manifest.version, inputs=inputs
         )
-        return (await self._session.call(INSTANCE_CREATE, body)).operation.operation_id
+        return (await self.session.call(instances.INSTANCE_CREATE, body)).operation.operation_id
 
     async def _follow(self, operation_id: str) -> int:
         """No other controller works on the operation, so a dead one ends the wait."""
-        following = asyncio.ensure_future(follow.to_the_end(self._session, operation_id))
+        following = asyncio.ensure_future(follow.to_the_end(self.session, operation_id))
         try:
             while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
-                if self._controller.running() is None:
-                    raise server.died(self._controller)
+                if self.controller.running() is None:
+                    raise server.died(self.controller)
             return following.result()
         finally:
             if not following.done():
@@ -175,34 +145,21 @@ class LocalApp:
 
     async def _prove(self) -> None:
         """Run the first command of the access bundle, on its machine and as its user."""
-        name = self._wanted.app
+        name = self.wanted.app
         machine.require_ssh()
-        command = machine.first_command(await self._session.call(ACCESS_BUNDLE_GET, instance_id=name), name)
-        proving = self._report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
+        command = machine.first_command(await self.session.call(instances.ACCESS_BUNDLE_GET, instance_id=name), name)
+        proving = self.report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
         with proving, machine.prepared() as folder:
-            ready = await machine.ask(self._session, command.allocation_id, folder)
+            ready = await machine.ask(self.session, command.allocation_id, folder)
             shown = await _until_it_works(ready, machine.as_user(command), name)
-        allocations = await self._session.every(ALLOCATION_LIST)
+        allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        print("\n".join(framed(f"{node}{user}: {command.line}", shown)), flush=True)
-        self._report.note(f"Your cloud is up ({self._report.total()}). Next:")
-        members = await kinds.members(self._session, name)
-        next_commands = plan.next_commands(self._wanted, self._manifest, members, allocations)
-        for line in [*programs.path_hint(), *next_commands]:
-            self._report.note(f"  {line}")
-
-
-def framed(title: str, text: str) -> list[str]:
-    lines = output.clean(text.rstrip("\n")).splitlines()
-    return [f"┌ {title}", *(f"│ {line}" for line in lines), "└"]
-
-
-def _read_key(file: Path) -> ServiceAccountLogin | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=ServiceAccountLogin)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+        lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
+        print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
+        self.report.note(f"Your cloud is up ({self.report.total()}). Next:")
+        members = await kinds.members(self.session, name)
+        self.report.commands(*plan.next_commands(self.wanted, self.manifest, members, allocations))
 
 
 async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:

@@ -2,11 +2,9 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpuaas_cli import failures, programs
-from gpuaas_cli.client import home
 from gpuaas_cli.local.report import Report, captured
 
 
@@ -40,14 +38,12 @@ class Lab:
 
     def gateway(self) -> str:
         """Make the bridge; the address of this host on it, where machines find the server."""
-        answer = captured([self._program, "network", *self._which])
-        return str(json.loads(answer)["gateway"])
+        return str(json.loads(captured([self._program, "network", *self._which]))["gateway"])
 
     def machines(self) -> set[str]:
         """Names of those that have a disk, whether they run or not."""
-        return {
-            machine["name"] for machine in json.loads(captured([self._program, "status", "-o", "json", *self._which]))
-        }
+        answer = captured([self._program, "status", "-o", "json", *self._which])
+        return {machine["name"] for machine in json.loads(answer)}
 
     def up(self, count: int, packages: Path, agent: Path, enrolment: Path) -> None:
         files = ["--packages", str(packages), "--agent", str(agent), "--enrol", str(enrolment)]
@@ -55,8 +51,3 @@ class Lab:
 
     def down(self, *, purge: bool) -> None:
         self._report.stream([self._program, "down", *(["--purge"] if purge else []), *self._which])
-
-
-def write_enrolment(path: Path, server: str, ca_sha256: str, tokens: Mapping[str, str]) -> None:
-    content = json.dumps({"server": server, "ca_sha256": ca_sha256, "tokens": dict(tokens)})
-    home.write_private(path, content.encode())

@@ -38,34 +38,19 @@ class Places:
     """Where the local cloud keeps its things."""
 
     folder: Path
+    data: Path
+    agent: Path
+    enrolment: Path
+    machines: Path
+    """Is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
 
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def agent(self) -> Path:
-        return self.folder / "agent.pyz"
-
-    @property
-    def enrolment(self) -> Path:
-        return self.folder / "enrol.json"
-
-    def app(self, slug: str) -> Path:
-        return self.folder / slug
-
-    def packages(self, slug: str) -> Path:
-        return self.app(slug) / "packages.txt"
-
-    def manifest(self, slug: str) -> Path:
-        return self.app(slug) / "manifest.json"
-
-    def credentials(self, slug: str) -> Path:
-        return self.app(slug) / "credentials.json"
+    def of_app(self, slug: str, name: str) -> Path:
+        return self.folder / slug / name
 
 
 def places(home: Path, lab: str) -> Places:
-    return Places(home / lab)
+    folder = home / lab
+    return Places(folder, folder / "data", folder / "agent.pyz", folder / "enrol.json", folder / "machines")
 
 
 def server_command(program: str, where: Places, request: Wish, gateway: str) -> list[str]:
@@ -75,8 +60,8 @@ def server_command(program: str, where: Places, request: Wish, gateway: str) -> 
 
 
 def controller_command(program: str, where: Places, request: Wish, project_id: str) -> list[str]:
-    credentials = str(where.credentials(request.app))
-    return [program, "run", "--server", request.server, "--project", project_id, "--credentials", credentials]
+    credentials = where.of_app(request.app, "credentials.json")
+    return [program, "run", "--server", request.server, "--project", project_id, "--credentials", str(credentials)]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -128,8 +113,7 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
     live = [item for item in instances if item.name == name and item.status != "deleted"]
     if not live:
         return "deploy", None
-    result = live[0]
-    return _STEPS.get(result.status, "follow"), result
+    return _STEPS.get(live[0].status, "follow"), live[0]
 
 
 def next_commands(
@@ -137,16 +121,16 @@ def next_commands(
 ) -> list[str]:
     """Commands to try next; each works as it is."""
     name = request.app
-    roles = {
-        verb: [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
-    }
-    drainable = [item for item in members if item.component_key in roles["drain"] and item.status == "ready"]
+    growing, draining = (
+        [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
+    )
+    drainable = [item for item in members if item.component_key in draining and item.status == "ready"]
     free = [item for item in allocations if item.status == "active" and not item.used_by_instance_ids]
     result = [f"gpuaas ssh {name}", f"gpuaas access {name}", f"gpuaas get members --instance {name}"]
     if drainable:
         result.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
-    if free and roles["add"]:
-        result.append(f"gpuaas member add {name} --role {roles['add'][0]} --allocation {free[0].node_name}")
+    if free and growing:
+        result.append(f"gpuaas member add {name} --role {growing[0]} --allocation {free[0].node_name}")
     return [*result, command("down", request.lab)]
 
 

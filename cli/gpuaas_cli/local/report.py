@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, programs
 
 _CLEAR = "\r\x1b[K"
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
@@ -20,15 +20,14 @@ class Report:
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._terminal = terminal
-        self._colour = terminal and not os.environ.get("NO_COLOR")
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     @contextlib.contextmanager
     def step(self, doing: str, done: str) -> Iterator[None]:
         """`doing` shows on a terminal while it runs; `done` stays, with the time it took."""
         started = time.monotonic()
-        self._hint(doing)
+        if self._terminal:
+            print(f"… {doing}", end="", file=sys.stderr, flush=True)
         try:
             yield
         except BaseException:
@@ -38,6 +37,11 @@ class Report:
 
     def note(self, text: str) -> None:
         output.talk(f"{self._clear()}  {text}")
+
+    def commands(self, *lines: str) -> None:
+        """What to type next."""
+        for line in (*programs.path_hint(), *lines):
+            self.note(f"  {line}")
 
     def total(self) -> str:
         return _took(time.monotonic() - self._started)
@@ -55,13 +59,10 @@ class Report:
             raise _program_failed(command, process.returncode, lines)
         return "\n".join(lines)
 
-    def _hint(self, text: str) -> None:
-        if self._terminal:
-            print(f"… {text}", end="", file=sys.stderr, flush=True)
-
     def _line(self, mark: str, colour: str, text: str) -> None:
-        shown = f"\x1b[{colour}m{mark}\x1b[0m" if self._colour else mark
-        output.talk(f"{self._clear()}{shown} {text}")
+        if self._terminal and not os.environ.get("NO_COLOR"):
+            mark = f"\x1b[{colour}m{mark}\x1b[0m"
+        output.talk(f"{self._clear()}{mark} {text}")
 
     def _clear(self) -> str:
         return _CLEAR if self._terminal else ""

@@ -45,7 +45,9 @@ async def ensure(home_folder: Path, where: plan.Places, wanted: plan.Wish, gatew
         if not await _becomes_ready(process, wanted):
             raise died(process)
     if password or not await _token_works(home_folder, wanted):
-        await _sign_in(home_folder, wanted, password or _new_password(program, where))
+        proof = sign_in.by_password(ADMIN, password or _new_password(program, where))
+        signed_in = await session.sign_in(home.Target(wanted.lab, wanted.server), proof)
+        home.set_context(home_folder, wanted.lab, signed_in)
     return record.started_at
 
 
@@ -54,16 +56,11 @@ def _new_password(program: str, where: plan.Places) -> str:
     return captured([program, "admin", "--data", str(where.data), "--name", ADMIN]).strip()
 
 
-async def _sign_in(home_folder: Path, wanted: plan.Wish, password: str) -> None:
-    target = home.Target(wanted.lab, wanted.server, "", "", "")
-    home.set_context(home_folder, wanted.lab, await session.sign_in(target, sign_in.by_password(ADMIN, password)))
-
-
 async def _token_works(home_folder: Path, wanted: plan.Wish) -> bool:
     known = home.load(home_folder).contexts.get(wanted.lab)
     if known is None or not known.token:
         return False
-    async with session.make_client(home.Target(wanted.lab, wanted.server, known.token, "", "")) as client:
+    async with session.make_client(home.Target(wanted.lab, wanted.server, known.token)) as client:
         try:
             await client.call(ME, timeout_s=session.READ_S)
         except (TokenInvalid, TokenExpired, TokenMissing):
@@ -80,12 +77,8 @@ async def _becomes_ready(process: Process, wanted: plan.Wish) -> bool:
         if process.running() is None:
             return False
         if time.monotonic() >= ends_at:
-            raise failures.Failure(
-                f"The server runs but is not ready after {READY_S:g} s",
-                fix=f"tail {process.log}",
-                code="timeout",
-                exit_code=failures.SERVER,
-            )
+            message = f"The server runs but is not ready after {READY_S:g} s"
+            raise failures.timeout(message, f"tail {process.log}")
         await asyncio.sleep(POLL_S)
     return True
 

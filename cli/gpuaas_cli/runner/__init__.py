@@ -1,11 +1,6 @@
 """Run a command from its declaration: arguments, request, answer, exit code."""
 
-from gpuaas_cli.runner.call import Call as Call
-from gpuaas_cli.runner.call import words as words
-from gpuaas_cli.runner.command import AnyEndpoint as AnyEndpoint
-from gpuaas_cli.runner.command import Command as Command
-from gpuaas_cli.runner.command import Field as Field
-from gpuaas_cli.runner.command import Levels as Levels
-from gpuaas_cli.runner.command import nothing as nothing
-from gpuaas_cli.runner.command import shared as shared
-from gpuaas_cli.runner.command import switch as switch
+from gpuaas_cli.runner.call import Call, words
+from gpuaas_cli.runner.command import SWITCH, Command, Field, Levels, asked, fixed, nothing, shared
+
+__all__ = ["SWITCH", "Call", "Command", "Field", "Levels", "asked", "fixed", "nothing", "shared", "words"]

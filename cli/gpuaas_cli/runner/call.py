@@ -11,11 +11,12 @@ from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import session
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
+from gpuaas_cli.input import files
 from gpuaas_cli.kinds import Filters
 from gpuaas_cli.output import Table
 from gpuaas_cli.runner import parameters
 from gpuaas_cli.runner.command import AnyEndpoint, Command, Level, Levels
-from gpuaas_cli.work import operations
+from gpuaas_cli.work import follow
 
 
 class Call:
@@ -86,9 +87,8 @@ class Call:
             self.targets = words(self.values[names[-1]])
         if self.command.check:
             self.command.check(self)
-        whole = self.command.whole
-        if whole and whole.read:
-            self.sent["body"] = whole.read(self, self.values["body"])
+        if self.command.whole:
+            self.sent["body"] = files.document(self.values["body"], self.command.main.request)
         for field, given in parameters.form_fields(self.command):
             value = self.values.get(field.name)
             if given.read:
@@ -115,7 +115,8 @@ class Call:
     async def rows(self, **query: Any) -> Sequence[Any]:
         """What the list has; `query` are parameters that differ."""
         kind = kinds.of(kinds.item_of(self.endpoint.response))
-        asked = {name: _query_text(value) for name, value in {**self.sent, **query}.items() if value not in ("", None)}
+        given = {name: value for name, value in {**self.sent, **query}.items() if value not in ("", None)}
+        asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
         filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
         if kind is None:
             return await self.session.every(self.endpoint, query=asked, **filters.path)
@@ -123,14 +124,8 @@ class Call:
 
     async def follow(self, operation: Any, about: str = "") -> int:
         about = about or f"{len(operation.targets)} members"
-        return await operations.finish(
-            self.session,
-            operation,
-            about=about,
-            detach=bool(self["detach"]),
-            dry_run=self.dry_run,
-            wanted=self.command.wanted,
-        )
+        detach, wanted = bool(self["detach"]), self.command.wanted
+        return await follow.finish(self.session, operation, about, detach=detach, dry_run=self.dry_run, wanted=wanted)
 
     def show(self, answer: Any) -> int | None:
         """As a page or as a table of its kind."""
@@ -138,9 +133,7 @@ class Call:
         if command.page and self.flags.output != "name":
             output.show_page(self.flags, answer, command.page(answer))
             return None
-        shape = command.table or _table(answer, self.endpoint)
-        show = output.show_list if isinstance(answer, list | tuple) else output.show_one
-        show(self.flags, answer, shape)
+        output.show(self.flags, answer, command.table or _table(answer, self.endpoint))
         return None
 
     async def _body(self, path: dict[str, Any], changes: Mapping[str, Any]) -> tuple[Any, str]:
@@ -205,7 +198,3 @@ def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
     if kind is None:
         raise LookupError(f"{endpoint.name}: no kind has the form {type(first).__name__}")
     return kind.table
-
-
-def _query_text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value

@@ -1,7 +1,10 @@
-"""A command is a declaration: the endpoint it calls, what differs from the endpoint's request, help and example.
+"""A command is a declaration: the endpoint it calls, and what differs from the endpoint's request. Help, examples and
+the words of its options are in the manual, the docstring of its module.
 
 `parameters` makes arguments and options from it, `call` runs it, `reach` reads which endpoints it reaches."""
 
+import dataclasses
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +14,7 @@ from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
 
 from gpuaas_cli.output import Table
+from gpuaas_cli.runner.manual import Page
 
 AnyEndpoint = Endpoint[Any, Any]
 FROM_FORM: Any = object()
@@ -24,7 +28,7 @@ class Field:
 
     flag: str = ""
     """An option with its value, `--for TIME`, or its short form, `--all -a`; else the word of an argument, `NAME`.
-    Empty: the option that is called as the field is."""
+    Empty: the option that is called as the field is. The manual has it, and the help."""
     help: str = ""
     type: Any = None
     default: Any = FROM_FORM
@@ -46,9 +50,8 @@ class Field:
         return " ".join(word for word in self.flag.split() if not word.startswith("-"))
 
 
-def switch(flag: str, help_text: str, read: Callable[[Any, Any], Any] | None = None) -> Field:
-    """An option without a value."""
-    return Field(flag, help_text, bool, default=False, read=read)
+SWITCH = Field(type=bool, default=False)
+"""An option without a value."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,23 @@ class Levels:
         return tuple(item for item in (self.project, self.org, self.platform) if item is not None)
 
 
-def nothing(_: Any, __: Any) -> None:
-    """For commands that show their answer while they work."""
+Target = AnyEndpoint | Levels
+"""What a command calls."""
+
+
+def fixed(value: str) -> Field:
+    """A field that the command always sends with this value."""
+    return Field(typed=False, read=lambda *_: value)
+
+
+def asked(ask: Callable[[Any], str]) -> Field:
+    """A field that a person is asked for, or that is read from stdin: a secret is never an argument."""
+    return Field(typed=False, read=lambda call, _: ask(call))
+
+
+def nothing(_: Any, answer: Any) -> int | None:
+    """For commands that show their answer while they work; a number is their exit code."""
+    return answer if isinstance(answer, int) else None
 
 
 def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
@@ -76,16 +94,15 @@ def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
 
 @dataclass(frozen=True)
 class Command:
-    endpoint: AnyEndpoint | Levels
-    example: str | tuple[str, ...]
-    """The name of the command, and what may follow it; several where one would not show enough."""
-    help: str
+    endpoint: Target
+    manual: Page = field(default_factory=Page)
+    """Examples, help, and the words for its options, from the docstring of its module."""
     many: bool = False
     """The last argument takes several things. Each is rehearsed as a dry run before the first one changes."""
     fields: Mapping[str, Field | None] = field(default_factory=dict)
     """By parameter of the path or field of the request; None leaves an optional field out."""
     whole: Field | None = None
-    """How the whole body is given, instead of field by field: a document in a file."""
+    """How the whole body is given, instead of field by field: a document in a file. The manual has it as `body`."""
     extra: Mapping[str, Field] = field(default_factory=dict)
     """Options that are no part of the request; `work`, `check` and `then` read them."""
     check: Callable[[Any], None] | None = None
@@ -117,14 +134,6 @@ class Command:
     timeout_s: float | None = None
 
     @property
-    def examples(self) -> tuple[str, ...]:
-        return (self.example,) if isinstance(self.example, str) else self.example
-
-    @property
-    def name(self) -> str:
-        return self.examples[0].split()[0]
-
-    @property
     def endpoints(self) -> tuple[AnyEndpoint, ...]:
         return self.endpoint.every if isinstance(self.endpoint, Levels) else (self.endpoint,)
 
@@ -136,6 +145,23 @@ class Command:
     def is_list(self) -> bool:
         form = getattr(self.main.response, "__origin__", self.main.response)
         return not self.main.mutates and "items" in getattr(form, "__struct_fields__", ())
+
+    def with_manual(self, page: Page) -> "Command":
+        """What the manual names and the request does not have is an option of the command's own."""
+        form = self.main.request if self.main.mutates else self.main.query
+        of_request = {*re.findall(r"{(\w+)}", self.main.path), *form.__struct_fields__} - set(self.extra)
+        named = {
+            name: dataclasses.replace(self.fields.get(name) or self.extra.get(name) or Field(), flag=flag, help=text)
+            for name, flag, text in page.options
+        }
+        if missing := set(self.extra) - set(named):
+            raise LookupError(f"{page.examples[0]}: the manual does not name {', '.join(missing)}")
+        whole = named.pop("body", None)
+        extra = {name: given for name, given in named.items() if name not in of_request}
+        fields: dict[str, Field | None] = {name: given for name, given in named.items() if name in of_request}
+        return dataclasses.replace(
+            self, manual=page, whole=whole, fields={**fields, **self.fields, **fields}, extra=extra
+        )
 
     @property
     def is_followed(self) -> bool:

@@ -13,7 +13,7 @@ from gpuaas_contract.wire import NoBody, NoQuery
 from msgspec import inspect as shapes
 
 from gpuaas_cli import kinds
-from gpuaas_cli.runner.command import FROM_FORM, REQUIRED, Command, Field, Levels
+from gpuaas_cli.runner.command import FROM_FORM, REQUIRED, SWITCH, Command, Field, Levels
 
 _TARGETS = {
     "instance_id": Field("INSTANCE"),
@@ -69,12 +69,13 @@ def request_form(command: Command) -> type[msgspec.Struct] | None:
 
 
 def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
-    """Every field of the request that the command gives, and how."""
+    """Every field of the request that the command gives, and how: those that it names first, in its order."""
     form = request_form(command)
     if form is None:
         return
     texts = meanings.of(form)
-    for field in shapes.type_info(form).fields:  # type: ignore[attr-defined]
+    fields = {field.name: field for field in shapes.type_info(form).fields}  # type: ignore[attr-defined]
+    for field in (fields[name] for name in dict.fromkeys((*command.fields, *fields)) if name in fields):
         given = command.fields.get(field.name, _NAME if field.name == "name" and field.required else Field())
         if field.name not in _PAGING and given is not None and (field.name in command.fields or _derivable(field.type)):
             filters = "" if command.main.mutates else f"Only with this {field.name.replace('_', ' ')}."
@@ -90,43 +91,37 @@ def _all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter(name, given, list[str] if several else str, given.default, help_text)
     if command.whole:
         yield _parameter("body", command.whole, str, command.whole.default, command.whole.help)
-    fields = sorted(form_fields(command), key=lambda pair: _order(command, pair[0].name))
-    for field, given in fields:
+    for field, given in form_fields(command):
         if given.typed:
             yield _of_form(field, given, reads=command.reads is not None)
-    for name, given in command.extra.items():
-        yield _parameter(
-            name, given, given.type or str, "" if given.default is FROM_FORM else given.default, given.help
-        )
-    yield from _of_runner(command)
+    for name, given in (*command.extra.items(), *_of_runner(command)):
+        default = "" if given.default is FROM_FORM else given.default
+        yield _parameter(name, given, given.type or str, default, given.help)
 
 
-def _of_runner(command: Command) -> Iterator[inspect.Parameter]:
+def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
+    """Options that a command has because of its endpoint."""
     if isinstance(command.endpoint, Levels) and command.endpoint.platform:
-        yield _flag("platform", "--platform", command.endpoint.platform_help)
+        yield "platform", _switch("--platform", command.endpoint.platform_help)
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
-        option = typer.Option("--org", help="In this organisation, not in the project.")
-        yield inspect.Parameter("org", _KEYWORD, default="", annotation=Annotated[str, option])
+        yield "org", Field("--org", "In this organisation, not in the project.")
     if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
-        yield _flag("everything", "--all -a", "Also what is gone.")
+        yield "everything", _switch("--all -a", "Also what is gone.")
     if command.confirm:
-        yield _flag("yes", "--yes -y", "Do not ask.")
+        yield "yes", _switch("--yes -y", "Do not ask.")
     if command.is_followed:
-        yield _flag("detach", "--detach/--wait -d/-w", "Return at once, or follow it to its end.")
+        yield "detach", _switch("--detach/--wait -d/-w", "Return at once, or follow it to its end.")
     if command.main.guarded:
-        option = typer.Option("--if-match", metavar="ETAG", help="Change only this revision; else the present one.")
-        yield inspect.Parameter("if_match", _KEYWORD, default="", annotation=Annotated[str, option])
+        yield "if_match", Field("--if-match ETAG", "Change only this revision; else the present one.")
     if command.is_rehearsable:
-        yield _flag("dry_run", "--dry-run", "Check everything, change nothing.")
+        yield "dry_run", _switch("--dry-run", "Check everything, change nothing.")
+
+
+def _switch(flag: str, help_text: str) -> Field:
+    return dataclasses.replace(SWITCH, flag=flag, help=help_text)
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-def _order(command: Command, name: str) -> int:
-    """Fields in the order in which the command names them, the others after them."""
-    names = list(command.fields)
-    return names.index(name) if name in names else len(names)
 
 
 def _with_help(given: Field, name: str, meaning: str) -> Field:
@@ -138,17 +133,11 @@ def _with_help(given: Field, name: str, meaning: str) -> Field:
 def _of_form(field: shapes.Field, given: Field, *, reads: bool) -> inspect.Parameter:
     default = given.default
     if default is FROM_FORM:
-        default = REQUIRED if field.required else _default(field)
+        default = REQUIRED if field.required else None if field.default is msgspec.NODEFAULT else field.default
         if reads and field.required and field.name != "reason" and not given.is_argument:
             default = ""
     kind = field.type if given.read is None or isinstance(field.type, shapes.ListType) else str
     return _parameter(field.name, given, given.type or kind, default, given.help)
-
-
-def _default(field: shapes.Field) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return None
-    return None if field.default is msgspec.NODEFAULT else field.default
 
 
 def _parameter(name: str, given: Field, kind: Any, default: Any, help_text: str) -> inspect.Parameter:
@@ -163,11 +152,6 @@ def _parameter(name: str, given: Field, kind: Any, default: Any, help_text: str)
         annotated = Annotated[annotation, typer.Option(*flags, help=help_text or None, **options)]
     value = inspect.Parameter.empty if default is REQUIRED else default
     return inspect.Parameter(name, _KEYWORD, default=value, annotation=annotated)
-
-
-def _flag(name: str, flags: str, help_text: str) -> inspect.Parameter:
-    option = typer.Option(*flags.split(), help=help_text)
-    return inspect.Parameter(name, _KEYWORD, default=False, annotation=Annotated[bool, option])
 
 
 def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:

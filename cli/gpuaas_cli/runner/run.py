@@ -12,8 +12,8 @@ from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures
 from gpuaas_cli.flags import HELP, Flags
-from gpuaas_cli.runner import call, parameters
-from gpuaas_cli.runner.command import AnyEndpoint, Command
+from gpuaas_cli.runner import call, manual, parameters
+from gpuaas_cli.runner.command import AnyEndpoint, Command, Target
 
 Handler = Callable[..., int | None]
 
@@ -29,39 +29,44 @@ class App(typer.Typer):
             epilog=HELP,
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )
-        self.declared: list[tuple[str, Command]] = []
+        self.declared: list[tuple[str, str, str | None, Command]] = []
 
     def register(self, words: list[str] | None = None) -> None:
         """Register what was declared; without words, every command in full."""
-        for prefix, command in self.declared:
-            _register(self, prefix, command, in_full=not prefix or words is None or command.name in words[:1])
+        for prefix, name, text, command in self.declared:
+            line = f"{prefix} {name}".strip()
+            declared = command.with_manual(manual.page(text, line))
+            _register(self, line, name, declared, in_full=not prefix or words is None or name in words[:1])
         self.declared = []
         for below in self.registered_groups:
             if isinstance(below.typer_instance, App):
                 below.typer_instance.register(words[1:] if words and below.name == words[0] else words)
 
 
-def single(*commands: Command) -> App:
+def single(name: str, text: str | None, command: Command | Target) -> App:
     """The place of a command without sub-commands."""
     app = App()
-    declare(app, "", *commands)
+    declare(app, "", text, **{name: command})
     return app
 
 
-def group(words: str, help_text: str, *commands: Command) -> App:
-    """`words` are what is typed before the name of each command."""
-    app = single()
+def group(words: str, text: str | None, **commands: Command | Target) -> App:
+    """`words` are what is typed before the name of each command; `text` is the docstring with its manual."""
+    app = App()
 
-    @app.callback(help=help_text)
+    @app.callback(help=manual.page(text, words).help)
     def about() -> None:
         return None
 
-    declare(app, words, *commands)
+    declare(app, words, text, **commands)
     return app
 
 
-def declare(app: App, words: str, *commands: Command) -> None:
-    app.declared += [(words, command) for command in commands]
+def declare(app: App, words: str, text: str | None, **commands: Command | Target) -> None:
+    """An endpoint alone is a command that differs in nothing from its endpoint."""
+    for name, item in commands.items():
+        command = item if isinstance(item, Command) else Command(item)
+        app.declared.append((words, name.replace("_", "-"), text, command))
 
 
 def by_hand(
@@ -72,6 +77,17 @@ def by_hand(
     def register(function: Handler) -> Handler:
         function.endpoints = (reaches, ())  # type: ignore[attr-defined]
         return app.command(name, epilog=HELP)(function)
+
+    return register
+
+
+def alone(*reaches: AnyEndpoint) -> Callable[[Handler], App]:
+    """Make a command without sub-commands of a function."""
+
+    def register(function: Handler) -> App:
+        app = App()
+        by_hand(app, reaches=reaches)(function)
+        return app
 
     return register
 
@@ -104,9 +120,7 @@ def run(app: App, name: str, words: list[str], flags: Flags) -> int:
     return failure.exit_code
 
 
-def _register(app: App, words: str, command: Command, *, in_full: bool) -> None:
-    line = f"{words} {command.name}".strip()
-
+def _register(app: App, line: str, name: str, command: Command, *, in_full: bool) -> None:
     def handler(context: typer.Context, **values: Any) -> int:
         return call.run(command, line, flags_of(context), values)
 
@@ -115,9 +129,8 @@ def _register(app: App, words: str, command: Command, *, in_full: bool) -> None:
         handler.__signature__ = signature  # type: ignore[attr-defined]
         handler.__annotations__ = {name: item.annotation for name, item in signature.parameters.items()}
     handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
-    examples = [f"Example: gpuaas {f'{words} {example}'.strip()}" for example in command.examples]
-    help_text = "\n\n".join([command.help, *examples])
-    app.command(command.name, help=help_text, epilog=HELP)(handler)
+    help_text = "\n\n".join([command.manual.help, *(f"Example: {example}" for example in command.manual.examples)])
+    app.command(name, help=help_text, epilog=HELP)(handler)
 
 
 def endpoints_of(handler: Any) -> tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]]:

@@ -4,18 +4,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuaas_contract.agents import NodeTask
-from gpuaas_contract.capacity import Node, NodeAllocation
-from gpuaas_contract.ssh_keys import AllocationKeys
+from gpuaas_contract import agents, capacity, ssh_keys
 
-from gpuaas_cli.output import age, aligned, cell, clean, clock_time, facts, listing, table
+from gpuaas_cli.output import Table, age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show import states
 from gpuaas_cli.show.story import section
 
 Lines = list[str]
 
 _NODE = table(
-    "name",
     "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
     "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
     Node=lambda node: f"{node.name} ({node.node_id})",
@@ -27,19 +24,16 @@ _NODE = table(
     Disk=lambda node: f"{node.facts.disk_gb} GB" if node.facts.disk_gb else "",
     System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
 )
-_ALLOCATIONS = table(
-    "allocation_id", "ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids"
-)
-_PEOPLE = table("name", "NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
+_ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids")
+_PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
-def of_node(node: Node, allocations: Sequence[NodeAllocation]) -> Lines:
+def of_node(node: capacity.Node, allocations: Sequence[capacity.NodeAllocation]) -> Lines:
     return [*facts(node, _NODE), *section("Work on it", listing(allocations, _ALLOCATIONS))]
 
 
-def of_task(task: NodeTask, node: Node) -> Lines:
+def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
     shape = table(
-        "task_id",
         "Task=task_id Node Type For=subject_id State Issued=issued_at Until=expires_at Correlation=correlation_id",
         Node=lambda _: f"{node.name} ({node.node_id})",
     )
@@ -50,11 +44,20 @@ def of_task(task: NodeTask, node: Node) -> Lines:
     ]
 
 
-def of_facts(node: Node, task: NodeTask) -> Lines:
+def tasks(node_names: Mapping[str, str]) -> Table:
+    """A task has the id of its node; people know its name. Tasks are listed for a node at a time."""
+    return table(
+        "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
+        NODE=lambda task: node_names.get(task.node_id, task.node_id),
+        WHY=states.why_not,
+    )
+
+
+def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
     return [f"Node  {node.name} ({node.node_id})", *section("What it reports", _values(task.result))]
 
 
-def of_health(matches: Iterable[tuple[Node, NodeTask]]) -> Lines:
+def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
     """A line for each check of each node."""
     rows = [["NODE", "CHECK", "OK", "WHY"]]
     for node, task in matches:
@@ -65,7 +68,7 @@ def of_health(matches: Iterable[tuple[Node, NodeTask]]) -> Lines:
     return aligned(rows)
 
 
-def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
+def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:
     """The allocations that keep each node from being empty."""
     lines: Lines = []
     for name, allocations in left.items():
@@ -77,7 +80,7 @@ def of_drain(left: Mapping[str, Sequence[NodeAllocation]]) -> Lines:
     return lines
 
 
-def of_people(keys: AllocationKeys) -> Lines:
+def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
     state = (
         f"on the machine since {clock_time(keys.installed_at)}" if keys.installed_at else "no key is on the machine yet"
     )
@@ -86,7 +89,7 @@ def of_people(keys: AllocationKeys) -> Lines:
     return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
 
 
-def _check(node: Node, name: str, *, ok: bool, why: str) -> list[str]:
+def _check(node: capacity.Node, name: str, *, ok: bool, why: str) -> list[str]:
     return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
 
 

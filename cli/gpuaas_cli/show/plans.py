@@ -23,7 +23,6 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
     if not preview.answered:
         return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
     shape = table(
-        "work_id",
         "WORK=work_id ON OWNER GPUS RUNS_FOR ENDS",
         ON=lambda work: ",".join(names.get(member_id, member_id) for member_id in work.member_ids),
         RUNS_FOR=lambda work: duration((now - work.started_at).total_seconds()) if work.started_at else "",

@@ -23,27 +23,20 @@ def names_of(members: Sequence[Member]) -> dict[str, str]:
     for member in members:
         roles.setdefault(member.node_name, set()).add(member.component_key)
     return {
-        member.member_id: f"{member.node_name}/{member.component_key}"
-        if len(roles[member.node_name]) > 1
-        else member.node_name
-        for member in members
+        item.member_id: f"{item.node_name}/{item.component_key}" if len(roles[item.node_name]) > 1 else item.node_name
+        for item in members
     }
 
 
 def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
     """Names of members that an operation moves: `gpu-2->gpu-5`, for its steps run on both machines. `nodes` has the
     node of each allocation."""
-    pairs = {
-        target.member_id: (nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, ""))
-        for target in operation.targets
-        if target.allocation_id
-    }
-    return {
-        **names,
-        **{
-            item: f"{old or names.get(item, item)}->{new}" for item, (old, new) in pairs.items() if new not in ("", old)
-        },
-    }
+    result = dict(names)
+    for target in operation.targets:
+        old, new = nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, "")
+        if target.allocation_id and new not in ("", old):
+            result[target.member_id] = f"{old or names.get(target.member_id, target.member_id)}->{new}"
+    return result
 
 
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:

@@ -65,9 +65,7 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
         *section("Holds", _holds(around.holds, names, now)),
         *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *(_failure_of(story, names, now) if story else []),
-        *section(
-            "Adapter detail", _details([item for item in live if item.adapter_detail or item.status_reason], names)
-        ),
+        *section("Adapter detail", _details(live, names)),
         *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
     ]
 
@@ -75,7 +73,7 @@ def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime
 def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
     latest = next((item for item in operations if item.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
-    about = [item for item in operations if any(target.member_id == member.member_id for target in item.targets)]
+    about = operations_on(member, operations)
     names = {member.member_id: member.node_name}
     return [
         *_member_facts(member, now),
@@ -85,6 +83,10 @@ def of_member(member: Member, operations: Sequence[Operation], now: datetime.dat
         *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *section("Next", _next_of_member(member)),
     ]
+
+
+def operations_on(member: Member, operations: Sequence[Operation]) -> list[Operation]:
+    return [item for item in operations if any(target.member_id == member.member_id for target in item.targets)]
 
 
 def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
@@ -111,20 +113,17 @@ def section(title: str, lines: Sequence[str]) -> Lines:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-_CONDITIONS = table("type", "CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
+_CONDITIONS = table("CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
 _ROLES = table(
-    "component_key",
     "ROLE=component_key HEALTH READY FAILED_LATELY=breaker.failures BREAKER",
     READY=lambda role: f"{role.ready}/{role.desired}",
     BREAKER=lambda role: states.of_breaker(role.breaker),
 )
 _MEMBERS = table(
-    "member_id",
     "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
-    "REASON=status_reason",
+    "REASON=status_reason"
 )
 _OPERATIONS = table(
-    "operation_id",
     "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
     ERROR=lambda operation: operation.error.message if operation.error else "",
 )
@@ -135,7 +134,6 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
     ended = operation.status in ENDED_OPERATION
     holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
     shape = table(
-        "operation_id",
         "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
         "Attempts Controller Deadline",
         What=steps.title,
@@ -152,7 +150,6 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
 def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
     before = f" (before: {instance.previous_version})" if instance.previous_version else ""
     shape = table(
-        "name",
         "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
         "Resource=resource_name",
         Instance=lambda item: f"{item.name} ({item.instance_id})",
@@ -166,7 +163,6 @@ def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
 
 def _member_facts(member: Member, now: datetime.datetime) -> Lines:
     shape = table(
-        "member_id",
         "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
         "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
         Node=lambda item: f"{item.node_name} {item.address}",
@@ -197,7 +193,6 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
         return f"{text}{seen}".strip()
 
     shape = table(
-        "member_id",
         "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
         NODE=of_member("node_name"),
         ROLE=of_member("component_key"),
@@ -214,14 +209,12 @@ def _controllers(instance: Instance, controllers: Sequence[Controller], now: dat
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned(
-        [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
-    )
+    rows = [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
+    return aligned(rows)
 
 
 def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
     shape = table(
-        "hold_id",
         "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON",
         ON=lambda hold: names.get(hold.member_id, hold.member_id),
     )
@@ -267,11 +260,8 @@ def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Line
     lines += [f"gpuaas triage {operation.correlation_id}"]
     failed = [member for member in involved if member.status == "failed"]
     lines += [f"gpuaas ssh {member.node_name}" for member in failed[:1]]
-    return (
-        [*lines, f"gpuaas decommission {operation.instance_id}, then deploy again"]
-        if operation.kind == "deploy"
-        else lines
-    )
+    again = f"gpuaas decommission {operation.instance_id}, then deploy again"
+    return [*lines, again] if operation.kind == "deploy" else lines
 
 
 def _next_of_instance(instance: Instance, latest: Operation | None, story: Operation | None) -> Lines:

@@ -3,11 +3,7 @@
 import datetime
 from dataclasses import dataclass
 
-from gpuaas_contract.audit import AuditRow
-from gpuaas_contract.correlations import Correlation
-from gpuaas_contract.events import Event
-from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract import audit, correlations, events, instances, operations
 
 from gpuaas_cli.output import payload_text
 from gpuaas_cli.show import steps
@@ -21,7 +17,7 @@ class Entry:
     detail: str
 
 
-def entries(bundle: Correlation) -> list[Entry]:
+def entries(bundle: correlations.Correlation) -> list[Entry]:
     names = steps.names_of(bundle.members)
     rows = [entry for operation in bundle.operations for entry in _of_operation(operation, names)]
     rows += [_of_member(member) for member in bundle.members]
@@ -31,7 +27,7 @@ def entries(bundle: Correlation) -> list[Entry]:
     return sorted(rows, key=lambda entry: entry.at)
 
 
-def _of_operation(operation: Operation, names: dict[str, str]) -> list[Entry]:
+def _of_operation(operation: operations.Operation, names: dict[str, str]) -> list[Entry]:
     rows = [Entry(operation.created_at, "operation", "accepted", f"{operation.operation_id} {steps.title(operation)}")]
     for step in operation.steps:
         rows += _of_step(step, names)
@@ -42,7 +38,7 @@ def _of_operation(operation: Operation, names: dict[str, str]) -> list[Entry]:
     return rows
 
 
-def _of_step(step: Step, names: dict[str, str]) -> list[Entry]:
+def _of_step(step: operations.Step, names: dict[str, str]) -> list[Entry]:
     who = names.get(step.member_id, step.member_id)
     label = f"{who} {step.name}".strip()
     rows = [Entry(step.started_at, "step", "started", label)]
@@ -52,7 +48,7 @@ def _of_step(step: Step, names: dict[str, str]) -> list[Entry]:
     return rows
 
 
-def _of_member(member: Member) -> Entry:
+def _of_member(member: instances.Member) -> Entry:
     reason = f": {member.status_reason}" if member.status_reason else ""
     detail = f"{member.member_id} {member.component_key} on {member.node_name}{reason}"
     if member.adapter_detail:
@@ -60,9 +56,9 @@ def _of_member(member: Member) -> Entry:
     return Entry(member.updated_at, "member", member.status, detail)
 
 
-def _of_event(event: Event) -> Entry:
+def _of_event(event: events.Event) -> Entry:
     return Entry(event.occurred_at, "event", event.type, payload_text(event.payload))
 
 
-def _of_audit(row: AuditRow) -> Entry:
+def _of_audit(row: audit.AuditRow) -> Entry:
     return Entry(row.occurred_at, "audit", row.action, f"{row.actor_type} {row.actor_id} {row.result} {row.target}")

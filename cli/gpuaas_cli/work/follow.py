@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import datetime
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol, Self
 
-import msgspec
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.instances import MEMBER_LIST
@@ -18,7 +16,7 @@ from gpuaas_contract.operations import Operation
 from gpuaas_cli import failures, output
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.show import steps, story
+from gpuaas_cli.show import plans, steps, story
 
 QUIET_S = 10.0
 """After this long without a controller, show what the operation waits for."""
@@ -30,16 +28,30 @@ class View(Protocol):
     def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
 
 
+async def finish(
+    session: Session, operation: Operation, about: str, *, detach: bool, dry_run: bool, wanted: OperationStatus
+) -> int:
+    """What every command does once its operation is accepted. `about` names what it touches, in the caller's words."""
+    if not dry_run:
+        return await started(session, operation, detach=detach, wanted=wanted)
+    if session.flags.structured_whole:
+        show(session.flags, operation)
+    else:
+        hit = operation.preview is not None and operation.preview.running_work
+        names = await names_in(session, operation) if hit else {}
+        print("\n".join(plans.of_operation(operation, about, names, output.now())))
+    output.talk("Nothing was changed.")
+    return failures.OK
+
+
 async def started(
     session: Session, operation: Operation, *, detach: bool, wanted: OperationStatus = "succeeded"
 ) -> int:
-    """What every command does once its operation is accepted."""
     if not detach:
         return await to_the_end(session, operation.operation_id, wanted=wanted)
     show(session.flags, operation)
-    output.talk(
-        f"{steps.title(operation)} continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
-    )
+    follow_it = f"gpuaas op follow {operation.operation_id}"
+    output.talk(f"{steps.title(operation)} continues in the background. Follow it: {follow_it}")
     return failures.OK
 
 
@@ -50,10 +62,8 @@ async def to_the_end(
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
-        output.talk(
-            "\nDetached. The operation continues in the background; nothing was cancelled.\n"
-            f"  follow it: gpuaas op follow {operation_id}"
-        )
+        output.talk("\nDetached. The operation continues in the background; nothing was cancelled.")
+        output.talk(f"  follow it: gpuaas op follow {operation_id}")
         raise
     if session.flags.structured:
         show(session.flags, operation)
@@ -67,8 +77,8 @@ async def to_the_end(
 
 
 def show(flags: Flags, operation: Operation) -> None:
-    if flags.output in ("json", "yaml"):
-        print(output.encoded(flags.output, msgspec.to_builtins(operation)), flush=True)
+    if flags.structured_whole:
+        output.show_data(flags, operation)
     else:
         print(operation.operation_id, flush=True)
 
@@ -90,6 +100,22 @@ def failure_text(operation: Operation, *, as_json: bool = False) -> str:
 
 def on_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show what is being waited for: a spinner with a clock on a terminal, one line in a log."""
+    if not on_terminal():
+        output.talk(text)
+        yield
+        return
+    from rich import console, progress  # noqa: PLC0415 - a tenth of a second that only terminals need
+
+    description = progress.TextColumn("{task.description}", markup=False)
+    columns = (progress.SpinnerColumn(), description, progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as view:
+        view.add_task(text, total=None)
+        yield
 
 
 async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
@@ -115,10 +141,8 @@ async def names_in(session: Session, operation: Operation) -> dict[str, str]:
 
 async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
     """The node of each allocation that members move between."""
-    ends = [
-        (target.previous_allocation_id, target.allocation_id) for target in operation.targets if target.allocation_id
-    ]
-    ids = {allocation_id for pair in ends for allocation_id in pair if allocation_id}
+    moved = [target for target in operation.targets if target.allocation_id]
+    ids = {item for target in moved for item in (target.previous_allocation_id, target.allocation_id) if item}
     return {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
 
 
@@ -164,7 +188,7 @@ class _Lines(_Silence):
         if operation.status == "accepted":
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
-        for line in steps.news(operation, self._seen, names, datetime.datetime.now(datetime.UTC)):
+        for line in steps.news(operation, self._seen, names, output.now()):
             _say(self._flags, line)
 
     def _stop_waiting(self) -> None:

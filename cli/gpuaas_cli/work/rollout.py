@@ -36,10 +36,8 @@ def plan(nodes: Sequence[Node], release: AgentRelease) -> Rollout:
 
 def left_out(rollout: Rollout, release: AgentRelease) -> list[str]:
     current = [f"{node.name} runs {release.version} already." for node in rollout.current]
-    return [
-        *current,
-        *(f"{node.name} sends no heartbeat and was left out; try again when it does." for node in rollout.silent),
-    ]
+    silent = [f"{node.name} sends no heartbeat and was left out; try again when it does." for node in rollout.silent]
+    return current + silent
 
 
 def names(nodes: Sequence[Node]) -> str:

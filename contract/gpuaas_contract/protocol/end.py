@@ -8,15 +8,7 @@ from msgspec.structs import replace
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus, OperationStatus
-from gpuaas_contract.operations import (
-    ASKING_KINDS,
-    GOALS,
-    UNDONE,
-    FailureClass,
-    Operation,
-    OperationError,
-    Target,
-)
+from gpuaas_contract.operations import ASKING_KINDS, GOALS, UNDONE, FailureClass, Operation, OperationError, Target
 from gpuaas_contract.protocol.report import at_goal
 
 _UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})

@@ -24,10 +24,13 @@ def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]
     """Return the exits that are possible now. `members` are its targets. A failed operation whose members had later
     operations has no exit and needs none."""
     exits: list[ExitName] = []
-    if operation.status in ("accepted", "running") and not operation.compensating and _can_cancel(operation):
+    # What no controller started can always be cancelled; later only what can be undone.
+    stoppable = operation.attempts == 0 or operation.kind in UNDONE or operation.kind in ASKING_KINDS
+    if operation.status in ("accepted", "running") and not operation.compensating and stoppable:
         exits.append("cancel")
-    if operation.status == "failed" and not _passed_over(operation, members):
-        left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
+    left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
+    passed_over = any(member.last_operation_id != operation.operation_id for member in left)
+    if operation.status == "failed" and not passed_over:
         if left or operation.kind in ASKING_KINDS:
             exits.append("retry")
         if left and operation.kind in UNDONE:
@@ -79,16 +82,3 @@ def forced_status(operation: Operation, target: Target, member: Member) -> Membe
     if member.status == "removing":
         return "failed"
     return "drained" if "drained" in goal and member.status in ("ready", "degraded", "draining") else "degraded"
-
-
-def _can_cancel(operation: Operation) -> bool:
-    """An operation that no controller started can always be cancelled; later only one that can be undone."""
-    return operation.attempts == 0 or operation.kind in UNDONE or operation.kind in ASKING_KINDS
-
-
-def _passed_over(operation: Operation, members: Mapping[str, Member]) -> bool:
-    return any(
-        member.last_operation_id != operation.operation_id
-        for member in members.values()
-        if member.status not in lifecycles.GONE_MEMBER
-    )

@@ -24,7 +24,9 @@ def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedO
         return _refused(observed, "operation_in_progress", "An operation works on the member; its holder reports.")
     if observed.revision != member.revision:
         return _refused(observed, "stale", f"The member has changed; it is at revision {member.revision}.")
-    if not _may_change(member, observed):
+    both = {member.status, observed.status} <= _WITHOUT_OPERATION
+    may_move = both and lifecycles.may_move(lifecycles.MEMBER, member.status, observed.status)
+    if observed.status != member.status and not may_move:
         message = f"A member changes from {member.status} to {observed.status} only in an operation."
         return _refused(observed, "illegal_move", message)
     return None
@@ -32,11 +34,10 @@ def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedO
 
 def conditions(report: ReportRuntime, now: datetime.datetime) -> list[Condition]:
     """Return the reported conditions. The platform's own condition is refused."""
-    for reported in report.conditions:
-        if reported.type == LAST_OPERATION:
-            raise errors.ValidationFailed(
-                f"{reported.type} is set by the platform itself.", details={"field": "conditions"}
-            )
+    if any(reported.type == LAST_OPERATION for reported in report.conditions):
+        raise errors.ValidationFailed(
+            f"{LAST_OPERATION} is set by the platform itself.", details={"field": "conditions"}
+        )
     return [
         Condition(
             type=reported.type,
@@ -48,13 +49,6 @@ def conditions(report: ReportRuntime, now: datetime.datetime) -> list[Condition]
         )
         for reported in report.conditions
     ]
-
-
-def _may_change(member: Member, observed: ObservedMember) -> bool:
-    if observed.status == member.status:
-        return True
-    both = {member.status, observed.status} <= _WITHOUT_OPERATION
-    return both and lifecycles.may_move(lifecycles.MEMBER, member.status, observed.status)
 
 
 def _refused(observed: ObservedMember, code: RefusalCode, message: str) -> RefusedObservation:

@@ -54,22 +54,17 @@ def check_free(
     active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
 ) -> None:
     """Refuse a second operation on a member. An operation on the instance, or an exclusive action, excludes all."""
-    wanted, alone = set(member_ids), _is_alone(kind, exclusive)
+    wanted = set(member_ids)
     for other in active:
-        overlap = wanted & {target.member_id for target in other.targets}
-        others_alone = _is_alone(other.kind, other.exclusive)
-        if {kind, other.kind} & ASKING_KINDS and not exclusive and not other.exclusive:
+        overlap, alone = wanted & {target.member_id for target in other.targets}, exclusive or other.exclusive
+        if {kind, other.kind} & ASKING_KINDS and not alone:
             continue
-        if alone or others_alone or overlap:
+        if alone or {kind, other.kind} & INSTANCE_KINDS or overlap:
             raise errors.OperationInProgress(
                 f"{other.kind} ({other.operation_id}) is {other.status} here.",
                 details={"operation_id": other.operation_id, "kind": other.kind, "members": sorted(overlap)},
                 fix=f"gpuaas op follow {other.operation_id}",
             )
-
-
-def _is_alone(kind: OperationKind, exclusive: bool) -> bool:
-    return exclusive or kind in INSTANCE_KINDS
 
 
 def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
@@ -84,12 +79,8 @@ def check_instance_request(manifest: Manifest, instance: Instance, kind: Operati
             f"The instance is {instance.status}; {kind} needs it {' or '.join(sorted(INSTANCE_STARTS[kind]))}.",
             details={"status": instance.status},
         )
-
-
-def previous_version(instance: Instance) -> str:
-    if not instance.previous_version:
+    if kind == "rollback" and not instance.previous_version:
         raise errors.Conflict("The instance was never upgraded: there is no previous version.")
-    return instance.previous_version
 
 
 def check_member_request(
@@ -112,10 +103,10 @@ def check_member_request(
             details={"component_key": component_key, "operations": role.operations},
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
-    if request.kind == "add":
-        _check_count(role.max, len(live) + len(request.allocation_ids), component_key)
-    else:
-        _check_members(live, request)
+    count = len(live) + len(request.allocation_ids)
+    if request.kind == "add" and count > role.max:
+        raise errors.Conflict(f"There can be at most {role.max} {component_key}; this would make {count}.")
+    _check_members(live, request)
     return role
 
 
@@ -250,11 +241,6 @@ def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOpera
             f"{request.kind} must name the role: {known}.", details={"field": "component_key"}
         )
     return keys.pop()
-
-
-def _check_count(limit: int, asked: int, component_key: str) -> None:
-    if asked > limit:
-        raise errors.Conflict(f"There can be at most {limit} {component_key}; this would make {asked}.")
 
 
 def _check_names(request: MemberOperationRequest) -> None:

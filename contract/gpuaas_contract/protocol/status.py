@@ -9,10 +9,7 @@ from msgspec.structs import replace
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
 from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
-from gpuaas_contract.operations import (
-    OperationHead,
-    OperationKind,
-)
+from gpuaas_contract.operations import OperationHead, OperationKind
 from gpuaas_contract.protocol.request import live_members
 
 _UNSOUND = frozenset({"degraded", "failed"})

@@ -1,8 +1,6 @@
 """Hand out a value exactly once. The service of its kind, runtime secret or credential, checks and records it."""
 
-import datetime
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from gpuaas_contract import errors
 from gpuaas_contract.credentials import OpenCredential
@@ -19,11 +17,11 @@ from gpuaas_platform.operations.rules import HeldOperation
 Thing = TypeVar("Thing")
 Opening = OpenDelivery | OpenCredential
 """The body of a call that opens a delivery: it names the operation that the caller holds."""
-_COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, recipient_key, expires_at"
+Outcome = Literal["opened", "reopened"]
+_COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, recipient_key, expires_at, opened_at"
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(NamedTuple):
     delivery_id: str
     secret_id: str
     """Id of the value in custody."""
@@ -35,7 +33,7 @@ class Delivery:
     """The public key that a credential is sealed to."""
     expires_at: int = 0
     """In microseconds; 0: as long as the secret is good."""
-    is_opened: bool = False
+    opened_at: int = 0
 
 
 class Delivered(Protocol[Thing]):
@@ -44,24 +42,18 @@ class Delivered(Protocol[Thing]):
     async def find(self, tx: db.Tx, delivery: Delivery) -> Thing | None:
         """None: this delivery is not of our kind."""
 
-    async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Thing) -> Thing:
-        """Check that it is still valid and record the opening."""
+    async def open(self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing) -> Thing:
+        """Check that it is still valid and save that it was opened."""
 
-    async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Thing) -> None:
-        """Record a second opening."""
+    async def record(
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing, what: Outcome
+    ) -> None:
+        """Record the first opening, or a later one that is refused."""
 
 
 async def add(tx: db.Tx, delivery: Delivery) -> None:
-    await tx.run(
-        f"INSERT INTO secret_deliveries ({_COLUMNS}, opened_at) VALUES ({db.marks(7)}, 0)",  # noqa: S608 - names are ours
-        delivery.delivery_id,
-        delivery.secret_id,
-        delivery.project_id,
-        delivery.instance_id,
-        delivery.credential_id,
-        delivery.recipient_key,
-        delivery.expires_at,
-    )
+    sql = f"INSERT INTO secret_deliveries ({_COLUMNS}) VALUES ({db.marks(8)})"  # noqa: S608 - names are ours
+    await tx.run(sql, *delivery)
 
 
 async def open_once(
@@ -71,16 +63,13 @@ async def open_once(
 
     The value is read from custody before that, so that the delivery stays unopened if custody does not answer. The
     value is empty in a dry run."""
-    with values.translated():
-        await call.site.custody.check()
+    await values.check(call.site)
     ready = await _read_early(call, body)
     delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, body, of))
     if not is_first:
-        raise errors.SecretAlreadyDelivered(
-            "This delivery was opened before.",
-            details={"delivery_id": delivery.delivery_id},
-            fix="Ask for a new delivery; if none of your processes opened this one, revoke what it held.",
-        )
+        details = {"delivery_id": delivery.delivery_id}
+        fix = "Ask for a new delivery; if none of your processes opened this one, revoke what it held."
+        raise errors.SecretAlreadyDelivered("This delivery was opened before.", details=details, fix=fix)
     return delivery, thing, b"" if call.dry_run else ready or await values.read(call.site, delivery.secret_id)
 
 
@@ -89,7 +78,7 @@ async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
     reader = call.site.database.reader
     held = await fence.held(reader, call, body.operation_id, body.epoch)
     delivery = await _find(reader, call.path.delivery_id)
-    if call.dry_run or delivery is None or delivery.is_opened or delivery.instance_id != held.instance_id:
+    if call.dry_run or delivery is None or delivery.opened_at or delivery.instance_id != held.instance_id:
         return b""
     try:
         return await values.read(call.site, delivery.secret_id, custody.SecretMissing)
@@ -106,25 +95,19 @@ async def _open(
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None
     if delivery is None or thing is None:
         raise errors.NotFound(f"There is no delivery {delivery_id} for this operation's instance.")
-    if delivery.is_opened:
-        await of.refuse(tx, held, delivery, thing)
+    if delivery.opened_at:
+        await of.record(tx, call, held, delivery, thing, "reopened")
         return delivery, thing, False
-    _check_age(delivery, call.now)
-    thing = await of.open(tx, held, delivery, thing)
-    await tx.run(
-        "UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, clock.micros(call.now)
-    )
+    now = clock.micros(call.now)
+    if delivery.expires_at and delivery.expires_at <= now:
+        raise errors.Conflict("The delivery was not opened in time.", fix="Ask for a new one.")
+    thing = await of.open(tx, call, held, delivery, thing)
+    await of.record(tx, call, held, delivery, thing, "opened")
+    await tx.run("UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, now)
     return delivery, thing, True
 
 
-def _check_age(delivery: Delivery, now: datetime.datetime) -> None:
-    if delivery.expires_at and delivery.expires_at <= clock.micros(now):
-        raise errors.Conflict("The delivery was not opened in time.", fix="Ask for a new one.")
-
-
 async def _find(reader: db.Reader, delivery_id: str) -> Delivery | None:
-    row = await reader.one(
-        f"SELECT {_COLUMNS}, opened_at FROM secret_deliveries WHERE delivery_id = $1",  # noqa: S608 - names are ours
-        delivery_id,
-    )
-    return Delivery(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] > 0) if row is not None else None
+    sql = f"SELECT {_COLUMNS} FROM secret_deliveries WHERE delivery_id = $1"  # noqa: S608 - names are ours
+    row = await reader.one(sql, delivery_id)
+    return Delivery(*(row[at] for at in range(8))) if row is not None else None

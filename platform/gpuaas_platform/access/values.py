@@ -36,6 +36,7 @@ async def keep(
     find: Callable[[db.Tx], Awaitable[Kept | None]],
     make: Callable[[db.Tx, str], Awaitable[Kept]],
     *,
+    until: datetime.datetime = FOR_EVER,
     kind: str = "sec",
     dry_run: bool = False,
 ) -> Kept:
@@ -53,7 +54,13 @@ async def keep(
         return present
 
     async def finish(tx: db.Tx) -> Kept:
-        return await find(tx) or await make(tx, secret_id)
+        present = await find(tx)
+        if present is not None:
+            return present
+        reserved_past = site.clock() + _RESERVED_AT_LEAST
+        if not await store.keep_until(tx, secret_id, until, reserved_past=reserved_past):
+            raise errors.Unavailable("Custody took too long to keep the value; its reservation ran out.")
+        return await make(tx, secret_id)
 
     async def rehearse(tx: db.Tx) -> Kept:
         return await begin(tx) or await finish(tx)
@@ -63,16 +70,13 @@ async def keep(
         return await write(rehearse)
     kept = await write(begin)
     if kept is None:
-        await _put(site, secret_id, value)
+        try:
+            await site.custody.put(secret_id, value)
+        except custody.Refused:
+            await write(lambda tx: store.forget_due(tx, secret_id))
+            raise
         kept = await write(finish)
     return kept
-
-
-async def keep_until(tx: db.Tx, site: Site, secret_id: str, until: datetime.datetime) -> None:
-    """Turn a reservation into a stay until this moment; `make` calls it."""
-    reserved_past = site.clock() + _RESERVED_AT_LEAST
-    if not await store.keep_until(tx, secret_id, until, reserved_past=reserved_past):
-        raise errors.Unavailable("Custody took too long to keep the value; its reservation ran out.")
 
 
 async def read(site: Site, secret_id: str, *untouched: type[Exception]) -> bytes:
@@ -85,12 +89,10 @@ async def destroy(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None:
     tx.wake(TOPIC)
 
 
-async def _put(site: Site, secret_id: str, value: bytes) -> None:
-    try:
-        await site.custody.put(secret_id, value)
-    except custody.Refused:
-        await site.database.write(lambda tx: store.forget_due(tx, secret_id))
-        raise
+async def check(site: Site) -> None:
+    """Raise if custody cannot store or read values now."""
+    with translated():
+        await site.custody.check()
 
 
 @contextlib.contextmanager

@@ -1,10 +1,9 @@
 """What happens to an allocation when a task about it ends, or its node moves or is installed again."""
 
 import msgspec
-from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.node import TaskResult
 
-from gpuaas_platform.allocations import changes, release, rules, service, store
+from gpuaas_platform.allocations import release, rules, service, store
 from gpuaas_platform.allocations.facts import MachinePrepared
 from gpuaas_platform.allocations.keys import service as keys
 from gpuaas_platform.kit import db
@@ -22,7 +21,7 @@ async def provision_ended(tx: db.Tx, ended: TaskEnded) -> None:
         return
     was_reinstalled = allocation.provision_retry_at is not None
     after = rules.provisioned(allocation, _error(ended.result), ended.origin.now)
-    after = await changes.save(tx, ended.origin, allocation, after)
+    after = await service.save(tx, ended.origin, allocation, after)
     if was_reinstalled and after.status == "active":
         await ended.site.reactions.react(tx, MachinePrepared(ended.origin, after))
 
@@ -34,7 +33,7 @@ async def release_ended(tx: db.Tx, ended: TaskEnded) -> None:
         return
     now = ended.origin.now
     after = rules.cleaned(allocation, _error(ended.result), rules.evidence(ended.result, now), now)
-    await changes.save(tx, ended.origin, allocation, after)
+    await service.save(tx, ended.origin, allocation, after)
     if after.status == "released":
         await nodes.unassign(tx, after.node_id, after.allocation_id)
 
@@ -49,7 +48,7 @@ async def keys_ended(tx: db.Tx, ended: TaskEnded) -> None:
 @reactions.to(NodeMoved)
 async def node_moved(tx: db.Tx, moved: NodeMoved) -> None:
     """The allocation is reached at the node's new address."""
-    allocation = await _held(tx, moved.node.allocation_id)
+    allocation = await store.ALLOCATIONS.get(tx, moved.node.allocation_id or "")
     if allocation is not None:
         await store.ALLOCATIONS.save(tx, msgspec.structs.replace(allocation, address=moved.node.address))
 
@@ -57,17 +56,13 @@ async def node_moved(tx: db.Tx, moved: NodeMoved) -> None:
 @reactions.to(NodeReinstalled)
 async def node_reinstalled(tx: db.Tx, reinstalled: NodeReinstalled) -> None:
     """The disk is empty: the user, trust and keys of the allocation are put on the machine again."""
-    allocation = await _held(tx, reinstalled.node.allocation_id)
+    allocation = await store.ALLOCATIONS.get(tx, reinstalled.node.allocation_id or "")
     if allocation is None or allocation.status != "active":
         return
     origin = reinstalled.origin
-    await changes.save(tx, origin, allocation, rules.reinstalled(allocation, origin.now))
+    await service.save(tx, origin, allocation, rules.reinstalled(allocation, origin.now))
     await keys.forget_installed(tx, allocation.allocation_id)
     tx.wake(service.LOOP)
-
-
-async def _held(tx: db.Tx, allocation_id: str | None) -> Allocation | None:
-    return await store.ALLOCATIONS.get(tx, allocation_id) if allocation_id else None
 
 
 def _error(result: TaskResult) -> str:

@@ -40,7 +40,8 @@ class Sweep:
                 await service.provision_waiting(tx, site, origin)
             if is_release_due:
                 await release.retry_due(tx, site, origin)
-            await keys.install(tx, site, origin, key_sets_due)
+            if key_sets_due:
+                await keys.install(tx, site, origin, key_sets_due)
 
         if is_provision_due or is_release_due or key_sets_due:
             await site.database.write(use_case)

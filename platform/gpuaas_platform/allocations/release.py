@@ -7,10 +7,10 @@ from gpuaas_contract.capacity import Allocation, OverrideRelease
 from gpuaas_contract.paths import AllocationPath
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_platform.allocations import changes, rules, service, store
+from gpuaas_platform.allocations import rules, service, store
 from gpuaas_platform.allocations.facts import ReleaseStarted
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import db
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes.tasks import service as tasks
 
@@ -42,36 +42,31 @@ async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRel
     """
     allocation = await service.get(tx, call)
     call.details["reason"] = body.reason
-    given_up = await changes.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
+    given_up = await service.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
     await nodes.unassign(tx, given_up.node_id, given_up.allocation_id)
-    await _cordon(tx, call.origin, given_up, body.reason)
+    node = await nodes.by_id(tx, given_up.node_id)
+    if node is None:
+        raise errors.NotFound
+    if node.admin_state == "active":  # one that operators drain or cordoned keeps its state
+        why = f"{given_up.allocation_id} was given up before it was cleaned: {body.reason}"
+        await nodes.set_admin_state(tx, call.origin, node, "cordoned", why)
     return await _start(tx, call.site, call.origin, given_up)
 
 
 async def is_retry_due(reader: db.Reader, now: datetime.datetime) -> bool:
     """Whether `retry_due` has to write."""
-    return bool(await store.releases_due(reader, clock.micros(now)))
+    return bool(await store.due(reader, "release_retry_at", now))
 
 
 async def retry_due(tx: db.Tx, site: Site, origin: Origin) -> None:
     """Start the next attempt to clean each node that is ready and whose pause is over."""
-    for allocation in await store.releases_due(tx, clock.micros(origin.now)):
+    for allocation in await store.due(tx, "release_retry_at", origin.now):
         retrying = system_origin(origin.now, allocation.correlation_id)
         await _start(tx, site, retrying, allocation)
 
 
 async def _start(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
-    params: dict[str, object] = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
+    params = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
     await site.reactions.react(tx, ReleaseStarted(origin, allocation))
     await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
-    return await changes.save(tx, origin, allocation, rules.releasing(allocation, reason))
-
-
-async def _cordon(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
-    """Cordon an active node. One that operators drain or cordoned keeps its state."""
-    node = await nodes.by_id(tx, allocation.node_id)
-    if node is None:
-        raise errors.NotFound
-    if node.admin_state == "active":
-        why = f"{allocation.allocation_id} was given up before it was cleaned: {reason}"
-        await nodes.set_admin_state(tx, origin, node, "cordoned", why)
+    return await service.save(tx, origin, allocation, rules.releasing(allocation, reason))

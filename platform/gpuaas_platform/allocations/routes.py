@@ -1,8 +1,9 @@
-"""Allocations over HTTP."""
+"""Allocations, nodes together with the allocations on them, and people's SSH keys, over HTTP."""
 
-from gpuaas_contract import capacity
+from gpuaas_contract import capacity, ssh_keys
 
-from gpuaas_platform.allocations import release, service
+from gpuaas_platform.allocations import by_node, release, service
+from gpuaas_platform.allocations.keys import service as keys
 from gpuaas_platform.call import Routes
 
 routes = Routes()
@@ -12,3 +13,12 @@ routes.read(capacity.ALLOCATION_GET, service.get)
 routes.write(capacity.ALLOCATION_RELEASE, release.release)
 routes.write(capacity.ALLOCATION_RELEASE_USED, release.release_used)
 routes.write(capacity.ALLOCATION_FORCE_RELEASE, release.force_release)
+routes.write(capacity.NODE_DRAIN, by_node.drain)
+routes.write(capacity.NODE_RETIRE, by_node.retire)
+routes.read(capacity.NODE_ALLOCATIONS, by_node.list_allocations)
+
+routes.write(ssh_keys.SSH_KEY_CREATE, keys.add)
+routes.read(ssh_keys.SSH_KEY_LIST, keys.list_keys)
+routes.write(ssh_keys.SSH_KEY_DELETE, keys.delete)
+routes.read(ssh_keys.ALLOCATION_KEYS_GET, keys.get)
+routes.write(ssh_keys.ALLOCATION_KEYS_SET, keys.choose)

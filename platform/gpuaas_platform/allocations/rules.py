@@ -2,10 +2,11 @@
 
 import datetime
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, ReleaseEvidence
+from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, Node, ReleaseEvidence
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.node import TaskResult
 
@@ -64,22 +65,25 @@ def check_unused(allocation: Allocation) -> None:
     """Refuse to release an allocation in use. A repeat after a failed release needs no second override."""
     if allocation.used_by_instance_ids and allocation.status != "release_failed":
         users = ", ".join(allocation.used_by_instance_ids)
-        raise errors.Conflict(
-            f"An app instance uses this allocation: {users}.",
-            details={"instance_ids": allocation.used_by_instance_ids},
-            fix=f"gpuaas decommission {allocation.used_by_instance_ids[0]}",
-        )
+        details = {"instance_ids": allocation.used_by_instance_ids}
+        fix = f"gpuaas decommission {allocation.used_by_instance_ids[0]}"
+        raise errors.Conflict(f"An app instance uses this allocation: {users}.", details=details, fix=fix)
+
+
+def check_retire(node: Node, allocations: Sequence[Allocation]) -> None:
+    if allocations:
+        named = ", ".join(f"{held.allocation_id} ({held.status}) of {held.project_id}" for held in allocations)
+        details = {"allocation_ids": [held.allocation_id for held in allocations]}
+        fix = f"gpuaas node drain {node.name}, wait for its owner to release it, then retire it."
+        raise errors.Conflict(f"Node {node.name} still carries {named}.", details=details, fix=fix)
 
 
 def releasing(allocation: Allocation, reason: str = "") -> Allocation:
     """Start the next attempt; the evidence of the last one no longer counts."""
     moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
+    attempts = allocation.release_attempts + 1
     return msgspec.structs.replace(
-        moved,
-        provision_retry_at=None,
-        release_attempts=allocation.release_attempts + 1,
-        release_retry_at=None,
-        release_evidence=None,
+        moved, provision_retry_at=None, release_attempts=attempts, release_retry_at=None, release_evidence=None
     )
 
 

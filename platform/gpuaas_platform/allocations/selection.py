@@ -76,7 +76,9 @@ def refusal(
     details: dict[str, object] = {"asked": wanted.count, "fitting": fitting, "reasons": counted}
     if names_nodes:
         details["why_not"] = {name: reason.sentence for name, reason in left_out.items()}
-    return errors.NoCapacity(f"{_fit(wanted.count, fitting)}. {_left_out(counted)}.", details=details)
+    left_out_for = ", ".join(f"{count} {_LEFT_OUT[reason]}" for reason, count in counted.items())
+    others = f"Left out: {left_out_for}" if counted else "No other node is enrolled"
+    return errors.NoCapacity(f"{_fit(wanted.count, fitting)}. {others}.", details=details)
 
 
 def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.Layers) -> WhyNot | None:
@@ -106,8 +108,3 @@ def _fit(asked: int, fitting: dict[str, int]) -> str:
         return "No node fits"
     counted = ", ".join(f"{count} in {region}" for region, count in fitting.items())
     return f"{asked} nodes in one region were asked for, and what fits is {counted}"
-
-
-def _left_out(reasons: dict[str, int]) -> str:
-    counted = ", ".join(f"{count} {_LEFT_OUT[reason]}" for reason, count in reasons.items())
-    return f"Left out: {counted}" if counted else "No other node is enrolled"

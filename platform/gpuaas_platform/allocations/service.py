@@ -4,20 +4,24 @@ import datetime
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.capacity import Allocation, AllocationQuery, Allocations, CreateAllocation, Node
+from gpuaas_contract.event_types import AllocationChanged
+from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.paths import AllocationPath, ProjectPath
 
-from gpuaas_platform.allocations import changes, rules, selection, store
+from gpuaas_platform.allocations import rules, selection, store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
 from gpuaas_platform.catalog import permissions
-from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes import ssh_trust
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.policy import service as policy
+from gpuaas_platform.record import service as record
 
+many = store.many
 LOOP = "allocations"
 """Wakes the loop of this domain."""
 PROVISION_TASK = "allocation.provision"
@@ -54,7 +58,10 @@ async def get(reader: db.Reader, call: Call[AllocationPath]) -> Allocation:
 
 async def in_project(reader: db.Reader, project_id: str, id_or_node: str) -> Allocation:
     """Return the project's allocation with this id, or the one that holds the node of this name."""
-    allocation = await store.ALLOCATIONS.get(reader, id_or_node) or await _on_node_named(reader, id_or_node)
+    allocation = await store.ALLOCATIONS.get(reader, id_or_node)
+    if allocation is None:
+        node = await nodes.by_name(reader, id_or_node)
+        allocation = await store.ALLOCATIONS.get(reader, node.allocation_id or "") if node else None
     if allocation is None or allocation.project_id != project_id:
         raise errors.NotFound(f"There is no allocation {id_or_node} in this project.")
     return allocation
@@ -76,16 +83,21 @@ async def ids_of(reader: db.Reader, project_id: str, names: Iterable[str]) -> di
     return resolved
 
 
-async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Allocation]:
-    """Return these allocations by id, in one statement. Unknown ids are left out."""
-    return await store.many(reader, allocation_ids)
-
-
 async def host_public_key(reader: db.Reader, allocation: Allocation) -> str:
     node = await nodes.by_id(reader, allocation.node_id)
     if node is None:
         raise errors.NotFound
     return node.ssh_host_public_key
+
+
+async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation) -> Allocation:
+    """Save the allocation. Only a new status is an event; no other code changes the status."""
+    lifecycles.check_move(before.allocation_id, lifecycles.ALLOCATION, before.status, after.status)
+    saved = msgspec.structs.replace(after, updated_at=origin.now)
+    await store.ALLOCATIONS.save(tx, saved)
+    if after.status != before.status:
+        await _announce(tx, origin, saved, before.status)
+    return saved
 
 
 async def set_used(tx: db.Tx, allocation: Allocation, instance_id: str, used: bool) -> None:
@@ -109,11 +121,12 @@ async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
     for allocation in waiting:
         retrying = system_origin(origin.now, allocation.correlation_id)
         await _queue_provision(tx, site, retrying, allocation, trusted)
-        await changes.save(tx, retrying, allocation, rules.provisioning(allocation, answered_by))
+        await save(tx, retrying, allocation, rules.provisioning(allocation, answered_by))
 
 
 async def _waiting(reader: db.Reader, now: datetime.datetime) -> list[Allocation]:
-    return [*await store.requested(reader), *await store.provisions_due(reader, clock.micros(now))]
+    requested = await store.ALLOCATIONS.find(reader, "status = 'requested' ORDER BY allocation_id")
+    return [*requested, *await store.due(reader, "provision_retry_at", now)]
 
 
 async def _choose(tx: db.Tx, call: Call, wanted: CreateAllocation) -> list[Node]:
@@ -136,14 +149,20 @@ async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, tr
     await nodes.assign(tx, node, allocation.allocation_id)
     if trusted:
         await _queue_provision(tx, call.site, call.origin, allocation, trusted)
-    await changes.announce(tx, call.origin, allocation, None)
+    await _announce(tx, call.origin, allocation, None)
     return allocation
+
+
+async def _announce(tx: db.Tx, origin: Origin, allocation: Allocation, was: AllocationStatus | None) -> None:
+    """Emit the event of an allocation that is new or has a new status."""
+    payload, cause = structs.pick(AllocationChanged, allocation, was=was), allocation.correlation_id
+    await record.emit(tx, origin, "capacity.allocation.changed", payload, allocation, correlation_id=cause)
 
 
 async def _queue_provision(
     tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, trusted: Sequence[str]
 ) -> None:
-    params: dict[str, object] = {
+    params = {
         "allocation_id": allocation.allocation_id,
         "user": allocation.username_on_node,
         "principal": allocation.allocation_id,
@@ -175,13 +194,6 @@ def _allocation(call: Call, wanted: CreateAllocation, node: Node) -> Allocation:
         scheduler_type=wanted.scheduler_type,
         integration_metadata=wanted.integration_metadata,
     )
-
-
-async def _on_node_named(reader: db.Reader, name: str) -> Allocation | None:
-    node = await nodes.by_name(reader, name)
-    if node is None or node.allocation_id is None:
-        return None
-    return await store.ALLOCATIONS.get(reader, node.allocation_id)
 
 
 async def _may(reader: db.Reader, call: Call, permission: str) -> bool:

@@ -1,7 +1,8 @@
 """SQL of allocations."""
 
+import datetime
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 from gpuaas_contract.capacity import Allocation, AllocationQuery
 
@@ -22,17 +23,14 @@ ALLOCATIONS = Table(
     release_retry_at=lambda allocation: clock.micros(allocation.release_retry_at or clock.EPOCH),
 )
 _BATCH = 100
-_REQUESTED = "status = 'requested' ORDER BY allocation_id"
 
 
-def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[Any]]:
+def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[str]]:
     """The condition of a list of a project's allocations."""
-    wanted = {name: getattr(query, name) for name in ("status", "sku", "region")}
-    asked = [("project_id", project_id), *((name, value) for name, value in wanted.items() if value)]
-    parts = [f"{name} = ${position}" for position, (name, _) in enumerate(asked, 1)]
-    if query.free:
-        parts.append("status = 'active' AND is_used = 0")
-    return " AND ".join(parts), [value for _, value in asked]
+    wanted = {"project_id": project_id, "status": query.status, "sku": query.sku, "region": query.region}
+    asked = {name: value for name, value in wanted.items() if value}
+    where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(asked, 1))
+    return f"{where} AND status = 'active' AND is_used = 0" if query.free else where, list(asked.values())
 
 
 async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Allocation]:
@@ -51,35 +49,18 @@ async def on_node(reader: db.Reader, node_id: str) -> list[Allocation]:
 
 async def unreleased_count(reader: db.Reader, project_id: str) -> int:
     """Allocations of the project that hold a node. A failed one holds it until it is released."""
-    row = await reader.one(
-        "SELECT COUNT(*) FROM allocations WHERE project_id = $1 AND status <> 'released'", project_id
-    )
+    sql = "SELECT COUNT(*) FROM allocations WHERE project_id = $1 AND status <> 'released'"
+    row = await reader.one(sql, project_id)
     return int(row[0]) if row is not None else 0
 
 
-async def requested(reader: db.Reader) -> list[Allocation]:
-    """Allocations that wait for the SSH authority."""
-    return await ALLOCATIONS.find(reader, _REQUESTED)
-
-
-async def provisions_due(reader: db.Reader, now: int) -> list[Allocation]:
-    """Allocations whose node was installed again, is ready, and has to be prepared now."""
-    return await _due(reader, "provision_retry_at", now)
-
-
-async def releases_due(reader: db.Reader, now: int) -> list[Allocation]:
-    """Allocations whose node could not be cleaned, is ready, and has to be cleaned now."""
-    return await _due(reader, "release_retry_at", now)
-
-
-async def _due(reader: db.Reader, column: str, now: int) -> list[Allocation]:
+async def due(
+    reader: db.Reader, column: Literal["provision_retry_at", "release_retry_at"], now: datetime.datetime
+) -> list[Allocation]:
+    """Allocations that are due by this column and whose node is ready."""
     # Joined with `nodes`, because the due allocations of lost nodes must not fill the batch.
-    return await ALLOCATIONS.find(
-        reader,
-        f"""{column} > 0 AND {column} <= $1
-            AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
-                        AND nodes.admin_state <> 'retired')
-            ORDER BY {column} LIMIT $2""",  # noqa: S608 - the column is ours
-        now,
-        _BATCH,
-    )
+    where = f"""{column} > 0 AND {column} <= $1
+                AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
+                            AND nodes.admin_state <> 'retired')
+                ORDER BY {column} LIMIT $2"""  # noqa: S608 - the column is ours
+    return await ALLOCATIONS.find(reader, where, clock.micros(now), _BATCH)

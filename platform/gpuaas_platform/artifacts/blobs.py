@@ -63,10 +63,8 @@ class Blobs:
 
     def drop_abandoned_drafts(self) -> None:
         """Delete drafts of processes that were killed while they wrote."""
-        if not self._drafts.is_dir():
-            return
         before = time.time() - _ABANDONED_S
-        for draft in self._drafts.iterdir():
+        for draft in self._drafts.glob("*"):
             with contextlib.suppress(FileNotFoundError):
                 if draft.stat().st_mtime < before:
                     draft.unlink()
@@ -117,7 +115,10 @@ class Reading:
         chunk = self._held or await asyncio.to_thread(self._read)
         self._held = await asyncio.to_thread(self._read)
         if chunk and not self._held:
-            self._check_whole()
+            try:
+                _check(self._taken, f"sha256:{self._seen.hexdigest()}", self._digest, self._size_bytes)
+            except errors.ArtifactRefused as refusal:
+                raise WrongContent(refusal) from refusal
         return chunk
 
     def end(self) -> None:
@@ -131,12 +132,6 @@ class Reading:
         self._seen.update(chunk)
         self._taken += len(chunk)
         return chunk
-
-    def _check_whole(self) -> None:
-        try:
-            _check(self._taken, f"sha256:{self._seen.hexdigest()}", self._digest, self._size_bytes)
-        except errors.ArtifactRefused as refusal:
-            raise WrongContent(refusal) from refusal
 
 
 class _Draft:

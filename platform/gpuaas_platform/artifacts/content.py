@@ -1,7 +1,6 @@
 """Store the content of an artifact and check it: uploaded, stored already, or fetched from its source."""
 
 import datetime
-from collections.abc import AsyncIterator
 
 from gpuaas_contract.artifacts import Artifact
 
@@ -22,10 +21,6 @@ def blobs(site: Site) -> Blobs:
 def kept_since(site: Site, now: datetime.datetime) -> int:
     """In microseconds: the content of artifacts that ended before this moment is no longer kept."""
     return clock.micros(now) - site.settings.artifact_kept_s * 1_000_000
-
-
-async def upload(call: Call, artifact: Artifact, chunks: AsyncIterator[bytes]) -> None:
-    await blobs(call.site).take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)
 
 
 async def examine(call: Call, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:

@@ -10,7 +10,7 @@ from gpuaas_contract.paths import ArtifactDeliveryPath, ProjectArtifactPath
 
 from gpuaas_platform.artifacts import content, service, store
 from gpuaas_platform.call import Call, Source
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, structs
 from gpuaas_platform.record import service as record
 
 
@@ -18,36 +18,13 @@ async def create(tx: db.Tx, call: Call[ProjectArtifactPath], body: CreateDeliver
     project, artifact = call.in_project(), await service.visible(tx, call)
     await service.check_deliverable(tx, project, artifact)
     delivery_id, token = ids.new("adl"), ids.new_secret("delivery")
-    delivery = Delivery(
-        delivery_id=delivery_id,
-        artifact_id=artifact.artifact_id,
-        url=CONTENT_PATH.format(delivery_id=delivery_id),
-        token=token,
-        expires_at=call.now + datetime.timedelta(seconds=body.ttl_s),
-        digest=artifact.digest,
-        size_bytes=artifact.size_bytes,
-        media_type=artifact.media_type,
-    )
-    await store.add_delivery(
-        tx, delivery_id, project.project_id, artifact.artifact_id, ids.digest(token), delivery.expires_at
-    )
-    call.details.update(digest=artifact.digest, purpose=body.purpose, operation_id=body.operation_id)
-    await record.emit(
-        tx,
-        call.origin,
-        "artifacts.delivery.created",
-        ArtifactDelivery(
-            delivery_id=delivery_id,
-            artifact_id=artifact.artifact_id,
-            digest=artifact.digest,
-            purpose=body.purpose,
-            operation_id=body.operation_id,
-            actor_id=call.caller.actor_id,
-            expires_at=delivery.expires_at,
-        ),
-        org_id=project.org_id,
-        project_id=project.project_id,
-    )
+    url, expires_at = CONTENT_PATH.format(delivery_id=delivery_id), call.now + datetime.timedelta(seconds=body.ttl_s)
+    delivery = structs.pick(Delivery, artifact, delivery_id=delivery_id, url=url, token=token, expires_at=expires_at)
+    await store.add_delivery(tx, delivery, project.project_id, ids.digest(token))
+    purpose = {"purpose": body.purpose, "operation_id": body.operation_id}
+    call.details.update(digest=artifact.digest, **purpose)
+    payload = structs.pick(ArtifactDelivery, delivery, actor_id=call.caller.actor_id, **purpose)
+    await record.emit(tx, call.origin, "artifacts.delivery.created", payload, project)
     return delivery
 
 
@@ -55,7 +32,9 @@ async def open_content(call: Call[ArtifactDeliveryPath]) -> Source:
     """All conditions of the delivery are checked again: a key or the artifact may have been revoked since."""
     reader = call.site.database.reader
     row = await store.delivery(reader, call.path.delivery_id)
-    if row is None or not hmac.compare_digest(row["token_digest"], ids.digest(_token(call))):
+    scheme, _, token = call.header(b"authorization").partition(" ")
+    token = token if scheme.lower() == "bearer" else ""
+    if row is None or not hmac.compare_digest(row["token_digest"], ids.digest(token)):
         raise errors.DeliveryUnknown
     if row["expires_at"] <= clock.micros(call.now):
         raise errors.DeliveryExpired
@@ -63,8 +42,3 @@ async def open_content(call: Call[ArtifactDeliveryPath]) -> Source:
     if artifact is None:
         raise errors.DeliveryUnknown
     return await content.opened(call.site, artifact)
-
-
-def _token(call: Call) -> str:
-    scheme, _, token = call.header(b"authorization").partition(" ")
-    return token if scheme.lower() == "bearer" else ""

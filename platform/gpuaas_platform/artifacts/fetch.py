@@ -29,10 +29,7 @@ _REDIRECTS_MAX = 3
 _DOCUMENT_BYTES_MAX = 4 << 20
 _UNSPECIFIC = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 """Media types that servers use when they have no better one; registries use them for every blob."""
-_MANIFESTS = (
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
+_MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
 
 @functools.cache
@@ -61,8 +58,10 @@ async def opened(
     artifact: Artifact, settings: Settings, layers: policy_rules.Layers, token: str
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """The content as the source sends it, while the context is open."""
+    transport, timeout = _Guarded(settings.artifact_internal_hosts), httpx.Timeout(_PAUSE_S_MAX, connect=_CONNECT_S_MAX)
+    client = httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
     try:
-        async with asyncio.timeout(settings.artifact_fetch_s_max), _client(settings) as client:
+        async with asyncio.timeout(settings.artifact_fetch_s_max), client:
             fetch = _Fetch(client, artifact, layers, token)
             async with fetch.content() as response:
                 yield _body(response)
@@ -87,15 +86,14 @@ class _Fetch:
     async def content(self) -> AsyncIterator[httpx.Response]:
         source, size_bytes = self._artifact.source, self._artifact.size_bytes
         url = source.url if isinstance(source, HttpSource) else await self._blob_url(source)
-        response = await self._get(url)
-        try:
-            _check_media_type(response.headers.get("content-type", ""), self._artifact.media_type)
+        async with contextlib.aclosing(await self._get(url)) as response:
+            sent = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if sent not in _UNSPECIFIC and sent != self._artifact.media_type:
+                raise _other_media_type(sent, self._artifact.media_type)
             length = response.headers.get("content-length", "")
             if length.isdigit() and int(length) > size_bytes:
                 raise errors.ArtifactTooLarge(f"The source has {length} bytes, not {size_bytes}.")
             yield response
-        finally:
-            await response.aclose()
 
     async def _blob_url(self, source: object) -> str:
         if not isinstance(source, OciSource):
@@ -104,7 +102,7 @@ class _Fetch:
         scheme = "http" if _on_loopback(reference.registry.rpartition(":")[0] or reference.registry) else "https"
         base = f"{scheme}://{reference.registry}/v2/{reference.repository}"
         if reference.manifest:
-            raw = await self._document(f"{base}/manifests/{reference.manifest}", ", ".join(_MANIFESTS))
+            raw = await self._document(f"{base}/manifests/{reference.manifest}", _MANIFESTS)
             self._check_listed(raw, reference.manifest)
         return f"{base}/blobs/{self._artifact.digest}"
 
@@ -124,11 +122,8 @@ class _Fetch:
             raise kind(f"The registry's manifest lists {layer.size} bytes, not {artifact.size_bytes}.")
 
     async def _document(self, url: str, accept: str) -> bytes:
-        response = await self._get(url, accept)
-        try:
+        async with contextlib.aclosing(await self._get(url, accept)) as response:
             return await _whole(response)
-        finally:
-            await response.aclose()
 
     async def _get(self, url: str, accept: str = "*/*") -> httpx.Response:
         """A response with status 200 whose body is still to be read."""
@@ -183,16 +178,11 @@ class _Fetch:
         challenge_values = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
         if scheme.lower() != "bearer" or "realm" not in challenge_values:
             raise errors.ArtifactSourceUnreachable(f"{self._home} needs a token.")
-        asked: dict[str, str] = {
-            name: challenge_values[name] for name in challenge_values if name in ("service", "scope")
-        }
+        asked = {name: value for name, value in challenge_values.items() if name in ("service", "scope")}
         realm = self._home.join(challenge_values["realm"]).copy_merge_params(asked)
         self._check_way(self._home, realm, "has its tokens at")
-        response = await self._send(realm, "application/json")
-        try:
+        async with contextlib.aclosing(await self._send(realm, "application/json")) as response:
             granted = _decoded(await _whole(response), _Granted) if response.status_code == 200 else _Granted()
-        finally:
-            await response.aclose()
         if not (granted.token or granted.access_token):
             raise errors.ArtifactSourceUnreachable(f"{self._home} has no public access; send a token.")
         return granted.token or granted.access_token
@@ -212,20 +202,12 @@ class _Guarded(httpx.AsyncHTTPTransport):
         host = request.url.host
         address = await _address(host, request.url.port or 443)
         if host not in self._internal_hosts and _is_internal(address):
-            raise errors.ArtifactSourceDenied(
-                f"{host} is on an internal address.",
-                details={"rule": "internal addresses are closed unless the operator names the host", "host": host},
-                fix="Have the operator start the server with --artifact-internal-host.",
-            )
+            details = {"rule": "internal addresses are closed unless the operator names the host", "host": host}
+            fix = "Have the operator start the server with --artifact-internal-host."
+            raise errors.ArtifactSourceDenied(f"{host} is on an internal address.", details=details, fix=fix)
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)
         return await super().handle_async_request(request)
-
-
-def _client(settings: Settings) -> httpx.AsyncClient:
-    timeout = httpx.Timeout(_PAUSE_S_MAX, connect=_CONNECT_S_MAX)
-    transport = _Guarded(settings.artifact_internal_hosts)
-    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
 
 
 async def _address(host: str, port: int) -> str:
@@ -270,12 +252,6 @@ async def _whole(response: httpx.Response) -> bytes:
         if len(raw) > _DOCUMENT_BYTES_MAX:
             raise errors.ArtifactTooLarge(f"The registry's answer has more than {_DOCUMENT_BYTES_MAX} bytes.")
     return bytes(raw)
-
-
-def _check_media_type(content_type: str, media_type: str) -> None:
-    sent = content_type.partition(";")[0].strip().lower()
-    if sent not in _UNSPECIFIC and sent != media_type:
-        raise _other_media_type(sent, media_type)
 
 
 def _other_media_type(sent: str, media_type: str) -> errors.ArtifactMediaTypeMismatch:

@@ -2,31 +2,26 @@
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from gpuaas_platform.artifacts import content, rules, store
 from gpuaas_platform.call import Site
 from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.retention import Retained
 
 log = structlog.get_logger()
 
 TOPIC = "artifacts.sweep"
 CONTENT_TOPIC = "artifacts.content"
 _BATCH = 500
-_EXPIRED_KEPT_S = 86_400
-"""For a day, the answer for an expired one is that it expired; after that, that it is unknown."""
+RETAINED = Retained("artifacts.deliveries", lambda _: 86_400, store.is_old, store.forget)
+"""For a day, the answer for an expired delivery is that it expired; after that, that it is unknown."""
 
 
 async def sweep(site: Site) -> None:
-    """Each check reads one index entry."""
     content.blobs(site).drop_abandoned_drafts()
-    expired_before = clock.micros(site.clock()) - _EXPIRED_KEPT_S * 1_000_000
-    for table in store.EXPIRING:
-        forget = functools.partial(store.forget, table=table, expired_before=expired_before, limit=_BATCH)
-        while (oldest := await store.oldest_expiry(site.database.reader, table)) and oldest < expired_before:
-            await site.database.write(forget)
 
 
 class ContentSweep:
@@ -60,11 +55,8 @@ class ContentSweep:
             log.info("artifact.content_deleted", digest=digest)
 
     async def _spent(self, reader: db.Reader, digests: Sequence[str]) -> list[str]:
-        now, known = self._site.clock(), await store.ended_at(reader, digests)
-        return rules.spent(
-            {digest: self._unneeded_since(digest, known, clock.micros(now)) for digest in digests},
-            content.kept_since(self._site, now),
-        )
-
-    def _unneeded_since(self, digest: str, known: Mapping[str, int], now: int) -> int:
-        return known[digest] if digest in known else self._unknown_since.setdefault(digest, now)
+        now, unneeded_since = self._site.clock(), await store.ended_at(reader, digests)
+        for digest in digests:
+            if digest not in unneeded_since:
+                unneeded_since[digest] = self._unknown_since.setdefault(digest, clock.micros(now))
+        return rules.spent(unneeded_since, content.kept_since(self._site, now))

@@ -78,24 +78,14 @@ def moved(artifact: Artifact, lifecycle: ArtifactLifecycle) -> Artifact:
 
 
 def verified(artifact: Artifact, signers: list[str], now: datetime.datetime) -> Artifact:
-    return msgspec.structs.replace(
-        _trust_moved(artifact, "verified"),
-        trust_code="",
-        trust_message="",
-        signers=signers,
-        content_checked_at=now,
-        verified_at=now,
-    )
+    checked = msgspec.structs.replace(artifact, trust_code="", trust_message="", content_checked_at=now)
+    return msgspec.structs.replace(_trust_moved(checked, "verified"), signers=signers, verified_at=now)
 
 
 def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
     """Why it failed is kept, and is the answer to everything that needs a verified artifact."""
-    return msgspec.structs.replace(
-        _trust_moved(artifact, "failed_verification"),
-        trust_code=refusal.code,
-        trust_message=refusal.message,
-        signers=[],
-    )
+    failing = _trust_moved(artifact, "failed_verification")
+    return msgspec.structs.replace(failing, trust_code=refusal.code, trust_message=refusal.message, signers=[])
 
 
 def revoked(artifact: Artifact, reason: str) -> Artifact:
@@ -139,14 +129,8 @@ def check_trusted(artifact: Artifact, keys: Sequence[TrustKey]) -> None:
         raise signer_refusal(bool(revoked.intersection(artifact.signers)))
 
 
-def check_deliverable(artifact: Artifact) -> None:
-    """What is deprecated is still given to what runs already."""
-    if artifact.lifecycle not in ("promoted", "deprecated"):
-        raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
-
-
-def check_deployable(artifact: Artifact) -> None:
-    if artifact.lifecycle != "promoted":
+def check_promoted(artifact: Artifact, *accepted: ArtifactLifecycle) -> None:
+    if artifact.lifecycle not in accepted:
         raise errors.ArtifactNotPromoted(f"{artifact.name} is {artifact.lifecycle}, not promoted.")
 
 
@@ -165,9 +149,8 @@ def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
 def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]) -> None:
     """A key never changes, and what was revoked never comes back under another id."""
     if any(key.trust_key_id == trust_key_id for key in known):
-        raise errors.Conflict(
-            f"There is a trust key {trust_key_id} already, or was one.", fix="Take another id; a key never changes."
-        )
+        fix = "Take another id; a key never changes."
+        raise errors.Conflict(f"There is a trust key {trust_key_id} already, or was one.", fix=fix)
     live, revoked_ones = counting(known)
     if fingerprint in revoked_ones:
         raise errors.Conflict("This key was revoked.", fix="Make a new key pair and sign with that.")

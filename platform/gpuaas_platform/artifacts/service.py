@@ -1,7 +1,6 @@
 """Publish, verify, promote and end artifacts. `instances` uses `deployable` when an app is deployed."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import msgspec
 from gpuaas_contract import errors
@@ -25,20 +24,14 @@ from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 from gpuaas_platform.artifacts import content, rules, signatures, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
+from gpuaas_platform.record import service as record
 
 ArtifactCall = Call[ArtifactPath] | Call[ProjectArtifactPath]
 """A call about one artifact, of a project or of the platform."""
-
-
-@dataclass(frozen=True)
-class Examined:
-    """The result of checking the content, which the transaction then records."""
-
-    refusal: errors.ArtifactRefused | None = None
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
@@ -48,13 +41,13 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
     layers = await _layers(tx, call.project)
     check_source(body, layers)
+    # Storage is reserved here, so that two uploads cannot use the same.
     await _check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
     present = await store.named(tx, scope, body.name, body.digest)
     if present is not None:
-        raise errors.Conflict(
-            f"{body.name} with this digest is already published.", details={"artifact_id": present.artifact_id}
-        )
+        details = {"artifact_id": present.artifact_id}
+        raise errors.Conflict(f"{body.name} with this digest is already published.", details=details)
     artifact = Artifact(
         artifact_id=ids.new("art"),
         scope=scope,
@@ -92,18 +85,12 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
     """The artifact that the path names, if it belongs to the scope of the path."""
-    artifact = await _named(reader, call, trust.scope_of(call))
-    if artifact is None or artifact.scope != trust.scope_of(call):
-        raise errors.NotFound
-    return artifact
+    return await _named(reader, call, trust.scope_of(call))
 
 
 async def visible(reader: db.Reader, call: ArtifactCall) -> Artifact:
     """The artifact that the path names, if it belongs to the scope of the path or is shared by the platform."""
-    artifact = await _named(reader, call, trust.scope_of(call)) or await _named(reader, call, SHARED)
-    if artifact is None or artifact.scope not in (trust.scope_of(call), SHARED):
-        raise errors.NotFound
-    return artifact
+    return await _named(reader, call, trust.scope_of(call), SHARED)
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
@@ -113,7 +100,8 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
 
 async def upload(call: ArtifactCall, chunks: AsyncIterator[bytes]) -> None:
     artifact = await _open_for_upload(call.site.database.reader, call)
-    await content.upload(call, artifact, chunks)
+    blobs = content.blobs(call.site)
+    await blobs.take(chunks, artifact.digest, artifact.size_bytes, keep=not call.dry_run)
 
 
 async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
@@ -121,13 +109,17 @@ async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
     return await _changed(tx, call, msgspec.structs.replace(artifact, content_checked_at=call.now))
 
 
-async def _named(reader: db.Reader, call: ArtifactCall, scope: str) -> Artifact | None:
-    """By id, digest, or a name that only one artifact of the scope has."""
+async def _named(reader: db.Reader, call: ArtifactCall, *scopes: str) -> Artifact:
+    """By id, digest, or a name that only one artifact of a scope has; the first scope that has one counts."""
     named = call.path.artifact_id
     artifact = await store.ARTIFACTS.get(reader, named)
-    if artifact is not None:
-        return artifact
-    return names.only(await store.called(reader, scope, named), named, lambda artifact: artifact.artifact_id)
+    for scope in scopes:
+        if artifact is None:
+            matches = await store.called(reader, scope, named)
+            artifact = names.only(matches, named, lambda artifact: artifact.artifact_id)
+    if artifact is None or artifact.scope not in scopes:
+        raise errors.NotFound
+    return artifact
 
 
 async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:
@@ -151,7 +143,7 @@ async def sign(tx: db.Tx, call: ArtifactCall, envelope: Envelope) -> Artifact:
     return await _changed(tx, call, msgspec.structs.replace(artifact, signed=True))
 
 
-async def examine(call: ArtifactCall, body: VerifyArtifact) -> Examined:
+async def examine(call: ArtifactCall, body: VerifyArtifact) -> errors.ArtifactRefused | None:
     """The slow part of verifying. Wrong content is a result that is recorded; a source that does not answer is not."""
     reader = call.site.database.reader
     artifact = await own(reader, call)
@@ -162,16 +154,16 @@ async def examine(call: ArtifactCall, body: VerifyArtifact) -> Examined:
     try:
         await content.examine(call, artifact, layers, body.source_token)
     except errors.ArtifactRefused as refusal:
-        return Examined(refusal)
-    return Examined()
+        return refusal
+    return None
 
 
-async def conclude(tx: db.Tx, call: ArtifactCall, examined: Examined) -> Artifact:
+async def conclude(tx: db.Tx, call: ArtifactCall, wrong_content: errors.ArtifactRefused | None) -> Artifact:
     artifact = await own(tx, call)
     rules.check_open(artifact)
     try:
-        if examined.refusal is not None:
-            raise examined.refusal
+        if wrong_content is not None:
+            raise wrong_content
         envelope = await store.signature(tx, artifact.artifact_id)
         signers = signatures.signers(envelope, artifact.digest, await trust.keys_for(tx, artifact.scope))
     except errors.ArtifactRefused as refusal:
@@ -221,7 +213,7 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
             continue
         try:
             await _check_usable(reader, artifact, project.project_id, layers)
-            rules.check_deployable(artifact)
+            rules.check_promoted(artifact, "promoted")
         except errors.ApiError as refusal:
             refusals.append(refusal)
         else:
@@ -230,9 +222,9 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
 
 
 async def check_deliverable(reader: db.Reader, project: Project, artifact: Artifact) -> None:
-    layers = await policy.of_project(reader, project)
-    await _check_usable(reader, artifact, project.project_id, layers)
-    rules.check_deliverable(artifact)
+    """What is deprecated is still given to what runs already."""
+    await _check_usable(reader, artifact, project.project_id, await policy.of_project(reader, project))
+    rules.check_promoted(artifact, "promoted", "deprecated")
 
 
 async def storage(reader: db.Reader, call: Call) -> ArtifactStorage:
@@ -251,20 +243,20 @@ async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
     return await store.storage(reader, trust.scope_of(call), content.kept_since(call.site, call.now))
 
 
-async def _check_room(reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int) -> None:
-    """Storage is reserved when an artifact is published, so that two uploads cannot use the same. The platform's own
-    artifacts have no limit."""
+async def _check_room(
+    reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int, reserved: int = 0
+) -> None:
+    """The platform's own artifacts have no limit. `reserved` bytes of the used ones are for the same artifact."""
     if call.project is not None:
         bytes_used, _ = await _stored(reader, call)
-        policy_rules.check_limit(layers, "artifact_bytes_max", present=bytes_used, asked=size_bytes)
+        present = bytes_used - reserved
+        policy_rules.check_limit(layers, "artifact_bytes_max", present=present, asked=size_bytes)
 
 
 async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, layers: policy_rules.Layers) -> None:
     """The limit may be lower now than at publication. Content that is stored already is kept."""
-    if call.project is not None and artifact.content_checked_at is None:
-        bytes_used, _ = await _stored(reader, call)
-        others, asked = bytes_used - artifact.size_bytes, artifact.size_bytes
-        policy_rules.check_limit(layers, "artifact_bytes_max", present=others, asked=asked)
+    if artifact.content_checked_at is None:
+        await _check_room(reader, call, layers, artifact.size_bytes, reserved=artifact.size_bytes)
 
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
@@ -294,7 +286,7 @@ async def _check_usable(reader: db.Reader, artifact: Artifact, scope: str, layer
 
 
 async def _check_digest_not_revoked(reader: db.Reader, scope: str, digest: str) -> None:
-    revoked = await store.revoked(reader, (scope, SHARED), digest)
+    revoked = await store.revoked(reader, scope, digest)
     if revoked is not None:
         raise errors.ArtifactRevoked(f"This digest was revoked as {revoked.name}: {revoked.reason}")
 
@@ -313,14 +305,5 @@ async def _announce(tx: db.Tx, call: Call, artifact: Artifact) -> None:
     call.details.update(digest=artifact.digest, lifecycle=artifact.lifecycle, trust=artifact.trust)
     if artifact.reason:
         call.details["reason"] = artifact.reason
-    changed = ArtifactChanged(
-        artifact_id=artifact.artifact_id,
-        name=artifact.name,
-        digest=artifact.digest,
-        lifecycle=artifact.lifecycle,
-        trust=artifact.trust,
-        channels=artifact.channels,
-        code=artifact.trust_code,
-        reason=artifact.reason,
-    )
-    await trust.announce(tx, call, "artifacts.artifact.changed", changed)
+    changed = structs.pick(ArtifactChanged, artifact, code=artifact.trust_code)
+    await record.emit(tx, call.origin, "artifacts.artifact.changed", changed, call.owner)

@@ -1,5 +1,6 @@
 """Pure: who signed an artifact. securesystemslib checks the DSSE envelope; the statement in it is checked here."""
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 
@@ -80,15 +81,11 @@ def _read(envelope: Envelope) -> dsse.Envelope:
 
 def _has_signed(key: TrustKey, signed: dsse.Envelope) -> bool:
     public = _public_key(key.public_key_pem)
-    return any(_verifies(SSlibKey.from_crypto(public, keyid=number), signed) for number in signed.signatures)
-
-
-def _verifies(key: SSlibKey, signed: dsse.Envelope) -> bool:
-    try:
-        signed.verify([key], threshold=1)
-    except UnverifiedSignatureError:
-        return False
-    return True
+    for number in signed.signatures:
+        with contextlib.suppress(UnverifiedSignatureError):
+            signed.verify([SSlibKey.from_crypto(public, keyid=number)], threshold=1)
+            return True
+    return False
 
 
 def _check_statement(signed: dsse.Envelope, digest: str) -> None:

@@ -1,10 +1,10 @@
 """SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
 
-import datetime
 from collections.abc import Sequence
 
 import msgspec
-from gpuaas_contract.artifacts import Artifact, Envelope
+from gpuaas_contract.artifacts import SHARED, Artifact, Envelope
+from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.trust_keys import TrustKey
 
 from gpuaas_platform.artifacts import rules
@@ -23,8 +23,6 @@ ARTIFACTS = Table(
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
-EXPIRING = {"artifact_deliveries": "delivery_id"}
-"""Tables whose rows are deleted some time after they expired -> key."""
 
 
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
@@ -32,21 +30,18 @@ async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifa
     return artifacts[0] if artifacts else None
 
 
-async def revoked(reader: db.Reader, scopes: Sequence[str], digest: str) -> Artifact | None:
-    """An artifact with this digest that was revoked in one of two scopes, under any name."""
+async def revoked(reader: db.Reader, scope: str, digest: str) -> Artifact | None:
+    """An artifact with this digest that was revoked in the scope or by the platform, under any name."""
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
-    artifacts = await ARTIFACTS.find(reader, where, digest, scopes[0], scopes[-1])
+    artifacts = await ARTIFACTS.find(reader, where, digest, scope, SHARED)
     return artifacts[0] if artifacts else None
 
 
 async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
     """When the last artifact with each digest ended; 0 while one has not. Digests of no artifact are left out."""
-    rows = await reader.all(
-        f"""SELECT digest, CASE WHEN MIN(ended_at) = 0 THEN 0 ELSE MAX(ended_at) END FROM artifacts
-            WHERE digest IN ({db.marks(len(digests))}) GROUP BY digest""",  # noqa: S608 - marks are ours
-        *digests,
-    )
-    return {row[0]: int(row[1]) for row in rows}
+    sql = f"""SELECT digest, CASE WHEN MIN(ended_at) = 0 THEN 0 ELSE MAX(ended_at) END FROM artifacts
+              WHERE digest IN ({db.marks(len(digests))}) GROUP BY digest"""  # noqa: S608 - marks are ours
+    return {row[0]: int(row[1]) for row in await reader.all(sql, *digests)}
 
 
 async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
@@ -57,22 +52,16 @@ async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
 
 async def storage(reader: db.Reader, scope: str, ended_after: int) -> tuple[int, int]:
     """How many bytes the scope's artifacts take, and how many they are; those ended before do not count."""
-    row = await reader.one(
-        """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
-           WHERE scope = $1 AND (ended_at = 0 OR ended_at > $2)""",
-        scope,
-        ended_after,
-    )
+    sql = """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
+             WHERE scope = $1 AND (ended_at = 0 OR ended_at > $2)"""
+    row = await reader.one(sql, scope, ended_after)
     return (int(row[0]), int(row[1])) if row is not None else (0, 0)
 
 
 async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:
-    await tx.run(
-        """INSERT INTO artifact_signatures (artifact_id, envelope) VALUES ($1, $2)
-           ON CONFLICT (artifact_id) DO UPDATE SET envelope = excluded.envelope""",
-        artifact_id,
-        msgspec.json.encode(envelope).decode(),
-    )
+    sql = """INSERT INTO artifact_signatures (artifact_id, envelope) VALUES ($1, $2)
+             ON CONFLICT (artifact_id) DO UPDATE SET envelope = excluded.envelope"""
+    await tx.run(sql, artifact_id, msgspec.json.encode(envelope).decode())
 
 
 async def signature(reader: db.Reader, artifact_id: str) -> Envelope | None:
@@ -80,41 +69,22 @@ async def signature(reader: db.Reader, artifact_id: str) -> Envelope | None:
     return msgspec.json.decode(row[0], type=Envelope) if row is not None else None
 
 
-async def trust_keys(reader: db.Reader, scopes: Sequence[str]) -> list[TrustKey]:
-    """Those of two scopes, revoked ones included."""
-    return await TRUST_KEYS.find(reader, "scope IN ($1, $2)", scopes[0], scopes[-1])
-
-
-async def add_delivery(
-    tx: db.Tx, delivery_id: str, project_id: str, artifact_id: str, token_digest: str, expires_at: datetime.datetime
-) -> None:
-    await tx.run(
-        """INSERT INTO artifact_deliveries (delivery_id, project_id, artifact_id, token_digest, expires_at)
-           VALUES ($1, $2, $3, $4, $5)""",
-        delivery_id,
-        project_id,
-        artifact_id,
-        token_digest,
-        clock.micros(expires_at),
-    )
+async def add_delivery(tx: db.Tx, delivery: Delivery, project_id: str, token_digest: str) -> None:
+    sql = """INSERT INTO artifact_deliveries (delivery_id, artifact_id, expires_at, project_id, token_digest)
+             VALUES ($1, $2, $3, $4, $5)"""
+    expires_at = clock.micros(delivery.expires_at)
+    await tx.run(sql, delivery.delivery_id, delivery.artifact_id, expires_at, project_id, token_digest)
 
 
 async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
-    return await reader.one(
-        "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1",
-        delivery_id,
-    )
+    sql = "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1"
+    return await reader.one(sql, delivery_id)
 
 
-async def oldest_expiry(reader: db.Reader, table: str) -> int | None:
-    row = await reader.one(f"SELECT expires_at FROM {table} ORDER BY expires_at LIMIT 1")  # noqa: S608 - names are ours
-    return int(row[0]) if row is not None else None
+async def is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one("SELECT 1 FROM artifact_deliveries WHERE expires_at < $1 LIMIT 1", before) is not None
 
 
-async def forget(tx: db.Tx, table: str, expired_before: int, limit: int) -> int:
-    key = EXPIRING[table]
-    return await tx.run(
-        f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE expires_at < $1 LIMIT $2)",  # noqa: S608
-        expired_before,
-        limit,
-    )
+async def forget(tx: db.Tx, before: int, limit: int) -> None:
+    old = "SELECT delivery_id FROM artifact_deliveries WHERE expires_at < $1 LIMIT $2"
+    await tx.run(f"DELETE FROM artifact_deliveries WHERE delivery_id IN ({old})", before, limit)  # noqa: S608

@@ -6,11 +6,11 @@ from gpuaas_contract.artifacts import SHARED
 from gpuaas_contract.event_types import TrustKeyChanged
 from gpuaas_contract.paths import Path, ProjectTrustKeyPath, TrustKeyPath
 from gpuaas_contract.trust_keys import PutTrustKey, TrustKey
-from gpuaas_contract.wire import Label, NoBody, PageQuery, Wire
+from gpuaas_contract.wire import Label, NoBody, PageQuery
 
 from gpuaas_platform.artifacts import rules, signatures, store
 from gpuaas_platform.call import Call
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
 
@@ -22,15 +22,9 @@ def scope_of(call: Call) -> str:
     return call.project.project_id if call.project is not None else SHARED
 
 
-async def announce(tx: db.Tx, call: Call, kind: str, payload: Wire) -> None:
-    """Emit an event in the scope of the path; what the platform shares belongs to no organisation."""
-    project = call.project
-    org_id, project_id = (project.org_id, project.project_id) if project is not None else ("", "")
-    await record.emit(tx, call.origin, kind, payload, org_id=org_id, project_id=project_id)
-
-
 async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
-    return await store.trust_keys(reader, (scope, SHARED))
+    """The keys whose signatures count in the scope, revoked ones included."""
+    return await store.TRUST_KEYS.find(reader, "scope IN ($1, $2)", scope, SHARED)
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
@@ -47,9 +41,13 @@ async def add(tx: db.Tx, call: TrustKeyCall, body: PutTrustKey) -> TrustKey:
     """Only people may do this. No service account holds the permission, but this check does not rely on that."""
     trust_key_id, public_key_pem = call.path.trust_key_id, body.public_key_pem
     _check_person(call)
-    _check_id(trust_key_id)
+    try:
+        msgspec.convert(trust_key_id, Label)
+    except msgspec.ValidationError as error:
+        message = "A trust key's id has 1 to 63 letters, digits, dots, hyphens or underscores."
+        raise errors.ValidationFailed(message, details={"field": "trust_key_id"}) from error
     scope, fingerprint = scope_of(call), signatures.fingerprint(public_key_pem)
-    known = await store.trust_keys(tx, (scope, scope))
+    known = await store.TRUST_KEYS.find(tx, "scope = $1", scope)
     present = next((key for key in known if key.trust_key_id == trust_key_id), None)
     if present is not None and present.fingerprint == fingerprint and present.revoked_at is None:
         return present
@@ -82,26 +80,13 @@ async def revoke(tx: db.Tx, call: TrustKeyCall, _: NoBody) -> TrustKey:
     return revoked
 
 
-def _check_id(trust_key_id: str) -> None:
-    try:
-        msgspec.convert(trust_key_id, Label)
-    except msgspec.ValidationError as error:
-        raise errors.ValidationFailed(
-            "A trust key's id has 1 to 63 letters, digits, dots, hyphens or underscores.",
-            details={"field": "trust_key_id"},
-        ) from error
-
-
 def _check_person(call: Call) -> None:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied(
-            "Only a person can change trust keys.", fix="Sign in as a person who holds artifacts.trust_key.change."
-        )
+        fix = "Sign in as a person who holds artifacts.trust_key.change."
+        raise errors.PermissionDenied("Only a person can change trust keys.", fix=fix)
 
 
 async def _announce(tx: db.Tx, call: Call, key: TrustKey) -> None:
     call.details["fingerprint"] = key.fingerprint
-    payload = TrustKeyChanged(
-        trust_key_id=key.trust_key_id, fingerprint=key.fingerprint, revoked=key.revoked_at is not None
-    )
-    await announce(tx, call, "artifacts.trust_key.changed", payload)
+    payload = structs.pick(TrustKeyChanged, key, revoked=key.revoked_at is not None)
+    await record.emit(tx, call.origin, "artifacts.trust_key.changed", payload, call.owner)

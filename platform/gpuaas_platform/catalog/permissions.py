@@ -54,22 +54,13 @@ def _may_be_declared(key: str) -> bool:
 
 async def denial(call: Call, permission: str, why: str) -> errors.PermissionDenied:
     """The error for a refusal that the edge cannot decide. It is audited like the others, also in a dry run."""
-    project = call.in_project()
+    project, details = call.in_project(), {"permission": permission}
 
     async def use_case(tx: db.Tx) -> None:
-        await record.audit(
-            tx,
-            call.origin,
-            "authz.deny",
-            call.origin.route,
-            result="failure",
-            org_id=project.org_id,
-            project_id=project.project_id,
-            details={"permission": permission},
-        )
+        await record.audit(tx, call.origin, "authz.deny", call.origin.route, project, result="failure", details=details)
 
     await call.site.database.write(use_case)
-    return errors.PermissionDenied(why, details={"permission": permission})
+    return errors.PermissionDenied(why, details=details)
 
 
 def _with_higher(role: PermissionRole) -> tuple[str, ...]:

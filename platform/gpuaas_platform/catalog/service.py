@@ -24,9 +24,9 @@ from gpuaas_contract.lifecycles import AppVersionState
 from gpuaas_contract.paths import AppVersionPath, EntitlementPath, Path, ProjectAppPath, ProjectPath
 from gpuaas_contract.wire import Page, PageQuery
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import PLATFORM, Call
 from gpuaas_platform.catalog import manifests, permissions, rules, store
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
@@ -147,22 +147,8 @@ async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntit
         await store.ENTITLEMENTS.insert(tx, entitlement)
     else:
         await store.ENTITLEMENTS.save(tx, entitlement)
-    await record.emit(
-        tx,
-        call.origin,
-        "catalog.entitlement.changed",
-        EntitlementChanged(
-            app_slug=app_slug,
-            enabled=entitlement.enabled,
-            versions=entitlement.versions,
-            channels=entitlement.channels,
-            instances_max=entitlement.instances_max,
-            members_max=entitlement.members_max,
-        ),
-        org_id=project.org_id,
-        project_id=project.project_id,
-        app_slug=app_slug,
-    )
+    payload = structs.pick(EntitlementChanged, entitlement)
+    await record.emit(tx, call.origin, "catalog.entitlement.changed", payload, project, app_slug=app_slug)
     return entitlement
 
 
@@ -291,14 +277,5 @@ async def _move(
 
 
 async def _announce(tx: db.Tx, call: Call, changed: AppVersion, was: AppVersionState | None) -> None:
-    payload = VersionChanged(
-        app_slug=changed.app_slug,
-        version=changed.version,
-        state=changed.state,
-        was=was,
-        channels=changed.channels,
-        reason=changed.state_reason,
-    )
-    await record.emit(
-        tx, call.origin, "catalog.version.changed", payload, org_id="", project_id="", app_slug=changed.app_slug
-    )
+    payload = structs.pick(VersionChanged, changed, was=was, reason=changed.state_reason)
+    await record.emit(tx, call.origin, "catalog.version.changed", payload, PLATFORM, app_slug=changed.app_slug)

@@ -5,9 +5,9 @@ import re
 import msgspec
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.identity import Project
-from gpuaas_contract.paths import OrgPath, Path
+from gpuaas_contract.paths import Path
 
-from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.call import Call, Origin, Owner
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
@@ -15,31 +15,14 @@ _ID = re.compile(r"[a-z]+_[0-9a-hjkmnp-tv-z]{26}")
 
 
 async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -> None:
-    project = call.project
-    org_id = call.path.org_id if isinstance(call.path, OrgPath) else ""
-    await record.audit(
-        tx,
-        call.origin,
-        endpoint.name,
-        target(endpoint.subject, call.path, answer) or (project.project_id if project else endpoint.path),
-        org_id=project.org_id if project else org_id,
-        project_id=project.project_id if project else "",
-        details=call.details,
-    )
+    subject = target(endpoint.subject, call.path, answer) or call.owner.project_id or endpoint.path
+    await record.audit(tx, call.origin, endpoint.name, subject, call.owner, details=call.details)
 
 
 async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
     """`org_id` is that of an organisation that exists: an invented one must not open a chain."""
-    await record.audit(
-        tx,
-        origin,
-        "authz.deny",
-        endpoint.name,
-        result="failure",
-        org_id=org_id,
-        project_id=project.project_id if project else "",
-        details={"permission": endpoint.permission},
-    )
+    owner, details = Owner(org_id, project.project_id if project else ""), {"permission": endpoint.permission}
+    await record.audit(tx, origin, "authz.deny", endpoint.name, owner, result="failure", details=details)
 
 
 def target(subject: str, path: Path, answer: object) -> str:

@@ -9,7 +9,7 @@ from gpuaas_contract.identity import CreateOrg, CreateProject, Org, Project, Pro
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import PageQuery
 
-from gpuaas_platform.call import Call, Caller
+from gpuaas_platform.call import Call, Caller, Owner
 from gpuaas_platform.identity import rules, store
 from gpuaas_platform.kit import db, ids, names, paging
 from gpuaas_platform.kit.paging import EncodedPage
@@ -69,7 +69,7 @@ async def rename_project(tx: db.Tx, call: Call[ProjectPath], body: RenameProject
     payload = ProjectRenamed(
         project_id=renamed.project_id, name=name, previous_name=present.name, renamed_by=call.caller.actor_id
     )
-    await record.emit(tx, call.origin, "identity.project.renamed", payload, org_id=renamed.org_id, project_id="")
+    await record.emit(tx, call.origin, "identity.project.renamed", payload, Owner(renamed.org_id))
     return renamed
 
 
@@ -80,7 +80,7 @@ async def delete_project(tx: db.Tx, call: Call[ProjectPath]) -> Project:
     await store.PROJECTS.delete(tx, present.project_id)
     call.details["name"] = present.name
     payload = ProjectDeleted(project_id=present.project_id, name=present.name, deleted_by=call.caller.actor_id)
-    await record.emit(tx, call.origin, "identity.project.deleted", payload, org_id=present.org_id, project_id="")
+    await record.emit(tx, call.origin, "identity.project.deleted", payload, Owner(present.org_id))
     return present
 
 

@@ -1,25 +1,22 @@
-"""Emit events of an instance."""
+"""Emit events of an instance, and of the operations on it."""
 
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.operations import OperationHead
 from gpuaas_contract.wire import Wire
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 
+Subject = Instance | OperationHead
+
 
 async def emit(
-    tx: db.Tx, origin: Origin, kind: str, instance: Instance, payload: Wire, *, correlation_id: str = ""
+    tx: db.Tx, origin: Origin, kind: str, of: Subject, payload: Wire, cause: OperationHead | None = None
 ) -> None:
-    """Emit an event of the instance. `correlation_id` is the one of the operation that caused it, if there is one."""
+    """What an operation is or causes is emitted under the correlation id of the request that asked for it."""
+    operation = of if isinstance(of, OperationHead) else cause
+    under = operation.correlation_id if operation else ""
     await record.emit(
-        tx,
-        origin,
-        kind,
-        payload,
-        org_id=instance.org_id,
-        project_id=instance.project_id,
-        app_slug=instance.app_slug,
-        app_instance_id=instance.instance_id,
-        correlation_id=correlation_id or origin.correlation_id,
+        tx, origin, kind, payload, of, app_slug=of.app_slug, app_instance_id=of.instance_id, correlation_id=under
     )

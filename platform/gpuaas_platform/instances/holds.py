@@ -11,7 +11,7 @@ from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import events, service, store
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 
 standing = store.standing_holds
@@ -36,7 +36,7 @@ async def place(tx: db.Tx, call: Call[MemberPath], body: PlaceHold) -> Hold:
         created_at=call.now,
     )
     await store.HOLDS.insert(tx, hold)
-    await events.emit(tx, call.origin, "apps.hold.placed", instance, _changed(hold))
+    await events.emit(tx, call.origin, "apps.hold.placed", instance, structs.pick(HoldChanged, hold))
     return hold
 
 
@@ -64,17 +64,5 @@ async def lift(tx: db.Tx, call: Call[HoldPath], _: NoBody) -> Hold:
         return hold
     lifted = msgspec.structs.replace(hold, lifted_at=call.now)
     await store.HOLDS.save(tx, lifted)
-    await events.emit(tx, call.origin, "apps.hold.lifted", instance, _changed(lifted))
+    await events.emit(tx, call.origin, "apps.hold.lifted", instance, structs.pick(HoldChanged, lifted))
     return lifted
-
-
-def _changed(hold: Hold) -> HoldChanged:
-    return HoldChanged(
-        hold_id=hold.hold_id,
-        member_id=hold.member_id,
-        name=hold.name,
-        kind=hold.kind,
-        reason=hold.reason,
-        owner=hold.owner,
-        expires_at=hold.expires_at,
-    )

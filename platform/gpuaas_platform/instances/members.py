@@ -2,19 +2,17 @@
 
 from collections.abc import Collection, Sequence
 
-import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import MemberChanged
 from gpuaas_contract.instances import Instance, Member
+from msgspec.structs import replace
 
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.instances import store
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, structs
 from gpuaas_platform.record import service as record
-
-replace = msgspec.structs.replace
 
 
 async def new(tx: db.Tx, call: Call, instance: Instance, component_key: str, allocation_id: str) -> Member:
@@ -90,27 +88,15 @@ async def save(tx: db.Tx, origin: Origin, app_slug: str, present: Member, change
     saved = replace(changed, was_ready=was_ready, revision=present.revision + 1, updated_at=origin.now)
     await store.MEMBERS.save(tx, saved)
     if saved.status != present.status:
-        await _emit_status(tx, origin, app_slug, saved, present.status)
+        payload = structs.pick(MemberChanged, saved, was=present.status, operation_id=saved.last_operation_id)
+        await record.emit(
+            tx,
+            origin,
+            "apps.member.changed",
+            payload,
+            saved,
+            app_slug=app_slug,
+            app_instance_id=saved.instance_id,
+            correlation_id=saved.correlation_id,
+        )
     return saved
-
-
-async def _emit_status(tx: db.Tx, origin: Origin, app_slug: str, member: Member, was: lifecycles.MemberStatus) -> None:
-    await record.emit(
-        tx,
-        origin,
-        "apps.member.changed",
-        MemberChanged(
-            member_id=member.member_id,
-            component_key=member.component_key,
-            node_name=member.node_name,
-            status=member.status,
-            was=was,
-            status_reason=member.status_reason,
-            operation_id=member.last_operation_id,
-        ),
-        org_id=member.org_id,
-        project_id=member.project_id,
-        app_slug=app_slug,
-        app_instance_id=member.instance_id,
-        correlation_id=member.correlation_id,
-    )

@@ -1,7 +1,6 @@
 """Pure: which members and allocations a request names. People name a member by its node, or by `node/role`."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from gpuaas_contract import lifecycles
 from gpuaas_contract.catalog import Manifest
@@ -41,7 +40,7 @@ def roles_meant(manifest: Manifest, body: MemberOperationRequest) -> set[str]:
     return {role.component_key for role in manifest.roles if body.kind in role.operations}
 
 
-def allocations_in(form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any]) -> set[str]:
+def allocations_in(form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object]) -> set[str]:
     """Return the words in the inputs that name allocations. `fields` are those that the chosen topology names."""
     values = [inputs[field] for field in _allocation_fields(form, fields) if field in inputs]
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
@@ -49,11 +48,11 @@ def allocations_in(form: Mapping[str, Any], fields: Iterable[str], inputs: Mappi
 
 
 def with_allocations(
-    form: Mapping[str, Any], fields: Iterable[str], inputs: Mapping[str, Any], ids: Mapping[str, str]
-) -> dict[str, Any]:
+    form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object], ids: Mapping[str, str]
+) -> dict[str, object]:
     """Return the inputs with each allocation replaced by its id."""
 
-    def put(value: Any) -> Any:
+    def put(value: object) -> object:
         if isinstance(value, list):
             return [put(item) for item in value]
         return ids.get(value, value) if isinstance(value, str) else value
@@ -62,12 +61,13 @@ def with_allocations(
     return {field: put(value) if field in chosen else value for field, value in inputs.items()}
 
 
-def _allocation_fields(form: Mapping[str, Any], fields: Iterable[str]) -> set[str]:
-    properties: Mapping[str, Any] = form.get("properties", {})
-    return {*fields, *(name for name, field in properties.items() if _picks_allocation(field))}
+def _allocation_fields(form: Mapping[str, object], fields: Iterable[str]) -> set[str]:
+    properties = form.get("properties")
+    named = properties.items() if isinstance(properties, Mapping) else ()
+    return {*fields, *(name for name, field in named if _picks_allocation(field))}
 
 
-def _picks_allocation(field: Any) -> bool:
+def _picks_allocation(field: object) -> bool:
     if not isinstance(field, Mapping):
         return False
     return field.get(schemas.PICKER) == "allocation" or _picks_allocation(field.get("items"))

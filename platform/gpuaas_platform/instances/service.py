@@ -1,6 +1,6 @@
 """Instances as other domains use them: find one, read its members, insert one, change its operator."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 from gpuaas_contract import errors
@@ -20,6 +20,9 @@ members_named = store.members_named
 live_count = store.live_count
 live_count_of_app = store.live_count_of_app
 live_member_count_of_app = store.live_member_count_of_app
+deleted_among = store.deleted_among
+add = store.INSTANCES.insert
+put_access_bundle = store.put_bundle
 
 
 async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: str) -> Instance:
@@ -74,11 +77,6 @@ async def members_among(reader: db.Reader, instance: Instance, member_ids: Colle
     return {member.member_id for member in members if member.instance_id == instance.instance_id}
 
 
-async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[Instance]:
-    """Return those of the instances that are deleted."""
-    return await store.deleted_among(reader, instance_ids)
-
-
 async def page(reader: db.Reader, call: Call[ProjectPath, LiveQuery]) -> EncodedPage[Instance]:
     where = store.LIVE_INSTANCES if call.query.live else "project_id = $1"
     return await paging.encoded(reader, store.INSTANCES, call.query, where, call.path.project_id)
@@ -99,12 +97,17 @@ async def roles(reader: db.Reader, call: Call[InstancePath]) -> Roles:
     instance = await named(reader, call)
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
     members = await store.live_members(reader, instance.instance_id)
-    states = await breakers.states(reader, instance.instance_id, manifest, call.now)
+    states = {
+        role.component_key: await breakers.state(reader, instance.instance_id, role, call.now)
+        for role in manifest.roles
+    }
     return Roles(items=status_rules.roles(manifest, members, states))
 
 
 async def reset_breaker(tx: db.Tx, call: Call[RolePath], body: ResetBreaker) -> Role:
-    return await breakers.reset(tx, call, await named(tx, call), call.path.component_key, body.reason)
+    component_key = call.path.component_key
+    await breakers.close(tx, call, await named(tx, call), component_key, body.reason)
+    return next(role for role in (await roles(tx, call)).items if role.component_key == component_key)
 
 
 async def access_bundle(reader: db.Reader, call: Call[InstancePath]) -> AccessBundle:
@@ -115,10 +118,6 @@ async def access_bundle(reader: db.Reader, call: Call[InstancePath]) -> AccessBu
     return bundle
 
 
-async def put_access_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:
-    await store.put_bundle(tx, instance_id, bundle)
-
-
 async def check_name_free(tx: db.Tx, project_id: str, name: str) -> None:
     if await store.live_instance_named(tx, project_id, name):
         raise errors.Conflict(
@@ -126,10 +125,6 @@ async def check_name_free(tx: db.Tx, project_id: str, name: str) -> None:
             details={"field": "name"},
             fix="Take another name; gpuaas get instances lists those there are.",
         )
-
-
-async def add(tx: db.Tx, instance: Instance) -> None:
-    await store.INSTANCES.insert(tx, instance)
 
 
 async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: str, reason: str) -> Instance:

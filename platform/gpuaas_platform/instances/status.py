@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-import msgspec
 from gpuaas_contract import lifecycles
 from gpuaas_contract.event_types import ConditionChanged, InstanceChanged
 from gpuaas_contract.instances import Condition, Instance
 from gpuaas_contract.operations import OperationHead, OperationKind
 from gpuaas_contract.protocol import status as status_rules
+from msgspec.structs import replace
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.instances import events, store
-from gpuaas_platform.kit import db
-
-replace = msgspec.structs.replace
+from gpuaas_platform.kit import db, structs
 
 DELETED_TOPIC = "instances-deleted"
 """Woken when an instance becomes deleted: what belongs to it ends."""
@@ -24,10 +22,9 @@ async def derive(
     origin: Origin,
     instance: Instance,
     active: OperationKind | None,
-    *,
-    operation: OperationHead | None = None,
-    conditions: Sequence[Condition] = (),
-    changed: Instance | None = None,
+    operation: OperationHead | None,
+    conditions: Sequence[Condition],
+    changed: Instance | None,
 ) -> Instance:
     """Derive the status from the members, the conditions and the active operation on the whole instance.
 
@@ -57,7 +54,6 @@ async def derive(
 async def _emit_changes(
     tx: db.Tx, origin: Origin, before: Instance, saved: Instance, operation: OperationHead | None
 ) -> None:
-    correlation_id = operation.correlation_id if operation else ""
     if saved.status != before.status:
         payload = InstanceChanged(
             operation_id=saved.last_operation_id,
@@ -66,20 +62,10 @@ async def _emit_changes(
             was=before.status,
             reason=saved.status_reason,
         )
-        await events.emit(tx, origin, f"apps.instance.{saved.status}", saved, payload, correlation_id=correlation_id)
+        await events.emit(tx, origin, f"apps.instance.{saved.status}", saved, payload, operation)
     status_before = {condition.type: condition.status for condition in before.conditions}
     for condition in saved.conditions:
         was = status_before.get(condition.type, "")
         if was != condition.status:
-            payload_of = _condition_changed(condition, was)
-            await events.emit(tx, origin, "apps.condition.changed", saved, payload_of, correlation_id=correlation_id)
-
-
-def _condition_changed(condition: Condition, was: str) -> ConditionChanged:
-    return ConditionChanged(
-        type=condition.type,
-        status=condition.status,
-        was=was,
-        reason=condition.reason,
-        message=condition.message,
-    )
+            changed = structs.pick(ConditionChanged, condition, was=was)
+            await events.emit(tx, origin, "apps.condition.changed", saved, changed, operation)

@@ -76,24 +76,21 @@ async def unsound_members(reader: db.Reader, instance_id: str) -> dict[str, int]
 
 
 async def live_count(reader: db.Reader, project_id: str) -> int:
-    row = await reader.one(f"SELECT COUNT(*) FROM instances WHERE {LIVE_INSTANCES}", project_id)  # noqa: S608
-    return int(row[0]) if row is not None else 0
+    return await _count(reader, f"instances WHERE {LIVE_INSTANCES}", project_id)
 
 
 async def live_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
-    sql = f"SELECT COUNT(*) FROM instances WHERE {_LIVE_OF_APP}"  # noqa: S608 - the parts are ours
-    row = await reader.one(sql, project_id, app_slug)
-    return int(row[0]) if row is not None else 0
+    return await _count(reader, f"instances WHERE {_LIVE_OF_APP}", project_id, app_slug)
 
 
 async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
     """Over all instances of the app in the project."""
-    row = await reader.one(
-        f"""SELECT COUNT(*) FROM members WHERE {_LIVING}
-            AND instance_id IN (SELECT instance_id FROM instances WHERE {_LIVE_OF_APP})""",  # noqa: S608
-        project_id,
-        app_slug,
-    )
+    of_app = f"instance_id IN (SELECT instance_id FROM instances WHERE {_LIVE_OF_APP})"  # noqa: S608 - the parts are ours
+    return await _count(reader, f"members WHERE {_LIVING} AND {of_app}", project_id, app_slug)
+
+
+async def _count(reader: db.Reader, rows: str, *values: str) -> int:
+    row = await reader.one(f"SELECT COUNT(*) FROM {rows}", *values)  # noqa: S608
     return int(row[0]) if row is not None else 0
 
 
@@ -111,30 +108,20 @@ async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[
 
 async def standing_holds(reader: db.Reader, instance_id: str, now: datetime.datetime) -> list[Hold]:
     """Neither lifted nor expired."""
-    return await HOLDS.find(
-        reader, "instance_id = $1 AND ends_at > $2 ORDER BY ends_at", instance_id, clock.micros(now)
-    )
+    where = "instance_id = $1 AND ends_at > $2 ORDER BY ends_at"
+    return await HOLDS.find(reader, where, instance_id, clock.micros(now))
 
 
 async def note_failed_join(tx: db.Tx, member: Member, now: datetime.datetime) -> None:
-    await tx.run(
-        "INSERT INTO failed_joins (instance_id, component_key, failed_at, member_id) VALUES ($1, $2, $3, $4)",
-        member.instance_id,
-        member.component_key,
-        clock.micros(now),
-        member.member_id,
-    )
+    sql = "INSERT INTO failed_joins (instance_id, component_key, failed_at, member_id) VALUES ($1, $2, $3, $4)"
+    await tx.run(sql, member.instance_id, member.component_key, clock.micros(now), member.member_id)
 
 
 async def failed_joins(
     reader: db.Reader, instance_id: str, component_key: str, since: datetime.datetime
 ) -> list[datetime.datetime]:
-    rows = await reader.all(
-        "SELECT failed_at FROM failed_joins WHERE instance_id = $1 AND component_key = $2 AND failed_at > $3",
-        instance_id,
-        component_key,
-        clock.micros(since),
-    )
+    sql = "SELECT failed_at FROM failed_joins WHERE instance_id = $1 AND component_key = $2 AND failed_at > $3"
+    rows = await reader.all(sql, instance_id, component_key, clock.micros(since))
     return [clock.moment(row[0]) for row in rows]
 
 
@@ -147,22 +134,16 @@ async def has_old_failed_joins(reader: db.Reader, failed_before: int) -> bool:
     return row is not None and bool(row[0])
 
 
-async def forget_old_failed_joins(tx: db.Tx, *, failed_before: int, limit: int) -> None:
-    await tx.run(
-        """DELETE FROM failed_joins WHERE failed_at < $1 AND (member_id, failed_at) IN (
-               SELECT member_id, failed_at FROM failed_joins WHERE failed_at < $1 LIMIT $2)""",
-        failed_before,
-        limit,
-    )
+async def forget_old_failed_joins(tx: db.Tx, failed_before: int, limit: int) -> None:
+    sql = """DELETE FROM failed_joins WHERE failed_at < $1 AND (member_id, failed_at) IN (
+             SELECT member_id, failed_at FROM failed_joins WHERE failed_at < $1 LIMIT $2)"""
+    await tx.run(sql, failed_before, limit)
 
 
 async def put_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:
-    await tx.run(
-        """INSERT INTO access_bundles (instance_id, document) VALUES ($1, $2)
-           ON CONFLICT (instance_id) DO UPDATE SET document = excluded.document""",
-        instance_id,
-        msgspec.json.encode(bundle).decode(),
-    )
+    sql = """INSERT INTO access_bundles (instance_id, document) VALUES ($1, $2)
+             ON CONFLICT (instance_id) DO UPDATE SET document = excluded.document"""
+    await tx.run(sql, instance_id, msgspec.json.encode(bundle).decode())
 
 
 async def bundle(reader: db.Reader, instance_id: str) -> AccessBundle | None:

@@ -1,20 +1,26 @@
-"""The loop of nodes: silent nodes become lost, tasks without a result expire, old tasks are deleted.
+"""The loop of nodes: silent nodes become lost, tasks without a result expire.
 
 It looks with a reader and writes only when something is due.
 """
 
 from gpuaas_platform import call
 from gpuaas_platform.kit import db
-from gpuaas_platform.nodes import presence
+from gpuaas_platform.kit.retention import Retained
+from gpuaas_platform.nodes import presence, store
 from gpuaas_platform.nodes.tasks import service as tasks
+from gpuaas_platform.nodes.tasks import store as tasks_store
 
 TOPIC = "nodes"
+RETAINED = (
+    Retained("nodes.tasks", lambda settings: settings.node_tasks_kept_s, tasks_store.is_old, tasks_store.forget),
+    Retained("nodes.enrolment_tokens", lambda _: 0, store.is_old_token, store.forget_tokens),
+)
 
 
 async def sweep(site: call.Site) -> None:
     origin, reader = call.system_origin(site.clock()), site.database.reader
     presence_is_due = await presence.is_due(reader, site, origin.now)
-    tasks_are_due = await tasks.is_due(reader, site, origin.now)
+    tasks_are_due = await tasks.is_due(reader, origin.now)
 
     async def use_case(tx: db.Tx) -> None:
         if presence_is_due:

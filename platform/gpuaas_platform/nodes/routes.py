@@ -1,11 +1,9 @@
-"""Nodes, their tasks and the agent's releases over HTTP. Drain and retire are in `allocations.by_node`."""
+"""Nodes, their tasks and the agent's releases over HTTP. Drain and retire are in `allocations`."""
 
-from gpuaas_contract import agents, capacity
+from gpuaas_contract import agents, capacity, node
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.nodes import service
-from gpuaas_platform.nodes.enrolment import service as enrolment
-from gpuaas_platform.nodes.releases import service as releases
+from gpuaas_platform.nodes import enrolment, presence, releases, service
 from gpuaas_platform.nodes.tasks import service as tasks
 
 routes = Routes()
@@ -21,3 +19,12 @@ routes.write(agents.NODE_UPGRADE_AGENT, releases.upgrade)
 routes.write(agents.NODE_INSPECT, tasks.inspect)
 routes.read(agents.NODE_TASK_LIST, tasks.list_tasks)
 routes.flow(agents.NODE_TASK_GET, tasks.wait_for_end)
+
+# What a node's agent calls. The token of a node names the node: none of these routes takes a node id.
+routes.flow(node.TRUST, enrolment.trust)
+routes.write(node.ENROL, enrolment.enrol)
+routes.write(node.NODE_TOKEN, enrolment.login)
+routes.write(node.STATUS, presence.heartbeat)
+routes.flow(node.TASK_NEXT, tasks.wait_for_next)
+routes.write(node.TASK_RESULT, tasks.take_result)
+routes.read(node.AGENT_FILE, releases.agent_file)

@@ -10,7 +10,7 @@ from gpuaas_contract.capacity import Facts, Node, SetNode
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.node import NodeStatusReport
 
-_LOOPBACK = ("127.0.0.1", "::1", "")
+LOOPBACK = ("127.0.0.1", "::1", "")
 
 
 class FreeNodes(NamedTuple):
@@ -34,10 +34,8 @@ class NodeSummary(NamedTuple):
 
 def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
     if not lifecycles.may_move(lifecycles.NODE_ADMIN, node.admin_state, admin_state):
-        raise errors.Conflict(
-            f"Node {node.name} is {node.admin_state}; it cannot become {admin_state}.",
-            fix="Enrol the machine again to use it: gpuaas node token",
-        )
+        fix = "Enrol the machine again to use it: gpuaas node token"
+        raise errors.Conflict(f"Node {node.name} is {node.admin_state}; it cannot become {admin_state}.", fix=fix)
     if node.admin_state == admin_state:
         return node
     return msgspec.structs.replace(node, admin_state=admin_state, admin_reason=reason, revision=node.revision + 1)
@@ -69,7 +67,7 @@ def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
 
 def address(peer: str, reported_addresses: Sequence[str], present: str) -> str:
     """Return the address that the node calls from; for a node on the platform's own host, the first it reports."""
-    if peer not in _LOOPBACK:
+    if peer not in LOOPBACK:
         return peer
     return reported_addresses[0] if reported_addresses else present
 

@@ -1,7 +1,5 @@
 """Nodes as operators manage them: list, classify, cordon, retire. Heartbeats are in `presence`, tasks in `tasks`."""
 
-from collections.abc import Sequence
-
 import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.capacity import ChangeNode, Node, NodeQuery, SetNode
@@ -9,12 +7,16 @@ from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.paths import NodePath, Path
 
-from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.call import PLATFORM, Call, Origin
+from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules, store
 from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
 from gpuaas_platform.record import service as record
+
+by_id, by_name = store.NODES.get, store.by_name
+free, smallest_free, summaries = store.free, store.smallest_free, store.summaries
+"""What the domains above read of nodes."""
 
 
 async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedPage[Node]:
@@ -23,45 +25,12 @@ async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedP
 
 
 async def get(reader: db.Reader, call: Call[NodePath]) -> Node:
-    """The node that the route names."""
-    return await named(reader, call.path.node_id)
-
-
-async def named(reader: db.Reader, id_or_name: str) -> Node:
-    """Return the node with this id, or the node of this name that is not retired."""
+    """Return the node that the route names, by its id or by the name of one that is not retired."""
+    id_or_name = call.path.node_id
     node = await store.NODES.get(reader, id_or_name) or await store.by_name(reader, id_or_name)
     if node is None:
         raise errors.NotFound(f"There is no node {id_or_name}.")
     return node
-
-
-async def by_id(reader: db.Reader, node_id: str) -> Node | None:
-    return await store.NODES.get(reader, node_id)
-
-
-async def by_name(reader: db.Reader, name: str) -> Node | None:
-    """Return the node of this name that is not retired."""
-    return await store.by_name(reader, name)
-
-
-async def ready_ids(reader: db.Reader, node_ids: Sequence[str]) -> set[str]:
-    """Return those of these nodes that send heartbeats and are not retired."""
-    return await store.ready_ids(reader, node_ids)
-
-
-async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[rules.FreeNodes]:
-    """Return how many nodes can be allocated, by region and SKU. An empty filter matches all."""
-    return await store.free(reader, region=region, sku=sku, name=name)
-
-
-async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
-    """Return the smallest nodes of these SKUs that can be allocated in the region."""
-    return await store.smallest_free(reader, region, skus, name=name, limit=limit)
-
-
-async def summaries(reader: db.Reader) -> list[rules.NodeSummary]:
-    """Return what decides whether each node can be allocated, for every node that is not retired."""
-    return await store.summaries(reader)
 
 
 async def classify(tx: db.Tx, call: Call[NodePath], body: SetNode) -> Node:
@@ -120,16 +89,8 @@ async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
 
 async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
     """Emit the event of a changed node."""
-    payload = NodeChanged(
-        node_id=changed.node_id,
-        name=changed.name,
-        status=changed.status,
-        admin_state=changed.admin_state,
-        sku=changed.sku,
-        region=changed.region,
-        reason=reason,
-    )
-    await record.emit(tx, origin, "capacity.node.changed", payload, org_id="", project_id="")
+    payload = structs.pick(NodeChanged, changed, reason=reason)
+    await record.emit(tx, origin, "capacity.node.changed", payload, PLATFORM)
 
 
 async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:

@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpuaas_platform.call import Site
 from gpuaas_platform.kit import db, keys
-from gpuaas_platform.nodes import store
 
 
 @dataclass(frozen=True)
@@ -21,13 +20,14 @@ class Authority:
 
 
 async def authority(reader: db.Reader) -> Authority | None:
-    stored = await store.ssh_authority(reader)
-    return Authority(*stored) if stored is not None else None
+    row = await reader.one("SELECT public_key, secret_id FROM ssh_authority")
+    return Authority(row[0], row[1]) if row is not None else None
 
 
 async def set_authority(tx: db.Tx, made: Authority) -> None:
     """Record the authority. There is one; the store refuses a second."""
-    await store.set_ssh_authority(tx, made.public_key, made.secret_id)
+    sql = "INSERT INTO ssh_authority (only_row, public_key, secret_id) VALUES (1, $1, $2)"
+    await tx.run(sql, made.public_key, made.secret_id)
 
 
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:

@@ -1,8 +1,9 @@
-"""SQL of nodes, of when the platform could receive heartbeats, and of the public half of the SSH authority."""
+"""SQL of nodes and of what admits them, of when heartbeats could be received, and of the agent's releases."""
 
+import base64
 from collections.abc import Sequence
-from typing import Any
 
+from gpuaas_contract.agents import AgentRelease
 from gpuaas_contract.capacity import Node, NodeQuery
 
 from gpuaas_platform.kit import clock, db
@@ -24,18 +25,16 @@ NODES = Table(
     cpus=lambda node: node.facts.cpus,
     memory_mb=lambda node: node.facts.memory_mb,
 )
+AGENT_RELEASES = Table("agent_releases", AgentRelease, "sha256")
+_LISTED_BY = ("status", "admin_state", "name", "region", "sku")
 _FREE = "admin_state = 'active' AND status = 'ready' AND allocation_id = ''"
 _SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
 
 
-def list_filter(query: NodeQuery) -> tuple[str, list[Any]]:
+def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
     """The condition of a list of nodes. Retired nodes are listed only if the query asks for them."""
-    wanted = {name: getattr(query, name) for name in ("status", "admin_state", "name", "region", "sku")}
-    asked = [(name, value) for name, value in wanted.items() if value]
-    parts = [f"{name} = ${position}" for position, (name, _) in enumerate(asked, 1)]
-    if query.admin_state is None:
-        parts.append("admin_state <> 'retired'")
-    return " AND ".join(parts), [value for _, value in asked]
+    where, values = _equal({name: getattr(query, name) for name in _LISTED_BY})
+    return where if query.admin_state else f"{where} AND admin_state <> 'retired'", values
 
 
 async def by_name(reader: db.Reader, name: str) -> Node | None:
@@ -44,27 +43,11 @@ async def by_name(reader: db.Reader, name: str) -> Node | None:
     return nodes[0] if nodes else None
 
 
-async def ready_ids(reader: db.Reader, node_ids: Sequence[str]) -> set[str]:
-    """Those of these nodes that send heartbeats and are not retired."""
-    if not node_ids:
-        return set()
-    rows = await reader.all(
-        f"""SELECT node_id FROM nodes WHERE status = 'ready' AND admin_state <> 'retired'
-            AND node_id IN ({db.marks(len(node_ids))})""",  # noqa: S608 - marks only
-        *node_ids,
-    )
-    return {row[0] for row in rows}
-
-
 async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[FreeNodes]:
     """How many nodes can be allocated, by region and SKU. An empty filter matches all."""
-    wanted = [(column, value) for column, value in (("region", region), ("sku", sku), ("name", name)) if value]
-    parts = [_FREE, *(f"{column} = ${position}" for position, (column, _) in enumerate(wanted, 1))]
-    rows = await reader.all(
-        f"SELECT region, sku, COUNT(*) FROM nodes WHERE {' AND '.join(parts)} GROUP BY region, sku",  # noqa: S608
-        *(value for _, value in wanted),
-    )
-    return [FreeNodes(row[0], row[1], int(row[2])) for row in rows]
+    where, values = _equal({"region": region, "sku": sku, "name": name})
+    sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
+    return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values)]
 
 
 async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
@@ -76,11 +59,9 @@ async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, 
 
 async def summaries(reader: db.Reader) -> list[NodeSummary]:
     """Every node that is not retired, by name."""
-    rows = await reader.all(
-        """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
-           WHERE admin_state <> 'retired' ORDER BY name"""
-    )
-    return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
+    sql = """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
+             WHERE admin_state <> 'retired' ORDER BY name"""
+    return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in await reader.all(sql)]
 
 
 async def is_any_silent(reader: db.Reader, silent_since: int) -> bool:
@@ -103,21 +84,71 @@ async def presence(reader: db.Reader) -> tuple[int, int] | None:
 
 
 async def set_presence(tx: db.Tx, since: int, noted_at: int) -> None:
-    await tx.run(
-        """INSERT INTO node_hearing (place, since, noted_at) VALUES (1, $1, $2)
-           ON CONFLICT (place) DO UPDATE SET since = excluded.since, noted_at = excluded.noted_at""",
-        since,
-        noted_at,
-    )
+    sql = """INSERT INTO node_hearing (place, since, noted_at) VALUES (1, $1, $2)
+             ON CONFLICT (place) DO UPDATE SET since = excluded.since, noted_at = excluded.noted_at"""
+    await tx.run(sql, since, noted_at)
 
 
-async def ssh_authority(reader: db.Reader) -> tuple[str, str] | None:
-    """The public key, and the id of the secret that holds the private one."""
-    row = await reader.one("SELECT public_key, secret_id FROM ssh_authority")
-    return (row[0], row[1]) if row is not None else None
+async def add_token(tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int) -> None:
+    sql = """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)
+             VALUES ($1, $2, $3, $4, $5, '', '')"""
+    await tx.run(sql, digest, name, sku, region, expires_at)
 
 
-async def set_ssh_authority(tx: db.Tx, public_key: str, secret_id: str) -> None:
-    """There is one row; the store refuses a second."""
-    sql = "INSERT INTO ssh_authority (only_row, public_key, secret_id) VALUES (1, $1, $2)"
-    await tx.run(sql, public_key, secret_id)
+async def enrolment_token(reader: db.Reader, digest: str) -> db.Row | None:
+    sql = "SELECT name, sku, region, expires_at, used_by, node_id FROM enrolment_tokens WHERE digest = $1"
+    return await reader.one(sql, digest)
+
+
+async def use_token(tx: db.Tx, digest: str, public_key_pem: str, node_id: str) -> None:
+    sql = "UPDATE enrolment_tokens SET used_by = $2, node_id = $3 WHERE digest = $1"
+    await tx.run(sql, digest, public_key_pem, node_id)
+
+
+async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
+    sql = """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
+             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem"""
+    await tx.run(sql, node_id, public_key_pem)
+
+
+async def node_key(reader: db.Reader, node_id: str) -> str | None:
+    """The node's public key in PEM form."""
+    row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
+    return str(row[0]) if row is not None else None
+
+
+async def delete_key(tx: db.Tx, node_id: str) -> None:
+    await tx.run("DELETE FROM node_keys WHERE node_id = $1", node_id)
+
+
+async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at: int) -> bool:
+    """Record the proof; return False if it was used before. A used proof is kept for as long as it would be valid."""
+    await tx.run("DELETE FROM node_proofs WHERE node_id = $1 AND expires_at < $2", node_id, now)
+    sql = "INSERT INTO node_proofs (node_id, nonce, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+    return await tx.run(sql, node_id, nonce, expires_at) == 1
+
+
+async def is_old_token(reader: db.Reader, before: int) -> bool:
+    """Expiry has no index: only valid tokens are left after a sweep, and those are few."""
+    return await reader.one("SELECT 1 FROM enrolment_tokens WHERE expires_at < $1 LIMIT 1", before) is not None
+
+
+async def forget_tokens(tx: db.Tx, before: int, limit: int) -> None:
+    old = "SELECT digest FROM enrolment_tokens WHERE expires_at < $1 LIMIT $2"
+    await tx.run(f"DELETE FROM enrolment_tokens WHERE digest IN ({old})", before, limit)  # noqa: S608
+
+
+async def add_file(tx: db.Tx, sha256: str, content: bytes) -> None:
+    encoded = base64.b64encode(content).decode()
+    await tx.run("INSERT INTO agent_files (sha256, content) VALUES ($1, $2)", sha256, encoded)
+
+
+async def file(reader: db.Reader, sha256: str) -> bytes | None:
+    row = await reader.one("SELECT content FROM agent_files WHERE sha256 = $1", sha256)
+    return base64.b64decode(row[0]) if row is not None else None
+
+
+def _equal(wanted: dict[str, str]) -> tuple[str, list[str]]:
+    """The condition that these columns have these values, and the values. An empty one matches all."""
+    asked = {column: value for column, value in wanted.items() if value}
+    return " AND ".join(["1 = 1", *(f"{column} = ${at}" for at, column in enumerate(asked, 1))]), list(asked.values())

@@ -1,8 +1,7 @@
 """Accept a request: insert the operation that works on the members it names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from gpuaas_contract.catalog import Manifest
@@ -11,10 +10,12 @@ from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.operations import Operation, OperationKind, Progress, Target
 from gpuaas_contract.protocol import request as request_rules
 
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
+from gpuaas_platform.instances import events, names
 from gpuaas_platform.instances import members as instance_members
-from gpuaas_platform.kit import db, ids
-from gpuaas_platform.operations import events, state, store
+from gpuaas_platform.kit import db, ids, structs
+from gpuaas_platform.operations import state, store
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class OperationDraft:
     to_version: str = ""
     action: str = ""
     exclusive: bool = False
-    inputs: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, object] = field(default_factory=dict)
     preview_of: OperationKind | None = None
 
 
@@ -45,14 +46,18 @@ async def accept(tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, 
             member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
         )
         await instance_members.save(tx, call.origin, instance.app_slug, member, taken)
-    payload = OperationAccepted(
-        operation_id=operation.operation_id,
-        kind=operation.kind,
-        members=[member.member_id for member in draft.members],
-    )
+    payload = structs.pick(OperationAccepted, operation, members=[member.member_id for member in draft.members])
     await events.emit(tx, call.origin, "apps.operation.accepted", operation, payload)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
     return operation
+
+
+async def with_allocation_ids(
+    reader: db.Reader, project_id: str, form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the inputs with each allocation by its id; people name an allocation by its node."""
+    ids_by_name = await allocations.ids_of(reader, project_id, names.allocations_in(form, fields, inputs))
+    return names.with_allocations(form, fields, inputs, ids_by_name)
 
 
 def _operation(call: Call, instance: Instance, manifest: Manifest, draft: OperationDraft) -> Operation:

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.actions import InvokeAction
 from gpuaas_contract.catalog import ActionSpec, Manifest
@@ -11,17 +10,16 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import Operation, OperationHead
 from gpuaas_contract.paths import ActionPath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
+from msgspec.structs import replace
 
-from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import names
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import read, state, store
-from gpuaas_platform.operations.accept import OperationDraft, accept
+from gpuaas_platform.operations.accept import OperationDraft, accept, with_allocation_ids
 
 
 class Invocation(NamedTuple):
@@ -40,12 +38,9 @@ async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
     project, key = call.in_project(), action.permission
     if not await app_permissions.holds(reader, call.caller, project, key, app_slug=instance.app_slug):
         raise await app_permissions.denial(call, key, f"{action.name} needs {key}.")
-    named = names.allocations_in(action.input_schema, (), body.inputs)
-    ids_by_name = await allocations.ids_of(reader, project.project_id, named)
-    inputs = names.with_allocations(action.input_schema, (), body.inputs, ids_by_name)
+    inputs = await with_allocation_ids(reader, project.project_id, action.input_schema, (), body.inputs)
     catalog_rules.check_action_inputs(action, inputs)
-    body = msgspec.structs.replace(body, inputs=inputs)
-    return Invocation(instance, manifest, action, body)
+    return Invocation(instance, manifest, action, replace(body, inputs=inputs))
 
 
 async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Operation:

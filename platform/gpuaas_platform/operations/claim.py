@@ -2,27 +2,29 @@
 
 import datetime
 
-import msgspec
 from gpuaas_contract import errors, event_types, runtime
 from gpuaas_contract.operations import Lease, OperationHead, Receipt
 from gpuaas_contract.paths import OperationPath, ProjectPath
+from msgspec.structs import replace
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import holds
+from gpuaas_platform.instances import events, holds
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import clock, db
-from gpuaas_platform.operations import controllers, events, fence, read, state, store
+from gpuaas_platform.kit import clock, db, structs
+from gpuaas_platform.operations import controllers, fence, read, state, store
 
-replace = msgspec.structs.replace
 _LEASE_CHECK_S = 1.0
 """A lease that runs out wakes no one, so waiting claims look again this often."""
 
 
 async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Claim the next operation of the app, and wait for one as long as the caller asks."""
-    await catalog.check_app(call.site.database.reader, body.app_slug)
-    await _note_presence(call, body)
+    reader = call.site.database.reader
+    await catalog.check_app(reader, body.app_slug)
+    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
+    if controller is not None:  # only what is due is written: controllers that wait for work cost no transactions
+        await call.site.database.write(lambda tx: controllers.put(tx, controller))
     return await call.site.hub.poll(
         state.claims_topic(call.path.project_id, body.app_slug),
         body.wait_s,
@@ -37,7 +39,7 @@ async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbea
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     if operation.lease is None:
         raise errors.LeaseLost
-    expires_at = _lease_end(call, body.lease_s)
+    expires_at = call.now + datetime.timedelta(seconds=body.lease_s)
     await store.renew(tx, operation.operation_id, clock.micros(expires_at))
     await controllers.note(tx, call, operation.app_slug, operation.lease.holder)
     return receipt(replace(operation, lease=replace(operation.lease, expires_at=expires_at)))
@@ -55,19 +57,11 @@ def receipt(operation: OperationHead) -> Receipt:
     )
 
 
-async def _note_presence(call: Call[ProjectPath], body: runtime.ClaimOperation) -> None:
-    """Write only what is due, so that controllers that wait for work cost no transactions."""
-    reader = call.site.database.reader
-    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
-    if controller is not None:
-        await call.site.database.write(lambda tx: controllers.put(tx, controller))
-
-
 async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Look first, write only when there is something to claim: waiting controllers cost no transactions."""
     call = replace(call, origin=replace(call.origin, now=call.site.clock()))
     reader = call.site.database.reader
-    if await _held(reader, call, body) is None and await _waiting(reader, call, body) is None:
+    if not any(await _next(reader, call, body)):
         return runtime.Claim()
     if await call.is_gone():
         return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
@@ -75,24 +69,21 @@ async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> r
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
 
 
-async def _held(reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation) -> OperationHead | None:
-    """Return the operation that an earlier claim with this id got, when its answer was lost."""
-    project_id, now = call.path.project_id, clock.micros(call.now)
-    return await store.held_under(reader, project_id, body.claim_id, call.caller.actor_id, now)
-
-
-async def _waiting(reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation) -> OperationHead | None:
-    project_id, now = call.path.project_id, clock.micros(call.now)
-    return await store.claimable(reader, project_id, body.app_slug, call.caller.actor_id, now)
+async def _next(
+    reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation
+) -> tuple[OperationHead | None, OperationHead | None]:
+    """Return the operation that an earlier claim with this id got, if its answer was lost; else the next that waits."""
+    project_id, actor_id, now = call.path.project_id, call.caller.actor_id, clock.micros(call.now)
+    held = await store.held_under(reader, project_id, body.claim_id, actor_id, now)
+    waiting = None if held else await store.claimable(reader, project_id, body.app_slug, actor_id, now)
+    return held, waiting
 
 
 async def _claim(tx: db.Tx, call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
-    operation = await _held(tx, call, body)
+    held, waiting = await _next(tx, call, body)
+    operation = await _take(tx, call, waiting, body) if waiting else held
     if operation is None:
-        waiting = await _waiting(tx, call, body)
-        if waiting is None:
-            return runtime.Claim()
-        operation = await _take(tx, call, waiting, body)
+        return runtime.Claim()
     return runtime.Claim(
         operation=await read.whole(tx, operation),
         instance=await instances.get(tx, operation.instance_id),
@@ -108,7 +99,7 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
         holder=body.holder,
         claim_id=body.claim_id,
         epoch=epoch,
-        expires_at=_lease_end(call, body.lease_s),
+        expires_at=call.now + datetime.timedelta(seconds=body.lease_s),
         actor_id=call.caller.actor_id,
         cancel_requested=waiting.status == "cancelling",
     )
@@ -121,14 +112,8 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
         lease=lease,
     )
     saved = await state.save(tx, waiting, taken)
-    payload = event_types.OperationClaimed(
-        operation_id=saved.operation_id, kind=saved.kind, holder=body.holder, epoch=saved.epoch
-    )
+    payload = structs.pick(event_types.OperationClaimed, saved, holder=body.holder)
     await events.emit(tx, call.origin, "apps.operation.claimed", saved, payload)
     if waiting.status == "accepted" and waiting.kind == "deploy":
         await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
     return saved
-
-
-def _lease_end(call: Call, lease_s: int) -> datetime.datetime:
-    return call.now + datetime.timedelta(seconds=lease_s)

@@ -1,16 +1,16 @@
 """App controllers: when each was last seen, and forget those that were not seen for long."""
 
 import datetime
-import functools
 
 import msgspec
 from gpuaas_contract.paths import ProjectPath
 from gpuaas_contract.runtime import Controller
 from gpuaas_contract.wire import PageQuery
 
-from gpuaas_platform.call import Call, Site
+from gpuaas_platform.call import Call
 from gpuaas_platform.kit import clock, db, paging
 from gpuaas_platform.kit.paging import EncodedPage
+from gpuaas_platform.kit.retention import Retained
 from gpuaas_platform.kit.tables import Table
 
 CONTROLLERS = Table(
@@ -20,8 +20,6 @@ CONTROLLERS = Table(
     project_id=lambda controller: controller.project_id,
     last_seen_at=lambda controller: clock.micros(controller.last_seen_at),
 )
-TOPIC = "controllers"
-BATCH = 500
 _SEEN_EVERY = datetime.timedelta(seconds=5)
 """Presence is written no more often than this for each controller, however often it reports."""
 
@@ -53,12 +51,10 @@ async def sight(
 
 
 async def put(tx: db.Tx, controller: Controller) -> None:
-    await tx.run(
-        """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (controller_id) DO UPDATE
-           SET last_seen_at = excluded.last_seen_at, document = excluded.document""",
-        *CONTROLLERS.values(controller),
-    )
+    sql = """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (controller_id) DO UPDATE
+             SET last_seen_at = excluded.last_seen_at, document = excluded.document"""
+    await tx.run(sql, *CONTROLLERS.values(controller))
 
 
 async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -> None:
@@ -68,20 +64,14 @@ async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -
         await put(tx, controller)
 
 
-async def sweep(site: Site) -> None:
-    """Forget a batch of controllers that were not seen for as long as the settings keep them."""
-    seen_before = clock.micros(site.clock()) - site.settings.controllers_kept_s * 1_000_000
-    row = await site.database.reader.one(
-        "SELECT EXISTS (SELECT 1 FROM controllers WHERE last_seen_at < $1)", seen_before
-    )
-    if row is not None and row[0]:
-        await site.database.write(functools.partial(_forget, seen_before=seen_before))
+async def _is_old(reader: db.Reader, seen_before: int) -> bool:
+    return await reader.one("SELECT 1 FROM controllers WHERE last_seen_at < $1 LIMIT 1", seen_before) is not None
 
 
-async def _forget(tx: db.Tx, *, seen_before: int) -> None:
-    await tx.run(
-        """DELETE FROM controllers WHERE controller_id IN (
-               SELECT controller_id FROM controllers WHERE last_seen_at < $1 LIMIT $2)""",
-        seen_before,
-        BATCH,
-    )
+async def _forget(tx: db.Tx, seen_before: int, limit: int) -> None:
+    sql = """DELETE FROM controllers WHERE controller_id IN (
+             SELECT controller_id FROM controllers WHERE last_seen_at < $1 LIMIT $2)"""
+    await tx.run(sql, seen_before, limit)
+
+
+RETAINED = Retained("operations.controllers", lambda settings: settings.controllers_kept_s, _is_old, _forget)

@@ -1,11 +1,7 @@
 """Gather what happened under one correlation id: the record, and the operations and members behind it."""
 
-from collections.abc import Sequence
-
 from gpuaas_contract import errors
 from gpuaas_contract.correlations import PART_MAX, Correlation
-from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import Operation
 from gpuaas_contract.paths import CorrelationPath
 
 from gpuaas_platform.call import Call
@@ -21,30 +17,22 @@ async def gather(reader: db.Reader, call: Call[CorrelationPath]) -> Correlation:
     project_id, correlation_id = call.in_project().project_id, call.path.correlation_id
     sees_audit = service.may(call, _AUDIT)
     recorded = await record.under(reader, project_id, correlation_id, with_audit=sees_audit)
-    operations = await _operations(reader, project_id, correlation_id)
+    # One more than is shown of each part, so that it is noticed when there are more.
+    where = "correlation_id = $1 AND project_id = $2 ORDER BY operation_id LIMIT $3"
+    heads = await store.heads(reader, where, correlation_id, project_id, PART_MAX + 1)
+    operations = [await read.shown(reader, head) for head in heads]
     if not (recorded.events or recorded.audit or operations):
         raise errors.NotFound(f"Nothing in this project happened under {correlation_id}.")
-    members = await _members(reader, operations[:PART_MAX])
+    shown = operations[:PART_MAX]
+    touched = dict.fromkeys(target.member_id for operation in shown for target in operation.targets)
+    members = await instances.members_named(reader, list(touched)[: PART_MAX + 1])
     counts = {"operations": len(operations), "members": len(members)}
     return Correlation(
         correlation_id=correlation_id,
-        operations=operations[:PART_MAX],
+        operations=shown,
         members=members[:PART_MAX],
         events=recorded.events,
         audit=recorded.audit,
         withheld={} if sees_audit else {"audit": _AUDIT},
         truncated=[*recorded.truncated, *(part for part, count in counts.items() if count > PART_MAX)],
     )
-
-
-async def _operations(reader: db.Reader, project_id: str, correlation_id: str) -> list[Operation]:
-    """Return one more than is shown, so that the caller sees whether there are more."""
-    where = "correlation_id = $1 AND project_id = $2 ORDER BY operation_id LIMIT $3"
-    heads = await store.heads(reader, where, correlation_id, project_id, PART_MAX + 1)
-    return [await read.shown(reader, head) for head in heads]
-
-
-async def _members(reader: db.Reader, operations: Sequence[Operation]) -> list[Member]:
-    touched = dict.fromkeys(target.member_id for operation in operations for target in operation.targets)
-    member_ids = list(touched)[: PART_MAX + 1]
-    return await instances.members_named(reader, member_ids)

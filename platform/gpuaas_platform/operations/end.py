@@ -1,10 +1,7 @@
 """How an operation ends: by its controller, by a person through an exit, or past its deadline."""
 
-from collections.abc import Sequence
-
 from gpuaas_contract import errors, event_types, lifecycles, runtime
-from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, OperationError, Target
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation
 from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import end as end_rules
 from gpuaas_contract.protocol import request as request_rules
@@ -13,10 +10,10 @@ from msgspec.structs import replace
 
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers
+from gpuaas_platform.instances import breakers, events
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db
-from gpuaas_platform.operations import events, limits, members, read, state
+from gpuaas_platform.kit import db, structs
+from gpuaas_platform.operations import limits, members, read, state
 
 _RESULT_MAX_BYTES = 262_144
 _JOINING = frozenset({"provisioning", "joining"})
@@ -24,8 +21,7 @@ _JOINING = frozenset({"provisioning", "joining"})
 
 
 async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteOperation) -> Operation:
-    head = await read.head(tx, call, call.path.operation_id)
-    operation = await read.shown(tx, head)
+    operation = await read.named(tx, call)
     if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
@@ -38,14 +34,13 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
 
 
 async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation) -> Operation:
-    head = await read.head(tx, call, call.path.operation_id)
-    operation = await read.shown(tx, head)
+    operation = await read.named(tx, call)
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
     error = end_rules.failure(body.code, message, body.failure_class, fix)
-    return await _fail(tx, call.origin, operation, operation, error)
+    return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))
 
 
 async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
@@ -57,7 +52,7 @@ async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
         code, why = "controller_lost", "its app controller fell silent, and none took it over before its deadline"
     fix = "See that the app's controller runs, then retry; the operation's exits say what else may be done."
     error = end_rules.failure(code, f"{operation.kind}: {why}.", "expired", fix)
-    await _fail(tx, origin, operation, fenced(operation), error)
+    await end(tx, origin, operation, fenced(operation), end_rules.Ending("failed", operation.targets, error))
 
 
 def fenced(operation: Operation) -> Operation:
@@ -75,45 +70,27 @@ async def end(tx: db.Tx, origin: Origin, present: Operation, changed: Operation,
     if ended.kind not in ASKING_KINDS:
         await _leave_members(tx, origin, ended)
         await _leave_instance(tx, origin, ended)
-    payload = event_types.OperationEnded(
-        operation_id=ended.operation_id,
-        kind=ended.kind,
-        status=ended.status,
-        error=ending.error.message if ending.error else "",
-    )
+    why = ending.error.message if ending.error else ""
+    payload = structs.pick(event_types.OperationEnded, ended, error=why)
     await events.emit(tx, origin, "apps.operation.ended", ended, payload)
     return ended
 
 
-async def _fail(tx: db.Tx, origin: Origin, present: Operation, changed: Operation, error: OperationError) -> Operation:
-    return await end(tx, origin, present, changed, end_rules.Ending("failed", present.targets, error))
-
-
 async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
     present = await members.of_targets(tx, ended)
-    moves = [move for target in ended.targets if (move := _move(ended, target, present[target.member_id]))]
+    left = {
+        target.member_id: end_rules.left_behind(ended, target, present[target.member_id]) for target in ended.targets
+    }
+    moves = [members.Move(present[member_id], *move) for member_id, move in left.items() if move]
     moved = await members.move(tx, origin, ended, moves)
     if ended.kind in request_rules.JOINING:
         failed = [member for member in moved if member.status == "failed"]
         begun = [member for member in failed if present[member.member_id].status in _JOINING]
         instance = await instances.get(tx, ended.instance_id)
         await breakers.count_failures(tx, origin, ended, instance, begun)
-    await members.release(tx, ended, _spare_allocations(ended.targets))
-
-
-def _move(ended: Operation, target: Target, member: Member) -> members.Move | None:
-    left = end_rules.left_behind(ended, target, member)
-    return members.Move(member, *left) if left else None
-
-
-def _spare_allocations(targets: Sequence[Target]) -> list[str]:
-    """`replace` holds two machines per member; the one that the member does not sit on becomes free."""
-    return [
-        allocation_id
-        for target in targets
-        for allocation_id in (target.allocation_id, target.previous_allocation_id)
-        if allocation_id
-    ]
+    # `replace` holds two machines per member; the one that the member does not sit on becomes free.
+    machines = [(target.allocation_id, target.previous_allocation_id) for target in ended.targets]
+    await members.release(tx, ended, [allocation_id for pair in machines for allocation_id in pair if allocation_id])
 
 
 async def _leave_instance(tx: db.Tx, origin: Origin, ended: Operation) -> None:

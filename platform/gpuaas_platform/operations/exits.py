@@ -1,9 +1,8 @@
 """The exits of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.event_types import ExitWasTaken
@@ -17,7 +16,6 @@ from gpuaas_contract.operations import (
     ExitTaken,
     GiveUpMembers,
     Operation,
-    OperationHead,
     OperationQuery,
     TakeExit,
 )
@@ -26,52 +24,62 @@ from gpuaas_contract.protocol import exits as exit_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol.end import Ending
 from gpuaas_contract.wire import NoBody
+from msgspec.structs import replace
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, holds, names
+from gpuaas_platform.instances import breakers, events, holds, names
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db
-from gpuaas_platform.operations import end, events, members, read, service, state
-
-replace = msgspec.structs.replace
+from gpuaas_platform.kit import db, structs
+from gpuaas_platform.operations import end, members, read, service, state
 
 
 async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operation:
     """Return the operation with the exits that it has now."""
     concerned = await members.concerned(reader, operation) if operation.status == "failed" else {}
-    exits = [
-        Exit(
-            name=name,
-            permission=EXITS[name].permission,
-            permitted=service.may(call, EXITS[name].permission),
-            meaning=exit_rules.MEANINGS[name],
-        )
-        for name in exit_rules.legal(operation, concerned)
-    ]
+    exits = []
+    for name in exit_rules.legal(operation, concerned):
+        permission, meaning = EXITS[name].permission, exit_rules.MEANINGS[name]
+        permitted = service.may(call, permission)
+        exits.append(Exit(name=name, permission=permission, permitted=permitted, meaning=meaning))
     return replace(operation, exits=exits)
 
 
 async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) -> Operation:
     """Return the operation with its exits, once its revision differs from the one that the caller has seen."""
     reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
-
-    async def look() -> OperationHead:
-        return await read.head(reader, call, operation_id)
-
     latest = await call.site.hub.poll(
-        state.topic(operation_id), query.wait_s, look, lambda operation: operation.revision != query.revision
+        state.topic(operation_id),
+        query.wait_s,
+        lambda: read.head(reader, call, operation_id),
+        lambda operation: operation.revision != query.revision,
     )
     return await offered(reader, call, await read.shown(reader, latest))
 
 
-async def retry(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
-    return await _reopen(tx, call, "retry", body.reason)
+def reopen(
+    name: Literal["retry", "compensate"],
+) -> Callable[[db.Tx, Call[OperationPath], TakeExit], Awaitable[Operation]]:
+    """Return the use case of an exit that opens the operation again."""
 
+    async def use_case(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
+        operation, concerned = await _leaving(tx, call, name)
+        await _check_free(tx, operation)
+        instance = await instances.get(tx, operation.instance_id)
+        manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
+        deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
+        again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
+        if name == "retry":
+            await _check_still_safe(tx, call, instance, manifest, again)
+        saved = await state.save(tx, operation, _note(call, again, name, body.reason))
+        saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
+        if saved.kind in INSTANCE_KINDS:
+            await state.derive_instance(tx, call.origin, instance, saved)
+        tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
+        return await _emit(tx, call, saved, name, body.reason)
 
-async def compensate(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
-    return await _reopen(tx, call, "compensate", body.reason)
+    return use_case
 
 
 async def cancel(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
@@ -126,30 +134,9 @@ async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -
     return await _emit(tx, call, saved, "tombstone", body.reason)
 
 
-async def _reopen(tx: db.Tx, call: Call[OperationPath], name: ExitName, reason: str) -> Operation:
-    operation, concerned = await _leaving(tx, call, name)
-    await _check_free(tx, operation)
-    instance = await instances.get(tx, operation.instance_id)
-    manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
-    deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
-    again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
-    if name == "retry" and not operation.force:
-        await _check_still_safe(tx, call, instance, manifest, again)
-    if name == "retry":
-        await _check_least(tx, instance, manifest, again)
-        await _bind_again(tx, instance, manifest, again)
-    saved = await state.save(tx, operation, _note(call, again, name, reason))
-    saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
-    if saved.kind in INSTANCE_KINDS:
-        await state.derive_instance(tx, call.origin, instance, saved)
-    tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
-    return await _emit(tx, call, saved, name, reason)
-
-
 async def _leaving(tx: db.Tx, call: Call[OperationPath], name: ExitName) -> tuple[Operation, dict[str, Member]]:
     """Return the operation and the members it concerns, if it has this exit now."""
-    head = await read.head(tx, call, call.path.operation_id)
-    operation = await read.shown(tx, head)
+    operation = await read.named(tx, call)
     concerned = await members.concerned(tx, operation)
     exit_rules.check(operation, concerned, name)
     return operation, concerned
@@ -165,39 +152,26 @@ async def _check_free(tx: db.Tx, operation: Operation) -> None:
 async def _check_still_safe(
     tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation
 ) -> None:
-    """Refuse a retry what a new request would be refused: holds, budgets and breakers may have changed since."""
-    again = [target.member_id for target in operation.targets if target.outcome == "pending"]
-    request_rules.check_holds(operation.kind, again, await holds.standing(tx, instance.instance_id, call.now))
-    if operation.component_key:
-        role = breakers.role_of(manifest, operation.component_key)
-        live = await instances.live_members(tx, instance.instance_id)
-        active = await read.active(tx, instance.instance_id)
-        request_rules.check_budget(role, operation.kind, live, active, again)
+    """Refuse a retry what a new request would be refused: holds, budgets, breakers and members may have changed since.
+
+    `replace`: bind the machines its members have not moved to yet; they were released when it failed."""
+    pending = [target for target in operation.targets if target.outcome == "pending"]
+    member_ids = [target.member_id for target in pending]
+    if not operation.force:
+        standing = await holds.standing(tx, instance.instance_id, call.now)
+        request_rules.check_holds(operation.kind, member_ids, standing)
+    if not operation.component_key:
+        return
+    role = breakers.role_of(manifest, operation.component_key)
+    live, active = await instances.live_members(tx, instance.instance_id), await read.active(tx, instance.instance_id)
+    if not operation.force:
+        request_rules.check_budget(role, operation.kind, live, active, member_ids)
         if operation.kind in request_rules.JOINING:
             request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
-
-
-async def _check_least(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:
-    """`remove`: other members may have gone since it failed."""
     if operation.kind == "remove":
-        again = [target.member_id for target in operation.targets if target.outcome == "pending"]
-        role = breakers.role_of(manifest, operation.component_key)
-        live = await instances.live_members(tx, instance.instance_id)
-        active = await read.active(tx, instance.instance_id)
-        request_rules.check_least(role, instance, live, active, again)
-
-
-async def _bind_again(tx: db.Tx, instance: Instance, manifest: Manifest, operation: Operation) -> None:
-    """`replace`: bind the machines its members have not moved to yet; they were released when it failed."""
-    wanted = [
-        target.allocation_id
-        for target in operation.targets
-        if target.outcome == "pending" and target.allocation_id and not target.previous_allocation_id
-    ]
-    if wanted:
-        role = breakers.role_of(manifest, operation.component_key)
-        live = await instances.live_members(tx, instance.instance_id)
-        request_rules.check_machines(role, live, await read.active(tx, instance.instance_id), wanted)
+        request_rules.check_least(role, instance, live, active, member_ids)
+    wanted = [target.allocation_id for target in pending if target.allocation_id and not target.previous_allocation_id]
+    request_rules.check_machines(role, live, active, wanted)
     for allocation_id in wanted:
         await instance_members.bind(tx, instance, allocation_id)
 
@@ -218,8 +192,6 @@ def _note(call: Call, operation: Operation, name: ExitName, reason: str) -> Oper
 
 
 async def _emit(tx: db.Tx, call: Call, operation: Operation, name: ExitName, reason: str) -> Operation:
-    payload = ExitWasTaken(
-        operation_id=operation.operation_id, kind=operation.kind, exit=name, status=operation.status, reason=reason
-    )
+    payload = structs.pick(ExitWasTaken, operation, exit=name, reason=reason)
     await events.emit(tx, call.origin, "apps.operation.exit", operation, payload)
     return operation

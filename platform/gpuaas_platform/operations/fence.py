@@ -7,7 +7,7 @@ from gpuaas_contract.protocol import request as request_rules
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import read
 from gpuaas_platform.operations.rules import HeldOperation
 
@@ -26,13 +26,5 @@ async def held(reader: db.Reader, call: Call[ProjectPath], operation_id: str, ep
     operation = await check(reader, call, operation_id, epoch)
     instance = await instances.get(reader, operation.instance_id)
     manifest = await catalog.manifest_of(reader, instance.app_slug, operation.to_version or instance.app_version)
-    return HeldOperation(
-        operation_id=operation.operation_id,
-        instance_id=operation.instance_id,
-        org_id=operation.org_id,
-        project_id=operation.project_id,
-        app_slug=operation.app_slug,
-        correlation_id=operation.correlation_id,
-        purposes=tuple(manifest.secret_purposes),
-        inputs=(instance.inputs, operation.inputs),
-    )
+    purposes, inputs = tuple(manifest.secret_purposes), (instance.inputs, operation.inputs)
+    return structs.pick(HeldOperation, operation, purposes=purposes, inputs=inputs)

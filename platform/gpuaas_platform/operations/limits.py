@@ -1,7 +1,5 @@
 """Bounds of what a controller may report: details are refused when too large, text is shortened."""
 
-from typing import Any
-
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Evidence
@@ -10,7 +8,7 @@ _DETAIL_MAX_BYTES = 16_384
 _TEXT_CHARS_MAX = 2_000
 
 
-def check_size(detail: dict[str, Any] | None, bytes_max: int = _DETAIL_MAX_BYTES, name: str = "adapter_detail") -> None:
+def check_size(detail: object, bytes_max: int = _DETAIL_MAX_BYTES, name: str = "adapter_detail") -> None:
     if detail is not None and len(msgspec.json.encode(detail)) > bytes_max:
         raise errors.ValidationFailed(f"{name} holds at most {bytes_max} bytes of JSON.", details={"field": name})
 

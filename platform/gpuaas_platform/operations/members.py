@@ -7,13 +7,14 @@ from gpuaas_contract import lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationHead
+from gpuaas_contract.runtime import ObservedMember, ReportMember
 from msgspec.structs import replace
 
 from gpuaas_platform.call import Origin
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import store
+from gpuaas_platform.operations import limits, store
 
 
 class Move(NamedTuple):
@@ -42,6 +43,17 @@ async def release(tx: db.Tx, operation: OperationHead, allocation_ids: Sequence[
     it."""
     kept = await store.moved_to(tx, operation.instance_id, allocation_ids)
     await instance_members.release(tx, operation.instance_id, operation.project_id, allocation_ids, kept=kept)
+
+
+def reported(member: Member, report: ReportMember | ObservedMember) -> Member:
+    """Return the member as its controller reports it; what the report leaves out stays."""
+    return replace(
+        member,
+        status=report.status,
+        status_reason=limits.clipped(report.status_reason),
+        adapter_detail=member.adapter_detail if report.adapter_detail is None else report.adapter_detail,
+        observed_version=member.observed_version if report.observed_version is None else report.observed_version,
+    )
 
 
 async def of_targets(reader: db.Reader, operation: Operation) -> dict[str, Member]:

@@ -1,10 +1,7 @@
 """What a controller reports between operations: how its instances and members are."""
 
-from collections.abc import Sequence
-
-import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.instances import Condition, Instance, Member
+from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import observation as observation_rules
 from gpuaas_contract.protocol import request as request_rules
@@ -12,10 +9,10 @@ from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime, RuntimeReported
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import members
+from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import controllers, limits, state, store
+from gpuaas_platform.operations import controllers, limits, members, state, store
 
 _CONDITIONS_MAX = 64
 """Types of conditions that controllers may report for an instance; each is kept until the instance is gone."""
@@ -32,7 +29,11 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
     busy = await store.busy_members(tx, instance.instance_id, {observed.member_id for observed in body.members})
     results = [await _observe(tx, call, instance, observed, busy) for observed in body.members]
     conditions = observation_rules.conditions(body, call.now)
-    _check_count(instance, conditions)
+    types = {condition.type for condition in (*instance.conditions, *conditions)} - {status_rules.LAST_OPERATION}
+    if len(types) > _CONDITIONS_MAX:
+        raise errors.ValidationFailed(
+            f"An instance has at most {_CONDITIONS_MAX} conditions.", details={"field": "conditions"}
+        )
     derived = await state.derive_instance(tx, call.origin, instance, None, conditions)
     await controllers.note(tx, call, instance.app_slug, body.holder)
     return RuntimeReported(
@@ -40,14 +41,6 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
         members=[result for result in results if isinstance(result, Member)],
         refused=[result for result in results if isinstance(result, RefusedObservation)],
     )
-
-
-def _check_count(instance: Instance, reported: Sequence[Condition]) -> None:
-    types = {condition.type for condition in (*instance.conditions, *reported)} - {status_rules.LAST_OPERATION}
-    if len(types) > _CONDITIONS_MAX:
-        raise errors.ValidationFailed(
-            f"An instance has at most {_CONDITIONS_MAX} conditions.", details={"field": "conditions"}
-        )
 
 
 async def _observe(
@@ -60,13 +53,7 @@ async def _observe(
     refused = observation_rules.refusal(member, observed, busy=observed.member_id in busy)
     if refused is not None:
         return refused
-    changed = msgspec.structs.replace(
-        member,
-        status=observed.status,
-        status_reason=limits.clipped(observed.status_reason),
-        adapter_detail=member.adapter_detail if observed.adapter_detail is None else observed.adapter_detail,
-        observed_version=member.observed_version if observed.observed_version is None else observed.observed_version,
-    )
+    changed = members.reported(member, observed)
     if changed == member:
         return member
-    return await members.save(tx, call.origin, instance.app_slug, member, changed)
+    return await instance_members.save(tx, call.origin, instance.app_slug, member, changed)

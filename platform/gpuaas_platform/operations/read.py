@@ -11,8 +11,6 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, paging, tables
 from gpuaas_platform.operations import store
 
-_OPERATIONS, _STEPS = "operations", "operation_steps"
-
 
 async def head(reader: db.Reader, call: Call[ProjectPath], operation_id: str) -> OperationHead:
     """Return an operation of the call's project, without targets and steps."""
@@ -22,9 +20,17 @@ async def head(reader: db.Reader, call: Call[ProjectPath], operation_id: str) ->
     return operation
 
 
+async def named(reader: db.Reader, call: Call[OperationPath]) -> Operation:
+    """Return the operation that the path of the call names, as it is shown."""
+    return await shown(reader, await head(reader, call, call.path.operation_id))
+
+
 async def heads_by_id(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, OperationHead]:
     """Return those of the operations that exist, in one statement."""
-    return {operation.operation_id: operation for operation in await store.named(reader, operation_ids)}
+    if not operation_ids:
+        return {}
+    heads = await store.heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
+    return {operation.operation_id: operation for operation in heads}
 
 
 async def shown(reader: db.Reader, operation: OperationHead) -> Operation:
@@ -59,7 +65,7 @@ async def page(reader: db.Reader, call: Call[ProjectPath]) -> Page[Operation]:
     async def read(after: str, limit: int) -> list[OperationHead]:
         return await store.page(reader, where, values, after, limit)
 
-    heads = await paging.page(_OPERATIONS, call.query, read, lambda head: head.operation_id)
+    heads = await paging.page("operations", call.query, read, lambda head: head.operation_id)
     items = await with_targets(reader, heads.items)
     return Page(items=items, next_page_token=heads.next_page_token)
 
@@ -68,14 +74,9 @@ async def steps_page(reader: db.Reader, call: Call[OperationPath]) -> Page[Step]
     operation = await head(reader, call, call.path.operation_id)
 
     async def read(after: str, limit: int) -> list[tuple[int, Step]]:
-        since = call.query.changed_since
-        return await store.steps_after(reader, operation.operation_id, _position(after), since, limit)
+        if after and not after.isdecimal():
+            raise tables.PageTokenInvalid(after)
+        return await store.steps_after(reader, operation.operation_id, int(after or 0), call.query.changed_since, limit)
 
-    rows = await paging.page(_STEPS, call.query, read, lambda row: str(row[0]))
+    rows = await paging.page("operation_steps", call.query, read, lambda row: str(row[0]))
     return Page(items=[step for _, step in rows.items], next_page_token=rows.next_page_token)
-
-
-def _position(after: str) -> int:
-    if after and not after.isdecimal():
-        raise tables.PageTokenInvalid(after)
-    return int(after or 0)

@@ -3,7 +3,7 @@
 A report writes its own rows only; its cost does not grow with the number of members or steps."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.instances import AccessBundle, Member
 from gpuaas_contract.operations import OperationHead, Receipt, Target
 from gpuaas_contract.paths import OperationMemberPath, OperationPath
 from gpuaas_contract.protocol import report as report_rules
@@ -12,33 +12,28 @@ from gpuaas_contract.protocol import steps as step_rules
 from msgspec.structs import replace
 
 from gpuaas_platform.call import Call
-from gpuaas_platform.instances import breakers, holds
+from gpuaas_platform.instances import breakers, events, holds
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db
-from gpuaas_platform.operations import claim, events, fence, limits, members, read, state, store
+from gpuaas_platform.kit import db, structs
+from gpuaas_platform.operations import claim, fence, limits, members, read, state, store
 
 
 async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.ReportStep) -> Receipt:
     """Record a step by its name and member. A step that succeeded stays as it is."""
-    operation = await _held(tx, call, body.epoch)
+    operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     present = await store.step(tx, operation.operation_id, body.name, body.member_id)
     if present is not None and present.state == "succeeded":
         return claim.receipt(operation)
     step = step_rules.reported(present, replace(body, message=limits.clipped(body.message)), call.now)
-    if present is None:
-        operation = await state.advance(tx, _with_one_more_step(operation))
-        await store.add_step(tx, operation, step)
-    else:
-        operation = await state.advance(tx, operation)
-        await store.save_step(tx, operation, step)
-    payload = event_types.OperationStep(
-        operation_id=operation.operation_id,
-        kind=operation.kind,
-        step=step.name,
-        member_id=step.member_id,
-        state=step.state,
-        message=step.message,
+    total = operation.steps_total + (present is None)
+    if total > runtime.STEPS_MAX:
+        raise errors.ValidationFailed(f"An operation has at most {runtime.STEPS_MAX} steps.")
+    operation = await state.advance(tx, replace(operation, steps_total=total))
+    write = store.add_step if present is None else store.save_step
+    await write(tx, operation, step)
+    payload = structs.pick(
+        event_types.OperationStep, step, operation_id=operation.operation_id, kind=operation.kind, step=step.name
     )
     await events.emit(tx, call.origin, "apps.operation.step", operation, payload)
     return claim.receipt(operation)
@@ -46,14 +41,21 @@ async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.Report
 
 async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtime.ReportMember) -> Receipt:
     """Record a member's status, and what it means for the operation's target."""
-    operation = await _held(tx, call, body.epoch)
+    operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     member, target = await _reported(tx, call, operation, body)
     if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
         target = replace(target, previous_allocation_id=target.previous_allocation_id or member.allocation_id)
         member = await instance_members.moved(tx, member, target.allocation_id)
-    saved = await instance_members.save(tx, call.origin, operation.app_slug, member, _changed(member, body))
+    saved = await instance_members.save(tx, call.origin, operation.app_slug, member, members.reported(member, body))
     instance = await instances.get(tx, operation.instance_id)
-    await _save_outcome(tx, call, operation, instance, saved, target, body)
+    outcome, error = report_rules.outcome(operation, target, saved)
+    evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
+    changed = replace(target, outcome=outcome, error=error, evidence=evidence)
+    await store.save_target(tx, operation.operation_id, changed)
+    if outcome == "failed" and target.outcome != "failed" and operation.kind in request_rules.JOINING:
+        await breakers.count_failures(tx, call.origin, operation, instance, [saved])
+    if outcome == "failed" and operation.stop_after_failures:
+        await _skip_rest(tx, call, operation)
     operation = await state.advance(tx, operation)
     if saved.status in lifecycles.GONE_MEMBER:
         await members.release(tx, operation, [saved.allocation_id])
@@ -63,20 +65,10 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
 
 
 async def publish_access(tx: db.Tx, call: Call[OperationPath], body: runtime.PublishAccess) -> AccessBundle:
-    operation = await _held(tx, call, body.epoch)
-    bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
+    operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
+    bundle = structs.pick(AccessBundle, body)
     await instances.put_access_bundle(tx, operation.instance_id, bundle)
     return bundle
-
-
-async def _held(tx: db.Tx, call: Call[OperationPath], epoch: int) -> OperationHead:
-    return await fence.check(tx, call, call.path.operation_id, epoch)
-
-
-def _with_one_more_step(operation: OperationHead) -> OperationHead:
-    if operation.steps_total >= runtime.STEPS_MAX:
-        raise errors.ValidationFailed(f"An operation has at most {runtime.STEPS_MAX} steps.")
-    return replace(operation, steps_total=operation.steps_total + 1)
 
 
 async def _reported(
@@ -94,38 +86,6 @@ async def _reported(
         standing = await holds.standing(tx, member.instance_id, call.now)
         request_rules.check_holds(operation.kind, [member.member_id], standing)
     return member, about_member.targets[0]
-
-
-def _changed(member: Member, body: runtime.ReportMember) -> Member:
-    return replace(
-        member,
-        status=body.status,
-        status_reason=limits.clipped(body.status_reason),
-        adapter_detail=member.adapter_detail if body.adapter_detail is None else body.adapter_detail,
-        observed_version=member.observed_version if body.observed_version is None else body.observed_version,
-    )
-
-
-async def _save_outcome(
-    tx: db.Tx,
-    call: Call,
-    operation: OperationHead,
-    instance: Instance,
-    member: Member,
-    target: Target,
-    body: runtime.ReportMember,
-) -> None:
-    outcome, error = report_rules.outcome(operation, target, member)
-    evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
-    await store.save_target(
-        tx, operation.operation_id, replace(target, outcome=outcome, error=error, evidence=evidence)
-    )
-    if outcome != "failed":
-        return
-    if target.outcome != "failed" and operation.kind in request_rules.JOINING:
-        await breakers.count_failures(tx, call.origin, operation, instance, [member])
-    if operation.stop_after_failures:
-        await _skip_rest(tx, call, operation)
 
 
 async def _skip_rest(tx: db.Tx, call: Call, head: OperationHead) -> None:

@@ -1,34 +1,44 @@
-"""Operations over HTTP, for people and automation: requests, reads, exits, correlations."""
+"""Operations over HTTP: for people and automation requests, reads, exits and correlations; for app controllers the
+runtime API."""
 
-from gpuaas_contract import actions, correlations, instances, operations
+from gpuaas_contract import actions, correlations, instances, operations, runtime
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.operations import actions as invocations
+from gpuaas_platform.operations import claim, controllers, end, exits, observe, previews, read, report, service
 from gpuaas_platform.operations import correlations as bundles
-from gpuaas_platform.operations import exits, previews, read, service
 
 routes = Routes()
 routes.write(instances.INSTANCE_CREATE, service.deploy)
 routes.write(instances.OPERATOR_SET, service.set_operator)
-routes.write(instances.STOP, service.stop, authorise=service.check_force, settle=previews.attach)
-routes.write(instances.START, service.start, authorise=service.check_force, settle=previews.attach)
-routes.write(instances.RESTART, service.restart, authorise=service.check_force, settle=previews.attach)
+routes.write(instances.STOP, service.change("stop"), authorise=service.check_force, settle=previews.attach)
+routes.write(instances.START, service.change("start"), authorise=service.check_force, settle=previews.attach)
+routes.write(instances.RESTART, service.change("restart"), authorise=service.check_force, settle=previews.attach)
 routes.write(instances.UPGRADE, service.upgrade, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.ROLLBACK, service.rollback, authorise=service.check_force, settle=previews.attach)
-routes.write(instances.DECOMMISSION, service.decommission, authorise=service.check_force, settle=previews.attach)
 routes.write(
-    instances.MEMBER_OPERATION_CREATE,
-    service.operate_members,
-    authorise=service.check_force,
-    settle=previews.attach,
+    instances.DECOMMISSION, service.change("decommission"), authorise=service.check_force, settle=previews.attach
+)
+routes.write(
+    instances.MEMBER_OPERATION_CREATE, service.operate_members, authorise=service.check_force, settle=previews.attach
 )
 routes.write(actions.ACTION_INVOKE, invocations.invoke, authorise=invocations.authorise, settle=invocations.wait)
 routes.flow(operations.OPERATION_GET, exits.wait_for_change)
 routes.read(operations.OPERATION_LIST, read.page)
 routes.read(operations.OPERATION_STEPS, read.steps_page)
-routes.write(operations.OPERATION_RETRY, exits.retry)
+routes.write(operations.OPERATION_RETRY, exits.reopen("retry"))
 routes.write(operations.OPERATION_CANCEL, exits.cancel)
-routes.write(operations.OPERATION_COMPENSATE, exits.compensate)
+routes.write(operations.OPERATION_COMPENSATE, exits.reopen("compensate"))
 routes.write(operations.OPERATION_FORCE_COMPLETE, exits.force_complete)
 routes.write(operations.OPERATION_TOMBSTONE, exits.tombstone)
 routes.read(correlations.CORRELATION_GET, bundles.gather)
+
+routes.flow(runtime.CLAIM, claim.claim)
+routes.write(runtime.HEARTBEAT, claim.heartbeat)
+routes.write(runtime.STEP_REPORT, report.report_step)
+routes.write(runtime.MEMBER_REPORT, report.report_member)
+routes.write(runtime.ACCESS_PUBLISH, report.publish_access)
+routes.write(runtime.COMPLETE, end.complete)
+routes.write(runtime.FAIL, end.fail)
+routes.write(runtime.RUNTIME_REPORT, observe.report)
+routes.read(runtime.CONTROLLER_LIST, controllers.page)

@@ -3,16 +3,14 @@
 Each request is accepted as an operation; the app's controller does the work."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
-import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import AppVersion, Manifest, RoleSpec
 from gpuaas_contract.event_types import InstanceChanged
 from gpuaas_contract.instances import (
     ChangeInstance,
-    Decommission,
     Deployed,
     DeployInstance,
     Instance,
@@ -21,9 +19,10 @@ from gpuaas_contract.instances import (
     SetOperator,
     UpgradeInstance,
 )
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, OperationKind
 from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import request as request_rules
+from msgspec.structs import replace
 
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.artifacts import service as artifacts
@@ -31,14 +30,15 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.identity import rules as identity_rules
+from gpuaas_platform.identity import authority
 from gpuaas_platform.identity.accounts import service as service_accounts
-from gpuaas_platform.instances import breakers, holds, names
+from gpuaas_platform.instances import breakers, events, holds, names
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids
-from gpuaas_platform.operations import events, read, rules, state, store
-from gpuaas_platform.operations.accept import OperationDraft, accept
+from gpuaas_platform.operations import read, rules, state, store
+from gpuaas_platform.operations.accept import OperationDraft, accept, with_allocation_ids
+from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
 
 
@@ -47,14 +47,16 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     layers = await policy.of_project(tx, project)
     version = await catalog.deployable(tx, project.project_id, body.app_slug, body.version, layers)
     manifest = version.manifest
-    body = await _with_ids(tx, project.project_id, manifest, body)
-    catalog_rules.check_inputs(manifest, body.topology, body.inputs)
-    placement = catalog_rules.placement(manifest, body.topology, body.inputs)
+    inputs = await _named_inputs(tx, project.project_id, manifest, body.topology, body.inputs)
+    catalog_rules.check_inputs(manifest, body.topology, inputs)
+    placement = catalog_rules.placement(manifest, body.topology, inputs)
     await instances.check_name_free(tx, project.project_id, body.name)
-    rules.check_policy(layers, await instances.live_count(tx, project.project_id), placement)
-    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, sum(map(len, placement.values())))
+    present, asked = await instances.live_count(tx, project.project_id), sum(map(len, placement.values()))
+    policy_rules.check_limit(layers, "instances_max", present=present, asked=1)
+    policy_rules.check_limit(layers, "members_per_instance_max", present=0, asked=asked)
+    await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, asked)
     operator = await _operator(tx, project.project_id, body.operator_service_account_id)
-    body = msgspec.structs.replace(body, operator_service_account_id=operator)
+    body = replace(body, inputs=inputs, operator_service_account_id=operator)
     resolved = await _resolve_artifacts(tx, call, manifest)
     instance = _new_instance(call, body, version, placement, resolved)
     members = [
@@ -63,7 +65,7 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
         for allocation_id in allocation_ids
     ]
     operation = await accept(tx, call, instance, manifest, OperationDraft("deploy", members))
-    instance = msgspec.structs.replace(instance, last_operation_id=operation.operation_id)
+    instance = replace(instance, last_operation_id=operation.operation_id)
     await instances.add(tx, instance)
     requested = InstanceChanged(operation_id=operation.operation_id, kind=operation.kind, name=instance.name)
     await events.emit(tx, call.origin, "apps.instance.requested", operation, requested)
@@ -82,37 +84,26 @@ async def check_force(call: Call, body: Forcible) -> Forcible:
     return body
 
 
-async def stop(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
-    return await _change(tx, call, OperationDraft("stop", reason=body.reason, force=body.force))
+def change(kind: OperationKind) -> Callable[[db.Tx, Call[InstancePath], ChangeInstance], Awaitable[Operation]]:
+    """Return the use case of an operation on the whole instance that is requested by its kind alone."""
 
+    async def use_case(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+        instance = await instances.named(tx, call)
+        manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+        request_rules.check_instance_request(manifest, instance, kind)
+        draft = OperationDraft(kind, reason=body.reason, force=body.force)
+        return await _change_all(tx, call, instance, manifest, draft)
 
-async def start(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
-    return await _change(tx, call, OperationDraft("start", reason=body.reason, force=body.force))
-
-
-async def restart(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
-    return await _change(tx, call, OperationDraft("restart", reason=body.reason, force=body.force))
-
-
-async def decommission(tx: db.Tx, call: Call[InstancePath], body: Decommission) -> Operation:
-    return await _change(tx, call, OperationDraft("decommission", reason=body.reason, force=body.force))
+    return use_case
 
 
 async def rollback(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     request_rules.check_instance_request(manifest, instance, "rollback")
-    back_to = await catalog.rollback_target(
-        tx, instance.app_slug, instance.app_version, request_rules.previous_version(instance)
-    )
-    draft = OperationDraft(
-        "rollback",
-        reason=body.reason,
-        force=body.force,
-        from_version=instance.app_version,
-        to_version=back_to.version,
-        inputs=instance.previous_inputs,
-    )
+    back_to = await catalog.rollback_target(tx, instance.app_slug, instance.app_version, instance.previous_version)
+    inputs, version = instance.previous_inputs, back_to.version
+    draft = OperationDraft("rollback", reason=body.reason, force=body.force, to_version=version, inputs=inputs)
     return await _change_all(tx, call, instance, manifest, draft)
 
 
@@ -128,14 +119,7 @@ async def upgrade(tx: db.Tx, call: Call[InstancePath], body: UpgradeInstance) ->
         inputs = await _named_inputs(tx, instance.project_id, wanted.manifest, instance.topology, body.inputs)
     catalog_rules.check_inputs(wanted.manifest, instance.topology, inputs)
     await _resolve_artifacts(tx, call, wanted.manifest)
-    draft = OperationDraft(
-        "upgrade",
-        reason=body.reason,
-        force=body.force,
-        from_version=instance.app_version,
-        to_version=wanted.version,
-        inputs=inputs,
-    )
+    draft = OperationDraft("upgrade", reason=body.reason, force=body.force, to_version=wanted.version, inputs=inputs)
     return await _change_all(tx, call, instance, wanted.manifest, draft)
 
 
@@ -144,7 +128,7 @@ async def operate_members(tx: db.Tx, call: Call[InstancePath], body: MemberOpera
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     members = await instances.live_members(tx, instance.instance_id)
     allocation_ids = await allocations.ids_of(tx, instance.project_id, body.allocation_ids)
-    body = msgspec.structs.replace(
+    body = replace(
         body,
         member_ids=names.member_ids(members, body.member_ids, names.roles_meant(manifest, body)),
         allocation_ids=[allocation_ids[name] for name in body.allocation_ids],
@@ -173,7 +157,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
     if account_id == instance.operator_service_account_id:
         return instance
     for operation in await store.active(tx, instance.instance_id):
-        handed_over = msgspec.structs.replace(operation, operator_service_account_id=account_id, lease=None)
+        handed_over = replace(operation, operator_service_account_id=account_id, lease=None)
         await state.save(tx, operation, handed_over)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
     return await instances.set_operator(tx, call, instance, account_id, body.reason)
@@ -181,16 +165,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
 
 def may(call: Call, permission: str) -> bool:
     """Whether the caller holds a permission beyond the one the route asks for."""
-    project = call.in_project()
-    scopes = ["platform", project.org_id, project.project_id]
-    return identity_rules.decide(call.caller.bindings, permission, scopes) == "allowed"
-
-
-async def _change(tx: db.Tx, call: Call[InstancePath], draft: OperationDraft) -> Operation:
-    instance = await instances.named(tx, call)
-    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-    request_rules.check_instance_request(manifest, instance, draft.kind)
-    return await _change_all(tx, call, instance, manifest, draft)
+    return authority.can(call.caller, permission, authority.of_project(call.in_project())) == "allowed"
 
 
 async def _change_all(
@@ -202,18 +177,15 @@ async def _change_all(
     if not draft.force:
         member_ids = [member.member_id for member in members]
         request_rules.check_holds(draft.kind, member_ids, await holds.standing(tx, instance.instance_id, call.now))
-    operation = await accept(tx, call, instance, manifest, dataclasses.replace(draft, members=members))
+    from_version = instance.app_version if draft.to_version else ""
+    draft = dataclasses.replace(draft, members=members, from_version=from_version)
+    operation = await accept(tx, call, instance, manifest, draft)
     await state.derive_instance(tx, call.origin, instance, operation)
     return operation
 
 
 async def _check_member_operation(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    role: RoleSpec,
-    members: Sequence[Member],
-    body: MemberOperationRequest,
+    tx: db.Tx, call: Call, instance: Instance, role: RoleSpec, members: Sequence[Member], body: MemberOperationRequest
 ) -> None:
     """Refuse what other operations, holds, the budget, the breaker or the machines in use stand against."""
     active = await read.active(tx, instance.instance_id)
@@ -230,19 +202,15 @@ async def _check_member_operation(
 
 
 async def _targets(
-    tx: db.Tx,
-    call: Call,
-    instance: Instance,
-    role: RoleSpec,
-    members: Sequence[Member],
-    body: MemberOperationRequest,
+    tx: db.Tx, call: Call, instance: Instance, role: RoleSpec, members: Sequence[Member], body: MemberOperationRequest
 ) -> list[Member]:
     """Return the members that the operation works on; `add` inserts them."""
     if body.kind != "add":
         by_id = {member.member_id: member for member in members}
         return [by_id[member_id] for member_id in body.member_ids]
     more = len(body.allocation_ids)
-    rules.check_members_max(await policy.of_project(tx, call.in_project()), len(members), more)
+    layers = await policy.of_project(tx, call.in_project())
+    policy_rules.check_limit(layers, "members_per_instance_max", present=len(members), asked=more)
     await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
     return [
         await instance_members.new(tx, call, instance, role.component_key, allocation_id)
@@ -283,19 +251,12 @@ async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
     return account_id
 
 
-async def _with_ids(tx: db.Tx, project_id: str, manifest: Manifest, body: DeployInstance) -> DeployInstance:
-    inputs = await _named_inputs(tx, project_id, manifest, body.topology, body.inputs)
-    return msgspec.structs.replace(body, inputs=inputs)
-
-
 async def _named_inputs(
-    reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: dict[str, Any]
-) -> dict[str, Any]:
+    reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: Mapping[str, object]
+) -> dict[str, object]:
     """Return the inputs with each allocation by its id; people name an allocation by its node."""
     fields = manifest.topologies.get(topology, {}).values()
-    named = names.allocations_in(manifest.deploy_form, fields, inputs)
-    ids_by_name = await allocations.ids_of(reader, project_id, named)
-    return names.with_allocations(manifest.deploy_form, fields, inputs, ids_by_name)
+    return await with_allocation_ids(reader, project_id, manifest.deploy_form, fields, inputs)
 
 
 async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:
@@ -311,11 +272,7 @@ async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[
 
 
 def _new_instance(
-    call: Call,
-    body: DeployInstance,
-    version: AppVersion,
-    placement: dict[str, list[str]],
-    resolved: dict[str, str],
+    call: Call, body: DeployInstance, version: AppVersion, placement: dict[str, list[str]], resolved: dict[str, str]
 ) -> Instance:
     project, manifest = call.in_project(), version.manifest
     instance_id = ids.new("inst")

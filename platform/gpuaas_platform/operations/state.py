@@ -63,6 +63,4 @@ async def derive_instance(
 ) -> Instance:
     """Derive the instance's status with what works on it now; `operation` is the cause, if there is one."""
     active = await store.active_kind(tx, instance.instance_id)
-    return await status.derive(
-        tx, origin, instance, active, operation=operation, conditions=conditions, changed=changed
-    )
+    return await status.derive(tx, origin, instance, active, operation, conditions, changed)

@@ -3,8 +3,8 @@
 Status, revision and lease are columns only. The document holds what the request, the first claim and the end wrote: its
 size does not depend on the number of members or steps."""
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from gpuaas_contract.operations import (
@@ -18,36 +18,37 @@ from gpuaas_contract.operations import (
     Target,
 )
 
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, structs
 
 Item = TypeVar("Item")
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 
-OPERATION_COLUMNS = (
-    "operation_id",
-    "project_id",
-    "instance_id",
-    "app_slug",
-    "kind",
-    "correlation_id",
-    "operator_id",
-    "deadline_at",
-    "status",
-    "revision",
-    "epoch",
-    "attempts",
-    "steps_total",
-    "holder",
-    "claim_id",
-    "lease_actor_id",
-    "lease_expires_at",
-    "document",
-)
+_OPERATION: dict[str, Callable[[OperationHead], object]] = {
+    "operation_id": lambda head: head.operation_id,
+    "project_id": lambda head: head.project_id,
+    "instance_id": lambda head: head.instance_id,
+    "app_slug": lambda head: head.app_slug,
+    "kind": lambda head: head.kind,
+    "correlation_id": lambda head: head.correlation_id,
+    "operator_id": lambda head: head.operator_service_account_id,
+    "deadline_at": lambda head: clock.micros(head.deadline_at),
+    "status": lambda head: head.status,
+    "revision": lambda head: head.revision,
+    "epoch": lambda head: head.epoch,
+    "attempts": lambda head: head.attempts,
+    "steps_total": lambda head: head.steps_total,
+    "holder": lambda head: head.lease.holder if head.lease else "",
+    "claim_id": lambda head: head.lease.claim_id if head.lease else "",
+    "lease_actor_id": lambda head: head.lease.actor_id if head.lease else "",
+    "lease_expires_at": lambda head: clock.micros(head.lease.expires_at) if head.lease else 0,
+    "document": lambda head: _document(head),
+}
+OPERATION_COLUMNS = tuple(_OPERATION)
 TARGET_COLUMNS = ("operation_id", "position", "member_id", "outcome", "allocation_id", "document")
 STEP_COLUMNS = ("operation_id", "position", "name", "member_id", "state", "changed_revision", "document")
 
-_COLUMNS_ONLY = ("status", "revision", "epoch", "attempts", "steps_total", "lease")
-_ROWS_OF_THEIR_OWN = ("targets", "steps", "progress", "exits")
+_COLUMNS_ONLY = ("status", "revision", "epoch", "attempts", "steps_total")
+_NOT_IN_DOCUMENT = (*_COLUMNS_ONLY, "lease", "targets", "steps", "progress", "exits")
 _ROWS_PER_STATEMENT = 50
 _OPEN = "status IN ('accepted', 'running', 'cancelling')"
 """Written out in every query that wants it, so that both engines use the partial indexes."""
@@ -65,18 +66,12 @@ async def get(reader: db.Reader, operation_id: str) -> OperationHead | None:
     return _head(row) if row is not None else None
 
 
-async def heads(reader: db.Reader, where: str, *values: Any) -> list[OperationHead]:
+async def heads(reader: db.Reader, where: str, *values: object) -> list[OperationHead]:
     """`where` is everything after WHERE, ORDER BY and LIMIT included."""
     return [_head(row) for row in await reader.all(f"{_HEAD} WHERE {where}", *values)]
 
 
-async def named(reader: db.Reader, operation_ids: Sequence[str]) -> list[OperationHead]:
-    if not operation_ids:
-        return []
-    return await heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
-
-
-async def page(reader: db.Reader, where: str, values: Sequence[Any], after: str, limit: int) -> list[OperationHead]:
+async def page(reader: db.Reader, where: str, values: Sequence[object], after: str, limit: int) -> list[OperationHead]:
     """In order of id, which is the order of creation."""
     place = len(values) + 1
     order = f"{where} AND operation_id > ${place} ORDER BY operation_id LIMIT ${place + 1}"
@@ -85,11 +80,9 @@ async def page(reader: db.Reader, where: str, values: Sequence[Any], after: str,
 
 async def insert(tx: db.Tx, operation: Operation) -> None:
     await tx.run(_insert_sql("operations", OPERATION_COLUMNS, 1), *operation_row(operation))
-    rows = target_rows(operation)
-    for some in _chunks(rows):
-        await tx.run(
-            _insert_sql("operation_targets", TARGET_COLUMNS, len(some)), *(value for row in some for value in row)
-        )
+    for rows in _chunks(target_rows(operation)):
+        sql = _insert_sql("operation_targets", TARGET_COLUMNS, len(rows))
+        await tx.run(sql, *(value for row in rows for value in row))
 
 
 async def save(tx: db.Tx, head: OperationHead) -> None:
@@ -126,15 +119,10 @@ async def target(reader: db.Reader, operation_id: str, member_id: str) -> Target
 
 
 async def save_target(tx: db.Tx, operation_id: str, changed: Target) -> None:
-    await tx.run(
-        """UPDATE operation_targets SET outcome = $3, allocation_id = $4, document = $5
-           WHERE operation_id = $1 AND member_id = $2""",
-        operation_id,
-        changed.member_id,
-        changed.outcome,
-        changed.allocation_id,
-        _ENCODE(changed).decode(),
-    )
+    sql = """UPDATE operation_targets SET outcome = $3, allocation_id = $4, document = $5
+             WHERE operation_id = $1 AND member_id = $2"""
+    document = _ENCODE(changed).decode()
+    await tx.run(sql, operation_id, changed.member_id, changed.outcome, changed.allocation_id, document)
 
 
 async def failed_targets(reader: db.Reader, operation_id: str) -> int:
@@ -179,21 +167,10 @@ async def add_step(tx: db.Tx, head: OperationHead, added: Step) -> None:
 
 
 async def save_step(tx: db.Tx, head: OperationHead, changed: Step) -> None:
-    await tx.run(
-        """UPDATE operation_steps SET state = $4, changed_revision = $5, document = $6
-           WHERE operation_id = $1 AND name = $2 AND member_id = $3""",
-        head.operation_id,
-        changed.name,
-        changed.member_id,
-        changed.state,
-        head.revision,
-        _ENCODE(changed).decode(),
-    )
-
-
-async def members_with_steps(reader: db.Reader, operation_id: str) -> set[str]:
-    sql = "SELECT DISTINCT member_id FROM operation_steps WHERE operation_id = $1"
-    return {row[0] for row in await reader.all(sql, operation_id)}
+    sql = """UPDATE operation_steps SET state = $4, changed_revision = $5, document = $6
+             WHERE operation_id = $1 AND name = $2 AND member_id = $3"""
+    document = _ENCODE(changed).decode()
+    await tx.run(sql, head.operation_id, changed.name, changed.member_id, changed.state, head.revision, document)
 
 
 async def active(reader: db.Reader, instance_id: str) -> list[OperationHead]:
@@ -240,19 +217,13 @@ async def claimable(
 
     Operations under a lease cost nothing. Each candidate comes first in an index, so that PostgreSQL keeps one plan."""
     waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"
-    candidates = await heads(
-        reader,
-        f"""operation_id IN (
-           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
-            ORDER BY operation_id LIMIT 1),
-           (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at BETWEEN 1 AND $3
-            ORDER BY lease_expires_at LIMIT 1))
-           ORDER BY operation_id LIMIT 1""",  # noqa: S608 - the parts are ours
-        project_id,
-        app_slug,
-        now,
-        operator_id,
-    )
+    where = f"""operation_id IN (
+        (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
+         ORDER BY operation_id LIMIT 1),
+        (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at BETWEEN 1 AND $3
+         ORDER BY lease_expires_at LIMIT 1))
+        ORDER BY operation_id LIMIT 1"""  # noqa: S608 - the parts are ours
+    candidates = await heads(reader, where, project_id, app_slug, now, operator_id)
     return candidates[0] if candidates else None
 
 
@@ -260,15 +231,9 @@ async def held_under(
     reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int
 ) -> OperationHead | None:
     """Return the operation that an earlier claim of this account got, when its answer was lost."""
-    candidates = await heads(
-        reader,
-        """claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3
-           AND lease_actor_id IN ('', $4)""",
-        claim_id,
-        project_id,
-        now,
-        actor_id,
-    )
+    where = """claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3
+               AND lease_actor_id IN ('', $4)"""
+    candidates = await heads(reader, where, claim_id, project_id, now, actor_id)
     return candidates[0] if candidates else None
 
 
@@ -280,8 +245,7 @@ async def overdue(reader: db.Reader, now: int) -> list[str]:
 
 def whole(head: OperationHead, targets: Sequence[Target], steps: Sequence[Step]) -> Operation:
     """Put an operation together from its rows."""
-    fields = {name: getattr(head, name) for name in OperationHead.__struct_fields__}
-    return Operation(**fields, targets=list(targets), steps=list(steps), progress=progress(targets))
+    return structs.pick(Operation, head, targets=list(targets), steps=list(steps), progress=progress(targets), exits=[])
 
 
 def progress(targets: Sequence[Target]) -> Progress:
@@ -289,44 +253,14 @@ def progress(targets: Sequence[Target]) -> Progress:
 
 
 def operation_row(head: OperationHead) -> Row:
-    """In the order of `OPERATION_COLUMNS`."""
-    lease = head.lease
-    document = msgspec.to_builtins(head)
-    for name in (*_COLUMNS_ONLY, *_ROWS_OF_THEIR_OWN):
-        document.pop(name, None)
-    return (
-        head.operation_id,
-        head.project_id,
-        head.instance_id,
-        head.app_slug,
-        head.kind,
-        head.correlation_id,
-        head.operator_service_account_id,
-        clock.micros(head.deadline_at),
-        head.status,
-        head.revision,
-        head.epoch,
-        head.attempts,
-        head.steps_total,
-        lease.holder if lease else "",
-        lease.claim_id if lease else "",
-        lease.actor_id if lease else "",
-        clock.micros(lease.expires_at) if lease else 0,
-        _ENCODE(document).decode(),
-    )
+    return tuple(column(head) for column in _OPERATION.values())
 
 
 def target_rows(operation: Operation) -> list[Row]:
     """In the order of `TARGET_COLUMNS`."""
+    operation_id = operation.operation_id
     return [
-        (
-            operation.operation_id,
-            position,
-            target.member_id,
-            target.outcome,
-            target.allocation_id,
-            _ENCODE(target).decode(),
-        )
+        (operation_id, position, target.member_id, target.outcome, target.allocation_id, _ENCODE(target).decode())
         for position, target in enumerate(operation.targets, 1)
     ]
 
@@ -337,25 +271,27 @@ def step_row(operation_id: str, position: int, step: Step, changed_revision: int
     return (operation_id, position, step.name, step.member_id, step.state, changed_revision, document)
 
 
+def _document(head: OperationHead) -> str:
+    document = msgspec.to_builtins(head)
+    for name in _NOT_IN_DOCUMENT:
+        document.pop(name, None)
+    return _ENCODE(document).decode()
+
+
 def _head(row: db.Row) -> OperationHead:
-    values: dict[str, Any] = msgspec.json.decode(row["document"])
-    for name in ("status", "revision", "epoch", "attempts", "steps_total"):
-        values[name] = row[name]
-    values["lease"] = _lease(row)
+    values: dict[str, object] = msgspec.json.decode(row["document"])
+    values |= {name: row[name] for name in _COLUMNS_ONLY}
+    values["lease"] = None
+    if row["lease_expires_at"]:
+        values["lease"] = {
+            "holder": row["holder"],
+            "claim_id": row["claim_id"],
+            "epoch": row["epoch"],
+            "expires_at": clock.moment(row["lease_expires_at"]),
+            "actor_id": row["lease_actor_id"],
+            "cancel_requested": row["status"] == "cancelling",
+        }
     return msgspec.convert(values, OperationHead)
-
-
-def _lease(row: db.Row) -> dict[str, Any] | None:
-    if not row["lease_expires_at"]:
-        return None
-    return {
-        "holder": row["holder"],
-        "claim_id": row["claim_id"],
-        "epoch": row["epoch"],
-        "expires_at": clock.moment(row["lease_expires_at"]),
-        "actor_id": row["lease_actor_id"],
-        "cancel_requested": row["status"] == "cancelling",
-    }
 
 
 def _insert_sql(table: str, columns: Sequence[str], rows: int) -> str:

@@ -27,7 +27,7 @@ from gpuaas_contract.policy import (
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import authority, orgs
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, structs
 from gpuaas_platform.policy import ineffective, rules, store
 from gpuaas_platform.record import service as record
 
@@ -171,19 +171,6 @@ def _verdicts(layers: rules.Layers, asked: ExplainPolicy | CanI) -> list[PolicyV
 
 async def _announce(tx: db.Tx, call: Call, before: PolicyLayer, after: PolicyLayer) -> None:
     old, new = msgspec.structs.asdict(before.overlay), msgspec.structs.asdict(after.overlay)
-    project = call.project
-    org_id = call.path.org_id if isinstance(call.path, OrgPath) else ""
-    await record.emit(
-        tx,
-        call.origin,
-        "policy.overlay.changed",
-        OverlayChanged(
-            layer=after.layer,
-            scope=after.scope,
-            revision=after.revision,
-            changed=[field for field in new if new[field] != old[field]],
-            reason=after.overlay.reason,
-        ),
-        org_id=project.org_id if project else org_id,
-        project_id=project.project_id if project else "",
-    )
+    changed = [field for field in new if new[field] != old[field]]
+    payload = structs.pick(OverlayChanged, after, changed=changed, reason=after.overlay.reason)
+    await record.emit(tx, call.origin, "policy.overlay.changed", payload, call.owner)

@@ -8,7 +8,7 @@ from gpuaas_contract.audit import AuditEntry
 from gpuaas_contract.permissions import BREAK_GLASS
 from gpuaas_contract.wire import Wire
 
-from gpuaas_platform.call import Origin
+from gpuaas_platform.call import PLATFORM, Origin, Owned
 from gpuaas_platform.kit import db, ids
 from gpuaas_platform.record import follow, store, trail
 
@@ -20,15 +20,14 @@ async def emit(
     origin: Origin,
     kind: str,
     payload: Wire,
+    of: Owned,
     *,
-    org_id: str,
-    project_id: str,
     app_slug: str = "",
     app_instance_id: str = "",
     correlation_id: str = "",
 ) -> None:
     """`correlation_id` is given where the change belongs to an older request than the one being served."""
-    expected, (level, scope) = event_types.TYPES[kind], follow.place(project_id, org_id)
+    expected, (level, scope) = event_types.TYPES[kind], follow.place(of.project_id, of.org_id)
     if type(payload) is not expected.payload:
         raise TypeError(f"{kind} carries {expected.payload.__name__}, not {type(payload).__name__}")
     if level not in expected.levels:
@@ -39,8 +38,8 @@ async def emit(
         type=kind,
         occurred_at=origin.now,
         correlation_id=correlation_id or origin.correlation_id,
-        org_id=org_id,
-        project_id=project_id,
+        org_id=of.org_id,
+        project_id=of.project_id,
         app_slug=app_slug,
         app_instance_id=app_instance_id,
         payload=msgspec.to_builtins(payload),
@@ -54,10 +53,9 @@ async def audit(
     origin: Origin,
     action: str,
     target: str,
+    of: Owned = PLATFORM,
     *,
     result: str = "success",
-    org_id: str = "",
-    project_id: str = "",
     details: Mapping[str, object] | None = None,
 ) -> None:
     """Append to the chain of the organisation, in the transaction of the change: no row, no change."""
@@ -71,8 +69,8 @@ async def audit(
         target=_readable(target),
         result=result,
         correlation_id=origin.correlation_id,
-        org_id=org_id,
-        project_id=project_id,
+        org_id=of.org_id,
+        project_id=of.project_id,
         peer=origin.peer,
         route=origin.route,
         details={**(details or {}), **_emergency(origin)},

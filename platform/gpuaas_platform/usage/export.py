@@ -44,7 +44,7 @@ class Export:
             raise CutOff("the store does not answer") from error
         self._is_over = len(records) < _PAGE
         self._after = store.position_of(records[-1]) if records else self._after
-        return lines([_cells(record) for record in records])
+        return lines([[_text(getattr(record, name)) for name in COLUMNS] for record in records])
 
     def end(self) -> None:
         self._is_cut = True
@@ -57,10 +57,6 @@ def lines(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows([[_harmless(cell) for cell in row] for row in rows])
     return text.getvalue().encode()
-
-
-def _cells(record: UsageRecord) -> list[str]:
-    return [_text(getattr(record, name)) for name in COLUMNS]
 
 
 def _text(value: object) -> str:

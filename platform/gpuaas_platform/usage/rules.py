@@ -104,17 +104,10 @@ def days(
     return since, until
 
 
-def _content(record: ReportedUsage | UsageRecord) -> tuple[object, ...]:
-    return (
-        record.meter,
-        billionths(record.quantity),
-        record.unit,
-        record.started_at,
-        record.ended_at,
-        record.member_id,
-        record.subject,
-        record.attributes,
-    )
+def _content(record: ReportedUsage | UsageRecord) -> dict[str, object]:
+    """What the reporter gave, with the quantity as a number: 1 and 1.0 are the same."""
+    given = {name: getattr(record, name) for name in ReportedUsage.__struct_fields__}
+    return {**given, "quantity": billionths(record.quantity)}
 
 
 def _refused(field: str, why: str) -> errors.ValidationFailed:

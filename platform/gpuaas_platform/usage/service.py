@@ -16,7 +16,7 @@ from gpuaas_contract.wire import Page
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db, ids, paging, tables
+from gpuaas_platform.kit import db, ids, paging, structs, tables
 from gpuaas_platform.usage import rules, store
 
 _GROUP_PARTS = 4
@@ -26,7 +26,8 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> Usag
     """Writers run one after another, so the totals read here have not changed when the new ones are written."""
     instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
-    rules.check(body.records, await _members(tx, instance, body.records), call.now)
+    named = {record.member_id for record in body.records if record.member_id}
+    rules.check(body.records, await instances.members_among(tx, instance, named), call.now)
     record_ids = {record.record_id for record in body.records}
     reported = rules.sort(body.records, await store.present(tx, instance.instance_id, record_ids))
     if reported.new:
@@ -80,24 +81,12 @@ def _group(key: str) -> list[str]:
     return parts
 
 
-async def _members(tx: db.Tx, instance: Instance, records: list[ReportedUsage]) -> set[str]:
-    """The named members that belong, or belonged, to this instance."""
-    named = {record.member_id for record in records if record.member_id}
-    return await instances.members_among(tx, instance, named)
-
-
 def _kept(call: Call, instance: Instance, record: ReportedUsage) -> UsageRecord:
-    return UsageRecord(
+    return structs.pick(
+        UsageRecord,
+        record,
         usage_id=ids.new("use"),
-        record_id=record.record_id,
-        meter=record.meter,
         quantity=rules.shown(rules.billionths(record.quantity)),
-        unit=record.unit,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        member_id=record.member_id,
-        subject=record.subject,
-        attributes=record.attributes,
         org_id=instance.org_id,
         project_id=instance.project_id,
         instance_id=instance.instance_id,

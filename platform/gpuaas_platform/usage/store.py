@@ -36,7 +36,10 @@ async def present(reader: db.Reader, instance_id: str, record_ids: Collection[st
 
 async def add(tx: db.Tx, records: Sequence[UsageRecord]) -> None:
     for some in _chunks(records):
-        values = [value for record in some for value in _values(record)]
+        values: list[object] = []
+        for record in some:
+            values += [record.usage_id, record.project_id, record.instance_id, record.record_id, record.meter]
+            values += [clock.micros(record.started_at), msgspec.json.encode(record).decode()]
         await tx.run(_insert_sql("usage_records", _RECORD_COLUMNS, len(some)), *values)
 
 
@@ -92,24 +95,13 @@ async def days_after(
 ) -> list[UsageDay]:
     where, values = _filters(project_id, query.instance_id, query.meter)
     position = len(values)
-    sql = f"""SELECT day, instance_id, app_slug, meter, unit, quantity, records FROM usage_days WHERE {where}
+    sql = f"""SELECT {", ".join(UsageDay.__struct_fields__)} FROM usage_days WHERE {where}
               AND day >= ${position + 1} AND day < ${position + 2}
               AND (day > ${position + 3} OR (instance_id, meter, unit) > ({db.marks(3, position + 4)}))
               ORDER BY day, instance_id, meter, unit LIMIT ${position + 7}"""  # noqa: S608
     since, until = (day.isoformat() for day in days)
     rows = await reader.all(sql, *values, max(since, after[0]), until, *after, limit)
-    return [
-        UsageDay(
-            day=datetime.date.fromisoformat(row[0]),
-            instance_id=row[1],
-            app_slug=row[2],
-            meter=row[3],
-            unit=row[4],
-            quantity=row[5],
-            records=row[6],
-        )
-        for row in rows
-    ]
+    return [msgspec.convert({name: row[name] for name in UsageDay.__struct_fields__}, UsageDay) for row in rows]
 
 
 def _filters(project_id: str, instance_id: str, meter: str) -> tuple[str, list[str]]:
@@ -120,18 +112,6 @@ def _filters(project_id: str, instance_id: str, meter: str) -> tuple[str, list[s
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     return (items[first : first + _CHUNK] for first in range(0, len(items), _CHUNK))
-
-
-def _values(record: UsageRecord) -> tuple[object, ...]:
-    return (
-        record.usage_id,
-        record.project_id,
-        record.instance_id,
-        record.record_id,
-        record.meter,
-        clock.micros(record.started_at),
-        msgspec.json.encode(record).decode(),
-    )
 
 
 @functools.lru_cache(maxsize=2 * _CHUNK)

@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from gpuaas_contract import capacity, errors, node
+from gpuaas_platform import server
 from platform_world import World, enrol_body, login_body
 
 
@@ -28,6 +29,21 @@ async def test_an_enrolment_token_expires_and_names_its_node(world: World) -> No
     world.clock.forward(3601)
     with pytest.raises(errors.CredentialsInvalid):
         await world.call(node.ENROL, enrol_body(token.token, "n1", key), token="")
+
+
+async def test_an_enrolment_token_is_deleted_once_it_expired(world: World) -> None:
+    async def stored() -> list[str]:
+        return [row[0] for row in await world.site.database.reader.all("SELECT name FROM enrolment_tokens")]
+
+    for name, ttl_s in (("n1", 60), ("n2", 3600)):
+        await world.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name, ttl_s=ttl_s))
+    writes: list[int] = []
+    world.site.database.on_group = lambda size, _: writes.append(size)
+    await server.forget_old_rows(world.site)
+    assert (sorted(await stored()), writes) == (["n1", "n2"], [])
+    world.clock.forward(61)
+    await server.forget_old_rows(world.site)
+    assert await stored() == ["n2"]
 
 
 async def test_a_node_that_enrols_again_keeps_its_class_unless_the_token_says_another(world: World) -> None:

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 import pytest
 from gpuaas_platform import main, server
-from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import chain, heads, service, trail
@@ -222,7 +222,7 @@ async def _add(site: Site, count: int, org_id: str = ORG) -> None:
     async def use_case(tx: db.Tx) -> None:
         for number in range(count):
             origin = system_origin(site.clock())
-            await service.audit(tx, origin, "apps.instance.create", f"inst_{number}", org_id=org_id)
+            await service.audit(tx, origin, "apps.instance.create", f"inst_{number}", Owner(org_id))
 
     await site.database.write(use_case)
     assert (await trail.tip(site.database.reader, chain.name_of(org_id)))[0] >= count

@@ -110,7 +110,7 @@ import asyncio, sys
 from pathlib import Path
 from gpuaas_contract.event_types import EntitlementChanged
 from gpuaas_platform import server
-from gpuaas_platform.call import system_origin
+from gpuaas_platform.call import system_origin, Owner
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import service as record
 
@@ -120,7 +120,7 @@ async def main():
     async with server.open_site(Settings(data_dir=Path(sys.argv[1]), database_url=sys.argv[2])) as site:
         async def use_case(tx):
             origin = system_origin(site.clock())
-            await record.emit(tx, origin, "catalog.entitlement.changed", PAYLOAD, org_id="o", project_id="p")
+            await record.emit(tx, origin, "catalog.entitlement.changed", PAYLOAD, Owner("o", "p"))
         for _ in range(int(sys.argv[3]) // 8):
             await asyncio.gather(*(site.database.write(use_case) for _ in range(8)))
 

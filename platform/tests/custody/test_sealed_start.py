@@ -19,7 +19,7 @@ from gpuaas_contract import access, audit, capacity, credentials, errors, events
 from gpuaas_contract.custody import CUSTODY_GET, UNSEAL
 from gpuaas_contract.node import TASK_NEXT
 from gpuaas_platform import main, server
-from gpuaas_platform.access.machines import authority, authority_reconcile
+from gpuaas_platform.access.machines import authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.call import Site
 from gpuaas_platform.custody import choice as custody_choice
@@ -72,7 +72,7 @@ async def restarted(site: Site, world: World) -> AsyncIterator[Callable[[], Any]
 async def sealed(world: World, restarted: Callable[[], Any]) -> World:
     """A platform that was open once, after a restart: sealed, and it has an SSH authority."""
     await unseal(world)
-    await authority_reconcile.sweep(world.site)
+    await authority.sweep(world.site)
     again: World = await restarted()
     return again
 
@@ -160,7 +160,7 @@ async def test_everything_else_works_while_it_is_sealed(sealed: World) -> None:
 
 async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Callable[[], Any]) -> None:
     await unseal(world)
-    await authority_reconcile.sweep(world.site)
+    await authority.sweep(world.site)
     node = await world.node("n1")
     (made,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
     await world.finish_task(node)
@@ -191,7 +191,7 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
     assert claimed.status == "requested"
     assert "gpuaas-platform unseal" in claimed.status_reason
     with pytest.raises(loop.Later, match="custody is not open"):
-        await authority_reconcile.sweep(world.site)
+        await authority.sweep(world.site)
     await world.sweep()
     assert await world.next_task(node) is None
     with pytest.raises(errors.Sealed, match="the passphrase was not given"):
@@ -210,7 +210,7 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
 
 
 async def _sweep(world: World) -> None:
-    await authority_reconcile.sweep(world.site)
+    await authority.sweep(world.site)
     await world.sweep()
 
 
@@ -270,7 +270,7 @@ async def test_an_upgraded_platform_that_starts_sealed_works_on_with_the_key_its
     assert not file.exists()
     assert (await authority.signing_key(world.site)).private_bytes_raw() == key_in_file.private_bytes_raw()
     keys.write_private(file, keys.private_pem(key_in_file))
-    await authority_reconcile.start((await restarted()).site)
+    await authority.start((await restarted()).site)
     assert not file.exists(), "as after a crash; it needs no open custody"
 
 
@@ -329,7 +329,7 @@ async def test_only_who_runs_the_platform_unseals(world: World) -> None:
 async def test_no_key_is_on_disk_in_the_clear(world: World) -> None:
     await unseal(world)
     await world.site.custody.put("sec_one", b"value")
-    await authority_reconcile.sweep(world.site)
+    await authority.sweep(world.site)
     folder = world.site.settings.data_dir
     ring = custody_choice.key_file(world.site.settings)
     assert isinstance(ring, SealedFile)

@@ -11,7 +11,7 @@ from gpuaas_contract import capacity, credentials, errors, secrets
 from gpuaas_contract.custody import CUSTODY_GET
 from gpuaas_contract.operations import Operation
 from gpuaas_platform import main
-from gpuaas_platform.access.machines import authority, authority_reconcile
+from gpuaas_platform.access.machines import authority
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.vault import VaultCustody
@@ -233,11 +233,11 @@ class TestFirstStartWithoutVault:
         (claimed,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
         noted = await _noted(world)
         with pytest.raises(loop.Later, match="custody is not open"):
-            await authority_reconcile.sweep(world.site)
+            await authority.sweep(world.site)
         assert (claimed.status, vault.kept) == ("requested", {})
         assert await _noted(world) == noted, "a long outage leaves nothing to clean up"
         vault.sealed = False
-        await authority_reconcile.sweep(world.site)
+        await authority.sweep(world.site)
         await world.sweep()
         await world.finish_task(node)
         assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
@@ -254,10 +254,10 @@ class TestFirstStartThatVaultRefuses:
     ) -> None:
         for _ in range(3):
             with pytest.raises(loop.Later, match=r"no SSH authority yet.*--vault-token-file"):
-                await authority_reconcile.sweep(world.site)
+                await authority.sweep(world.site)
         assert (await _noted(world), vault.kept) == (0, {})
         _replace(token_file, vault.token)
-        await authority_reconcile.sweep(world.site)
+        await authority.sweep(world.site)
         assert await authority.signing_key(world.site)
 
     async def test_who_keeps_a_value_learns_that_custody_refuses_and_leaves_nothing_either(self, world: World) -> None:

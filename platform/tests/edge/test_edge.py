@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import capacity, catalog, errors, events, identity, instances, registry, users
+from gpuaas_contract import audit, capacity, catalog, errors, events, identity, instances, registry, users
 from gpuaas_platform.identity.users import passwords
 from platform_world import PASSWORD, World
 from server_process import until
@@ -36,7 +36,7 @@ async def test_the_callers_correlation_id_is_echoed_and_reaches_event_and_audit(
     assert answer.headers["x-correlation-id"] == "ticket-4711"
     told = await world.call(events.EVENT_LIST, query={"correlation_id": "ticket-4711"})
     assert [event.type for event in told.items] == ["catalog.entitlement.changed"]
-    rows = await world.call(events.AUDIT_LIST, query={"correlation_id": "ticket-4711"})
+    rows = await world.call(audit.AUDIT_LIST, query={"correlation_id": "ticket-4711"})
     assert [row.action for row in rows.items] == ["catalog.entitlement.set"]
 
 
@@ -130,7 +130,7 @@ async def test_a_denial_is_audited(world: World) -> None:
     token = await world.service_account("robot")
     answer = await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": "another"}, token=token)
     assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_permissions")
-    rows = (await world.call(events.AUDIT_LIST)).items
+    rows = (await world.call(audit.AUDIT_LIST)).items
     denied = [row for row in rows if row.action == "authz.deny"]
     assert [(row.actor_type, row.target) for row in denied] == [("service_account", "identity.service_account.create")]
 

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 from gpuaas_contract.catalog import BREAKER_WINDOW_S_MAX
-from gpuaas_platform.instances import retention, store
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform import server
+from gpuaas_platform.instances import breakers, store
+from gpuaas_platform.kit import clock, db, retention
 from gpuaas_platform.kit.settings import Settings
 from platform_world import World
 
@@ -42,17 +43,22 @@ async def test_a_failed_join_is_forgotten_when_no_breaker_can_count_it(world: Wo
     await fail_joins(world, 2)
     world.clock.forward(BREAKER_WINDOW_S_MAX - 1)
     await fail_joins(world, 1)
-    await retention.sweep(world.site)
+    await server.forget_old_rows(world.site)
     assert await failed_joins(world) == 3
     world.clock.forward(2)
-    await retention.sweep(world.site)
+    await server.forget_old_rows(world.site)
     assert await failed_joins(world) == 1
 
 
-async def test_one_pass_forgets_so_much_and_the_next_goes_on(world: World) -> None:
-    await fail_joins(world, retention.BATCH + 1)
+async def test_failed_joins_are_forgotten_a_batch_in_each_transaction(world: World) -> None:
+    await fail_joins(world, 2 * retention.BATCH + 1)
     world.clock.forward(BREAKER_WINDOW_S_MAX + 1)
-    await retention.sweep(world.site)
-    assert await failed_joins(world) == 1
-    await retention.sweep(world.site)
-    assert await failed_joins(world) == 0
+    transactions = 0
+
+    def counted(size: int, _: float) -> None:
+        nonlocal transactions
+        transactions += size
+
+    world.site.database.on_group = counted
+    await retention.sweep(world.site.database, world.site.settings, world.clock(), [breakers.RETAINED])
+    assert (await failed_joins(world), transactions) == (0, 3)

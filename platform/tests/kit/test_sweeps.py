@@ -8,7 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleet import allocate, copy_node
 from gpuaas_contract import access, capacity, node, ssh_keys
-from gpuaas_platform.access.machines import authority_reconcile, revoke
+from gpuaas_platform import server
+from gpuaas_platform.access.machines import authority, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
@@ -18,7 +19,6 @@ from gpuaas_platform.allocations.keys import store as key_store
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import store as identity_store
-from gpuaas_platform.instances import retention as instances_retention
 from gpuaas_platform.kit import db
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.operations import reconcile as operations_reconcile
@@ -28,11 +28,11 @@ Sweep = Callable[[Site], Awaitable[None]]
 SWEEPS: dict[str, Sweep] = {
     "allocations": allocations_reconcile.sweep,
     "artifacts": artifacts_reconcile.sweep,
-    "authority": authority_reconcile.sweep,
+    "authority": authority.sweep,
     "grants": grants_reconcile.sweep,
-    "instances": instances_retention.sweep,
     "nodes": nodes_reconcile.sweep,
     "operations": operations_reconcile.sweep,
+    "retention": server.forget_old_rows,
     "secrets": secrets_reconcile.sweep,
 }
 FEW, MANY = 10, 500

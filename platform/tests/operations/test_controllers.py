@@ -35,10 +35,10 @@ async def test_a_controller_nobody_hears_of_any_more_is_listed_for_a_while_and_t
         await claim(world, token, holder)
     world.clock.forward(world.site.settings.controllers_kept_s - 1)
     await claim(world, token, "there")
-    await controllers.sweep(world.site)
+    await server.forget_old_rows(world.site)
     assert await holders(world) == ["gone", "there"]
     world.clock.forward(2)
-    await controllers.sweep(world.site)
+    await server.forget_old_rows(world.site)
     assert await holders(world) == ["there"]
 
 
@@ -61,8 +61,8 @@ async def test_controllers_of_an_older_release_keep_the_moment_they_were_heard(
     row = f"INSERT INTO controllers VALUES ('{heard.controller_id}', '{heard.project_id}', '{document}')"
     await old_store.schema_before(19, settings.data_dir / "gpuaas.sqlite", database_url, row)
     async with server.open_site(settings, now) as site:
-        await controllers.sweep(site)
+        await server.forget_old_rows(site)
         assert await controllers.CONTROLLERS.get(site.database.reader, heard.controller_id) == heard
         now.forward(settings.controllers_kept_s + 1)
-        await controllers.sweep(site)
+        await server.forget_old_rows(site)
         assert await controllers.CONTROLLERS.get(site.database.reader, heard.controller_id) is None

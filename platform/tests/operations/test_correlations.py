@@ -4,7 +4,7 @@ import pytest
 from gpuaas_contract import correlations, errors, identity, instances, runtime, secrets
 from gpuaas_contract.correlations import PART_MAX
 from gpuaas_contract.event_types import EntitlementChanged
-from gpuaas_platform.call import system_origin
+from gpuaas_platform.call import Owner, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
 from platform_world import World
@@ -90,9 +90,8 @@ async def test_a_part_that_is_too_long_is_cut_and_said_to_be(world: World) -> No
     async def tell(tx: db.Tx) -> None:
         for _ in range(PART_MAX + 1):
             changed = EntitlementChanged(app_slug="toy", enabled=True)
-            await record.emit(
-                tx, origin, "catalog.entitlement.changed", changed, org_id=org_id, project_id=world.project_id
-            )
+            owner = Owner(org_id, world.project_id)
+            await record.emit(tx, origin, "catalog.entitlement.changed", changed, owner)
 
     await world.site.database.write(tell)
     found = await _bundle(world, "ticket-3")

@@ -23,7 +23,6 @@ from gpuaas_contract.operations import (
     Target,
 )
 from gpuaas_contract.protocol import end as end_rules
-from gpuaas_contract.protocol import evidence as evidence_rules
 from gpuaas_contract.protocol import exits as exit_rules
 from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
@@ -173,7 +172,7 @@ def test_a_breaker_with_more_failures_than_it_needs_closes_when_too_few_are_left
     ],
 )
 def test_evidence_counts_when_it_is_fresh_readable_and_says_idle(shown: Evidence | None, code: str) -> None:
-    gap = evidence_rules.evidence_gap(shown, NOW)
+    gap = report_rules.evidence_gap(shown, NOW)
     assert (gap.code if gap else "") == code
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from gpuaas_contract import bindings, capacity, catalog, errors, events, identity, instances, policy, users
+from gpuaas_contract import audit, bindings, capacity, catalog, errors, events, identity, instances, policy, users
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.policy import Choice, Overlay
 from platform_world import PASSWORD, World
@@ -107,7 +107,7 @@ async def test_a_change_is_told_and_audited_and_the_same_again_is_not_told_twice
             "reason": "licence ended",
         }
     ]
-    rows = (await world.call(events.AUDIT_LIST)).items
+    rows = (await world.call(audit.AUDIT_LIST)).items
     assert [row.result for row in rows if row.action == "policy.project.set"] == ["success", "success"]
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from gpuaas_contract import errors, events, identity
 from gpuaas_contract.event_types import EntitlementChanged
-from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import rules, store
@@ -102,7 +102,7 @@ async def emit(world: World, project_id: str, count: int) -> list[int]:
         payload = EntitlementChanged(app_slug="toy", enabled=True)
         origin = system_origin(world.clock())
         for _ in range(count):
-            await record.emit(tx, origin, "catalog.entitlement.changed", payload, org_id="org_1", project_id=project_id)
+            await record.emit(tx, origin, "catalog.entitlement.changed", payload, Owner("org_1", project_id))
         rows = await tx.all("SELECT cursor FROM events ORDER BY cursor DESC LIMIT $1", count)
         return sorted(row[0] for row in rows)
 

@@ -14,7 +14,7 @@ from event_streams import EventStream
 from gpuaas_contract import errors, event_types, events, identity, policy
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform import server
-from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.edge import http, streams
 from gpuaas_platform.kit import db, tail
 from gpuaas_platform.kit.settings import Settings
@@ -293,7 +293,7 @@ async def test_every_event_of_a_deployment_has_the_form_its_type_promises(world:
 
 async def test_an_event_with_the_payload_of_another_is_refused(site: Site) -> None:
     async def use_case(tx: db.Tx) -> None:
-        await record.emit(tx, system_origin(site.clock()), "apps.member.changed", PAYLOAD, org_id="", project_id="p")
+        await record.emit(tx, system_origin(site.clock()), "apps.member.changed", PAYLOAD, Owner("", "p"))
 
     with pytest.raises(TypeError, match="carries MemberChanged"):
         await site.database.write(use_case)
@@ -369,8 +369,7 @@ async def emit(site: Site, project_id: str, count: int, *, instance_id: str = ""
     async def use_case(tx: db.Tx) -> None:
         for _ in range(count):
             origin = system_origin(site.clock(), correlation_id)
-            more: dict[str, Any] = {"org_id": "org_1", "project_id": project_id, "app_instance_id": instance_id}
-            await record.emit(tx, origin, KIND, PAYLOAD, **more)
+            await record.emit(tx, origin, KIND, PAYLOAD, Owner("org_1", project_id), app_instance_id=instance_id)
 
     await site.database.write(use_case)
     return count

@@ -8,7 +8,7 @@ from gpuaas_contract import capacity, errors, events, identity, policy
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.event_types import EntitlementChanged
 from gpuaas_platform import server
-from gpuaas_platform.call import system_origin
+from gpuaas_platform.call import Owner, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import service as record
@@ -103,7 +103,7 @@ async def test_an_event_in_a_record_that_it_does_not_belong_to_is_refused(world:
     async def use_case(tx: db.Tx) -> None:
         told = EntitlementChanged(app_slug="toy", enabled=True)
         origin = system_origin(world.clock())
-        await record.emit(tx, origin, "catalog.entitlement.changed", told, org_id="org_1", project_id="")
+        await record.emit(tx, origin, "catalog.entitlement.changed", told, Owner("org_1"))
 
     with pytest.raises(TypeError, match="belongs to the record of project, not of org"):
         await world.site.database.write(use_case)

@@ -1,4 +1,4 @@
-"""Send calls until there is an answer. `request` builds a call; `retries` decides what the end of an attempt means."""
+"""Send a request and repeat it until the server answers. `request` builds it; `retries` decides after each attempt."""
 
 import asyncio
 import ssl
@@ -25,12 +25,12 @@ from gpuaas_sdk.client.request import Request
 from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown, Unreachable, UnreadableAnswer
 
 DEADLINE_S = 60.0
-"""A call fails this long after it started, plus the time for which the server may hold it."""
+"""Time limit of a call with all its attempts, not counting the time for which the server may hold a long poll."""
 ATTEMPT_S = 20.0
-"""Limit of one attempt, so that a lost connection is noticed well before the deadline."""
+"""Time limit of one attempt, so that a lost connection is detected well before the time limit of the call."""
 WATCH_WAIT_S = 25.0
 WATCH_DEADLINE_S = 300.0
-"""Watching continues through a restart or an upgrade of the server that takes less than this."""
+"""Time limit of one call while watching: a restart or an upgrade of the server may take this long."""
 
 
 class Tagged(NamedTuple, Generic[Answer]):
@@ -41,11 +41,11 @@ class Tagged(NamedTuple, Generic[Answer]):
 
 
 class Client:
-    """Calls of one server over one connection pool. Close it with `async with` or `aclose()`."""
+    """Calls one server over one connection pool. Close it with `async with` or `aclose()`."""
 
     def __init__(self, server: str, auth: Auth, *, ca_file: Path | None = None) -> None:
         if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
-            raise ValueError(f"{server!r} is not a server address; it looks like https://cloud.example:8443")
+            raise ValueError(f"{server!r} is not a server address. Example of one: https://cloud.example:8443")
         self.server = server.rstrip("/")
         self._auth = auth
         verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
@@ -76,11 +76,11 @@ class Client:
         timeout_s: float = DEADLINE_S,
         **path_params: str,
     ) -> Answer:
-        """Call an endpoint and return its answer. Every attempt has the same idempotency key, so a change happens once.
+        """Call an endpoint and return its answer. All attempts have the same idempotency key, so a change happens once.
 
         `correlation` is the id under which the platform records the call; without it the platform makes one.
         `if_match` is the tag that `read` returned: the change is refused if the resource has changed since.
-        Raises the `ApiError` subclass of the answer's code, or a `NoAnswer` if there was none within `timeout_s`."""
+        Raises the `ApiError` subclass of the error's code, or a `NoAnswer` if no answer arrived within `timeout_s`."""
         call = Request(
             endpoint=endpoint,
             path=request.path(endpoint, path_params),
@@ -94,7 +94,7 @@ class Client:
         return (await self._until_answered(call, timeout_s)).answer
 
     async def read(self, endpoint: Endpoint[NoBody, Answer], **path_params: str) -> Tagged[Answer]:
-        """Return one resource with its tag, for a change that must not overwrite another one."""
+        """Return a resource with its tag, for a later change that must not overwrite the change of another caller."""
         call = Request(endpoint=endpoint, path=request.path(endpoint, path_params), query={})
         return await self._until_answered(call, DEADLINE_S)
 
@@ -135,9 +135,9 @@ class Client:
     def events(
         self, project_id: str, *, after: int = 0, app_instance_id: str = "", correlation_id: str = ""
     ) -> AsyncIterator[Event]:
-        """Yield the events of a project after a cursor, each once and in order, without an end.
+        """Yield the events of a project after a cursor, each once and in order, and wait for new ones forever.
 
-        0 starts with the oldest event that is kept. Raises `CursorExpired` if events after the cursor were deleted;
+        Cursor 0 starts with the oldest stored event. Raises `CursorExpired` if events after the cursor were deleted;
         `details["oldest"]` is the first cursor that is still valid."""
         filters = {"app_instance_id": app_instance_id, "correlation_id": correlation_id}
         return self.follow(EVENT_LIST, filters, after=after, project_id=project_id)
@@ -145,7 +145,7 @@ class Client:
     def follow(
         self, record: Endpoint[NoBody, Events], filters: Mapping[str, str], *, after: int = 0, **path_params: Any
     ) -> AsyncIterator[Event]:
-        """Yield events as `events` does, from any list: `ORG_EVENT_LIST` or `PLATFORM_EVENT_LIST`."""
+        """Yield events as `events` does, from any list of events, for example `ORG_EVENT_LIST`."""
 
         async def ask(cursor: int) -> Events:
             query = {"after": cursor, "wait_s": WATCH_WAIT_S, **filters}
@@ -156,7 +156,7 @@ class Client:
     async def upload(
         self, endpoint: Endpoint[bytes, Answer], content: AsyncIterable[bytes], **path_params: str
     ) -> Answer:
-        """Send a file while it is read, in one attempt. The platform stores all or nothing, so a retry is safe."""
+        """Upload content in one attempt. The platform stores all of it or nothing, so the caller may repeat it."""
         header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
         headers = {"Authorization": header, "Content-Type": "application/octet-stream"}
         timeout = httpx.Timeout(ATTEMPT_S, read=DEADLINE_S)
@@ -173,7 +173,7 @@ class Client:
     async def download(
         self, endpoint: Endpoint[NoBody, str], *, query: Mapping[str, Any] | None = None, **path_params: str
     ) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file in one attempt. After an error the caller starts again from the first byte."""
+        """Download content in one attempt and yield its bytes. After an error the caller downloads all of it again."""
         header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
         path, parameters = request.path(endpoint, path_params), request.query(endpoint, query or {})
         headers = {"Authorization": header} if header else {}
@@ -193,7 +193,7 @@ class Client:
         why = str(error) or type(error).__name__
         return Unreachable(
             f"The connection to {self.server} broke during {endpoint.name}: {why}",
-            fix="Start again from the first byte; nothing was changed.",
+            fix="Repeat the whole transfer; nothing was changed.",
         )
 
     async def _until_answered(self, call: Request[RequestBody, Answer], timeout_s: float) -> Tagged[Answer]:
@@ -207,20 +207,20 @@ class Client:
                     raise
                 last = retries.Retry(error.message, may_have_reached=True)
                 raise self._gave_up(call, last, timeout_s, may_have_reached=True) from error
-            end = await self._attempt(call, header, deadline)
-            if isinstance(end, ApiError):
-                if may_have_reached and isinstance(end, PreconditionFailed):
-                    raise self._may_be_own_change(call) from end
-                if token_renewed or not (retries.is_stale_token(end) and self._auth.invalidate(header)):
-                    raise end
+            outcome = await self._attempt(call, header, deadline)
+            if isinstance(outcome, ApiError):
+                if may_have_reached and isinstance(outcome, PreconditionFailed):
+                    raise self._may_be_own_change(call) from outcome
+                if token_renewed or not (retries.is_stale_token(outcome) and self._auth.invalidate(header)):
+                    raise outcome
                 token_renewed = True
                 continue
-            if not isinstance(end, retries.Retry):
-                return self._read(call.endpoint, end)
-            may_have_reached |= end.may_have_reached
-            pause_s = max(end.after_s or 0.0, retries.back_off_s(attempt))
+            if not isinstance(outcome, retries.Retry):
+                return self._read(call.endpoint, outcome)
+            may_have_reached |= outcome.may_have_reached
+            pause_s = max(outcome.after_s or 0.0, retries.back_off_s(attempt))
             if time.monotonic() + pause_s >= deadline:
-                raise self._gave_up(call, end, timeout_s, may_have_reached=may_have_reached)
+                raise self._gave_up(call, outcome, timeout_s, may_have_reached=may_have_reached)
             await asyncio.sleep(pause_s)
             attempt += 1
 
@@ -232,7 +232,7 @@ class Client:
                 return await self._auth.header(self)
         except TimeoutError as error:
             raise Unreachable(
-                f"{self.server} issued no token in time for {endpoint.name}",
+                f"{self.server} did not issue a token in time to call {endpoint.name}",
                 fix="Check that the server runs and that its address is right.",
             ) from error
 
@@ -266,12 +266,12 @@ class Client:
             return Tagged(answer, response.headers.get("ETag", ""))
         except msgspec.DecodeError as error:
             raise UnreadableAnswer(
-                f"The answer of {self.server} to {endpoint.name} does not match the contract: {error}",
+                f"The response of {self.server} to {endpoint.name} does not match the API contract: {error}",
                 fix="Check that the address is a GPUaaS server and that this SDK is not older than the server.",
             ) from error
 
     def _may_be_own_change(self, call: Request[RequestBody, Answer]) -> OutcomeUnknown:
-        """Return the error of a guarded change whose first answer was lost: the resource may hold its own change."""
+        """Return the error of an `if_match` change that was refused, while an earlier attempt may have succeeded."""
         return OutcomeUnknown(
             f"{call.endpoint.name}: the resource changed after it was read, by another caller or by this call.",
             idempotency_key=call.idempotency_key,
@@ -296,10 +296,10 @@ class Client:
 
 
 class _Sending:
-    """Whether any byte of a request may have left. A timeout does not show that, because it can occur at any stage."""
+    """Records whether httpx began to send a request. A timeout alone does not show it: it can occur at any stage."""
 
     has_begun = False
 
     async def __call__(self, stage: str, _: Mapping[str, Any]) -> None:
-        """Receive each stage of a request from httpx."""
+        """httpx calls this at each stage of a request."""
         self.has_begun |= stage.endswith(".send_request_headers.started")

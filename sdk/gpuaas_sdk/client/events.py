@@ -1,11 +1,11 @@
-"""Follow a list of events without an end. `Client.events` and `Client.follow` use it."""
+"""Read a list of events and wait for new ones forever. `Client.events` and `Client.follow` use it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from gpuaas_contract.events import Event, Events
 
 Ask = Callable[[int], Awaitable[Events]]
-"""Return the events after a cursor, waiting for the first. Retries by itself while the server is unreachable."""
+"""Returns the events after a cursor. Waits if there are none, and retries while the server is unreachable."""
 
 
 async def follow(ask: Ask, after: int) -> AsyncIterator[Event]:

@@ -1,4 +1,4 @@
-"""One call, checked against its endpoint and ready to be sent any number of times."""
+"""One request to the platform, checked against its endpoint, which can be sent any number of times."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gpuaas_contract.wire import NoBody
 
 @dataclass(frozen=True)
 class Request(Generic[RequestBody, Answer]):
-    """One call. Every attempt sends the same path, query, content and idempotency key."""
+    """One request. Every attempt sends the same path, query, content and idempotency key."""
 
     endpoint: Endpoint[RequestBody, Answer]
     path: str
@@ -23,10 +23,10 @@ class Request(Generic[RequestBody, Answer]):
     correlation_id: str = ""
     if_match: str = ""
     wait_s: float = 0.0
-    """How long the server may hold the request before it answers."""
+    """How long the server may hold the request before it answers (long poll)."""
 
     def headers(self, authorization: str) -> dict[str, str]:
-        """Return the headers of one attempt; empty ones are left out."""
+        """Return the headers of one attempt, without those that have no value."""
         headers = {
             "Authorization": authorization,
             "X-Idempotency-Key": self.idempotency_key,
@@ -38,7 +38,7 @@ class Request(Generic[RequestBody, Answer]):
 
 
 def path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:
-    """Return the endpoint's path with its parameters. Raises `TypeError` if they do not match."""
+    """Return the endpoint's path with the given parameters. Raises `TypeError` if one is missing, unknown or empty."""
     wanted = set(re.findall(r"{(\w+)}", endpoint.path))
     _check_names(endpoint, "path parameters", missing=wanted - given.keys(), unknown=given.keys() - wanted)
     empty = sorted(name for name, value in given.items() if not value)

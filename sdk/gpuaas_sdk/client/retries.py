@@ -1,4 +1,4 @@
-"""Decide what the end of an attempt means: an answer, an error to raise, or a reason to retry. Pure; `client` acts."""
+"""Decide after each attempt of a request: return its response, raise an error, or retry. Pure; `client` acts on it."""
 
 import random
 import ssl
@@ -19,17 +19,17 @@ _STALE_TOKEN_CODES = frozenset({"token_expired", "token_invalid"})
 
 @dataclass(frozen=True)
 class Retry:
-    """The attempt brought no final answer."""
+    """The request got no final answer from the server, so it is sent again."""
 
     why: str
     may_have_reached: bool
     """The server may have received the request, so a change may have happened."""
     after_s: float | None = None
-    """What the server asked for with Retry-After."""
+    """The pause that the server requested with the header Retry-After."""
 
 
 def of_response(response: httpx.Response) -> Retry | ApiError | None:
-    """Return None if the response is the answer, else what to do about it."""
+    """Return the error to raise or the reason to retry; None if the request succeeded."""
     if response.is_success:
         return None
     error = error_of(response)
@@ -43,12 +43,12 @@ def of_response(response: httpx.Response) -> Retry | ApiError | None:
 
 
 def of_exception(error: httpx.TransportError | TimeoutError, *, was_sent: bool) -> Retry:
-    """Return the retry after an attempt that ended without a response."""
+    """Return the reason to retry a request that got no response."""
     return Retry(str(error) or type(error).__name__, may_have_reached=was_sent)
 
 
 def is_stale_token(error: ApiError) -> bool:
-    """Return whether a new token can help."""
+    """Return whether the server refused the token, so that a new one can help."""
     return error.code in _STALE_TOKEN_CODES
 
 
@@ -85,12 +85,12 @@ def error_of(response: httpx.Response) -> ApiError:
 
 
 def _is_transient(error: ApiError) -> bool:
-    # The platform always answers with a problem document; a bare 5xx comes from a server that is shutting down.
+    # The platform answers every error with a problem document. A 5xx without one comes from a server that shuts down.
     return error.retryable and (error.code in _TRANSIENT_CODES or error.code.startswith("http_5"))
 
 
 def _unknown_class(code: str, status: int, *, retryable: bool) -> type[ApiError]:
-    """Return a class for a code that is newer than this SDK, so that `error.code` is right for every error."""
+    """Return an error class for a code that this SDK does not have: `error.code` must be the code of the server."""
     attributes = {"code": code, "status": status, "retryable": retryable, "default_fix": "Upgrade the SDK."}
     return cast(type[ApiError], type("ApiError", (ApiError,), attributes))
 

@@ -32,7 +32,7 @@ class App:
         packages: Sequence[str] = (),
         settings: RunnerSettings = DEFAULT_SETTINGS,
     ) -> None:
-        """`packages` are the Debian packages that its machines install; a lab without a network prepares them."""
+        """`packages` are the Debian packages that its machines need; a lab fetches them while it has a network."""
         self.slug = slug
         self.settings = settings
         self.packages = tuple(packages)
@@ -53,14 +53,14 @@ class App:
 
         `op.to_do` are the members to undo; `UNDONE` of the contract lists the status each must reach."""
         if kind not in UNDONE:
-            raise ValueError(f"{kind} cannot be undone; the platform never requests it")
+            raise ValueError(f"an undo handler for {kind} is never called: the platform does not undo it")
         self._check(kind, role)
         return self._register(self._handlers.undos, (kind, role), f"undo handler for {kind} {role}")
 
     def preview(self, kind: OperationKind, role: str = "") -> Callable[[PreviewHandler], PreviewHandler]:
-        """Register the handler that previews what an operation would affect, for a dry run."""
+        """Register the handler that reports, for a dry run, which work an operation would interrupt."""
         if kind not in PREVIEWED_KINDS:
-            raise ValueError(f"{kind} removes nothing; the platform never requests a preview of it")
+            raise ValueError(f"a preview handler for {kind} is never called: the platform has no preview of it")
         self._check(kind, role)
         return self._register(self._handlers.previews, (kind, role), f"preview handler for {kind} {role}")
 

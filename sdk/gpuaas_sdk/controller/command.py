@@ -44,7 +44,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class UsageError(Exception):
-    """The command line cannot be used as it is. The message has one line: what, why, and the next command."""
+    """A wrong command line or unusable file. The message is one line: what is wrong, why, and the next command."""
 
 
 def main(
@@ -154,7 +154,7 @@ async def _serve(client: Client, runner: Runner) -> int:
         log.info("controller.stopped")
         return 0
     if isinstance(error := work.exception(), CredentialsInvalid):
-        log.error("controller.credentials_refused", error=error.message, fix="Create a new key for the account.")
+        log.error("controller.credentials_refused", error=error.message, fix="Create a new service-account key.")
         return EXIT_REFUSED
     work.result()
     return 0

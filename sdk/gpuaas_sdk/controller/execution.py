@@ -28,19 +28,19 @@ class Execution:
         self._reporting_end = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until the end is reported or the lease is lost. Return only after the handler has cleaned up."""
+        """Run the handler until the end is reported or the lease is lost. Return only after it has cleaned up."""
         handling = asyncio.create_task(self._handle())
         renewing = asyncio.create_task(self._lease.keep())
         try:
             await asyncio.wait({handling, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if self._reporting_end.is_set():
-                # The final report may end the lease before its own answer arrives, so its result decides.
+                # The final report ends the lease, perhaps before the response arrives. A lost lease means nothing then.
                 await asyncio.wait({handling})
         finally:
             await cancel(handling, renewing)
             await self._operation.close()
         if not self._reporting_end.is_set():
-            log.warning("operation.abandoned", reason="stopped without a final report; the next claim continues")
+            log.warning("operation.abandoned", reason="no end was reported; the next claim continues the work")
 
     async def _handle(self) -> None:
         try:
@@ -55,7 +55,7 @@ class Execution:
             log.warning("operation.report_failed", error=error.message, reason="the lease will expire")
 
     async def _perform(self) -> FailOperation | None:
-        """Run the handler and complete the operation. Return the failure if either fails."""
+        """Run the handler and report the operation as complete. If either fails, return the failure to report."""
         try:
             result = await self._do_or_undo()
             self._reporting_end.set()
@@ -77,7 +77,7 @@ class Execution:
         return None
 
     async def _do_or_undo(self) -> Result:
-        """Run the handler until it returns or a person cancels; undo after a cancel and to compensate."""
+        """Run the handler. After a cancel, and for an operation that is compensated, run the undo handler instead."""
         operation = self._operation
         if not operation.backs_out:
             work = operation.until_deadline(lambda: self._handlers.perform(operation))
@@ -90,7 +90,7 @@ class Execution:
 
 
 async def cancel(*tasks: asyncio.Task[object]) -> None:
-    """Cancel the tasks and wait until they have ended. An error of a task is logged."""
+    """Cancel the tasks, wait until they have ended, and log their errors."""
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -106,13 +106,13 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Res
         if working.done():
             return working.result()
         working.cancel()
-        end = (await asyncio.gather(working, return_exceptions=True))[0]
+        outcome = (await asyncio.gather(working, return_exceptions=True))[0]
     finally:
         working.cancel()
         stopping.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-    if isinstance(end, LeaseLost | NoAnswer):
-        raise end
-    if isinstance(end, Exception):
-        log.warning("operation.stop_failed", error=str(end) or type(end).__name__)
-    return end if isinstance(end, Result) else None
+    if isinstance(outcome, LeaseLost | NoAnswer):
+        raise outcome
+    if isinstance(outcome, Exception):
+        log.warning("operation.stop_failed", error=str(outcome) or type(outcome).__name__)
+    return outcome if isinstance(outcome, Result) else None

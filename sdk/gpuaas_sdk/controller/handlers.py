@@ -38,7 +38,7 @@ class Handlers:
     reconcile: Reconcile | None = None
 
     async def perform(self, op: Operation) -> Result:
-        """Run the handler of the operation. Raises `NotSupported` without one."""
+        """Run the handler of the operation. Raises `NotSupported` if the app has none."""
         if op.kind == "preview":
             return Result(preview=await self._preview(op))
         if op.kind == "action":
@@ -54,7 +54,7 @@ class Handlers:
             handle = find(self.undos, op.kind, op.component_key)
             if handle is None:
                 raise NeedsOperator(
-                    f"{self.app_slug} cannot undo {op.kind}; its members stay as they are.",
+                    f"The app {self.app_slug} cannot undo {op.kind}; its members stay as they are.",
                     fix=f"gpuaas describe operation {op.id}",
                 )
             await handle(op)
@@ -63,12 +63,12 @@ class Handlers:
     async def _preview(self, op: Operation) -> Preview:
         preview = find(self.previews, op.preview_of or "", op.component_key)
         if preview is None:
-            return Preview(answered=False, notes=[f"{self.app_slug} has no preview of {op.preview_of}."])
+            return Preview(answered=False, notes=[f"The app {self.app_slug} has no preview of {op.preview_of}."])
         return await preview(op)
 
     def _needed(self, handler: AnyHandler | None, what: str) -> AnyHandler:
         if handler is None:
-            raise rules.NotSupported(f"{self.app_slug} has no handler for {what}")
+            raise rules.NotSupported(f"The app {self.app_slug} has no handler for {what}")
         return handler
 
 

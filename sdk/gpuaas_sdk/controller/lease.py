@@ -1,5 +1,5 @@
-"""The right to work on one operation. `runner` renews it while the handler works. Every report goes through it, so that
-nothing is reported after it was lost."""
+"""The lease of one operation. `execution` renews it while the handler works. All reports are sent through it, so that
+nothing is reported after the lease was lost."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ class Lease:
         self.record = record
         """The operation as it was claimed."""
         self.cancel_requested = asyncio.Event()
-        """Set when a person asked to cancel: stop, undo, complete."""
+        """Set when a user requested a cancel: the controller stops its work, undoes it and reports the end."""
         self._client = client
         self._lease_s = lease_s
         self._clock = clock
@@ -75,17 +75,17 @@ class Lease:
         return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
 
     def note(self, receipt: Receipt) -> None:
-        """Take in what a receipt reports: whether a person asked to cancel."""
+        """Set `cancel_requested` if the receipt of a report shows that a user requested a cancel."""
         if receipt.cancel_requested:
             self.cancel_requested.set()
 
     async def keep(self) -> str:
-        """Renew until the lease is lost, and return the reason.
+        """Renew the lease until it is lost, and return the reason.
 
-        The first renewal is immediate, because the answer to the claim may have been slow."""
+        The first renewal is immediate, because the response to the claim may have taken a part of the lease."""
         while not self._lost.is_set():
             if self.left_s() <= 0:
-                self.lose(f"no heartbeat was answered for {self._lease_s} s")
+                self.lose(f"the platform answered no heartbeat for {self._lease_s} s")
                 break
             await self.renew()
             with contextlib.suppress(TimeoutError):
@@ -94,8 +94,9 @@ class Lease:
         return self._lost_reason
 
     async def renew(self) -> None:
-        """Send one heartbeat. A refusal ends the lease; a missing answer leaves it as it is."""
-        # The platform counts from when it received the heartbeat. Counting from when it was sent is never longer.
+        """Send one heartbeat. `LeaseLost` ends the lease; after any other error it stays as it is."""
+        # The platform counts the lease from the receipt of the heartbeat. Here it is counted from the sending, which is
+        # earlier, so this process never believes in a lease that has expired.
         sent_at = self._clock()
         try:
             receipt = await self._client.call(
@@ -114,11 +115,11 @@ class Lease:
             log.warning("lease.renew_failed", error=error.message, lease_left_s=round(self.left_s(), 1))
 
     def left_s(self) -> float:
-        """Return how long the lease lasts without another renewal."""
+        """Return the seconds until the lease expires without another renewal."""
         return self._renewed_at + self._lease_s - self._clock()
 
     def lose(self, reason: str) -> None:
-        """End the lease: `keep` returns, and every further call raises `LeaseLost`. The first reason stays."""
+        """End the lease: `keep` returns, and every further call raises `LeaseLost` with the first reason."""
         self._lost_reason = self._lost_reason or reason
         self._lost.set()
 

@@ -26,8 +26,8 @@ from gpuaas_sdk.outcomes import NoAnswer
 log = structlog.get_logger()
 
 _LIVE = {"live": "true"}
-SETTLED = frozenset({"running", "degraded", "stopped", "failed"})
-"""In every other status an operation works on the whole instance, or there is nothing to check."""
+CHECKED_STATUSES = frozenset({"running", "degraded", "stopped", "failed"})
+"""Instances in another status are not checked: an operation changes the whole instance, or nothing is deployed."""
 
 
 class Reconciliation:
@@ -53,7 +53,7 @@ class Reconciliation:
         detail: dict[str, Any] | None = None,
         version: str | None = None,
     ) -> ObservedMember:
-        """Return an observation of a member for `report_runtime`; arguments left out keep their value."""
+        """Return an observation of a member for `report_runtime`. Without a status, detail or version, it stays."""
         return ObservedMember(
             member_id=member.member_id,
             revision=member.revision,
@@ -93,11 +93,11 @@ class ReconcileSettings:
     """How instances are checked between operations."""
 
     interval_s: float = 15.0
-    """How often every instance is checked without a wake-up, plus or minus a fifth."""
+    """The interval between two checks of an instance, plus or minus 20 %; a wake-up checks it earlier."""
     check_s_max: float = 60.0
-    """A check that takes longer is cancelled; the next one starts from the beginning."""
+    """Time limit of one check of one instance. A check that takes longer is cancelled."""
     checks_max: int = 8
-    """Instances checked at the same time."""
+    """The number of instances that are checked at the same time."""
 
 
 DEFAULT_SETTINGS = ReconcileSettings()
@@ -138,12 +138,12 @@ class Reconciler:
             self._queue.put_nowait(instance_id)
 
     def interrupt(self, instance_id: str) -> None:
-        """Cancel a running check because an operation starts: it would observe a half-changed instance."""
+        """Cancel a running check of the instance, because an operation starts to change it."""
         if instance_id in self._checks:
             self._checks[instance_id].cancel()
 
     async def run(self) -> None:
-        """Check instances until cancelled. Errors are logged; the next interval tries again."""
+        """Check instances until cancelled. An error is logged, and the instance is checked again after the interval."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._settings.checks_max):
                 workers.create_task(self._work())
@@ -155,7 +155,7 @@ class Reconciler:
         self._actor_id = self._actor_id or (await self._client.call(ME)).actor_id
         async for instance in self._client.pages(INSTANCE_LIST, query=_LIVE, project_id=self._project_id):
             is_own = instance.operator_service_account_id in ("", self._actor_id)
-            if instance.app_slug == self._app_slug and is_own and instance.status in SETTLED:
+            if instance.app_slug == self._app_slug and is_own and instance.status in CHECKED_STATUSES:
                 self.wake(instance.instance_id)
 
     async def _work(self) -> None:
@@ -181,13 +181,15 @@ class Reconciler:
             self.wake(instance_id)
 
     async def _reconcile_now(self, instance_id: str) -> None:
-        """Run the handler. If another process works on a member, the platform refuses the observation of it."""
+        """Run the reconcile handler, unless an operation of this process or on the whole instance runs.
+
+        If another process works on a member, the platform refuses observations of that member."""
         if self._is_busy(instance_id):
             return
         path: dict[str, Any] = {"project_id": self._project_id, "instance_id": instance_id}
         async with asyncio.timeout(self._settings.check_s_max):
             instance = await self._client.call(INSTANCE_GET, **path)
-            if instance.status not in SETTLED:
+            if instance.status not in CHECKED_STATUSES:
                 return
             members = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **path)]
             await self._reconcile(Reconciliation(self._client, self._name, instance, members))
@@ -198,5 +200,5 @@ class Reconciler:
         except (ApiError, NoAnswer) as error:
             log.warning("reconcile.failed", task=task, error=error.message, fix=error.fix)
         except Exception:
-            # A bug of the app must not end the controller, which also runs its operations.
+            # An exception in the app's handler must not stop the controller, which also runs the app's operations.
             log.exception("reconcile.crashed", task=task)

@@ -1,5 +1,5 @@
-"""Decisions of the controller kit, without effects: how an error ends an operation, which steps are finished, what a
-report changes."""
+"""Pure decisions of the controller kit: how an error ends an operation, which steps are finished, what a report
+changes."""
 
 import datetime
 import random
@@ -21,7 +21,7 @@ _WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable"
 
 
 class MembersFailed(Permanent):
-    """Some members of one `Operation.each` failed; the others succeeded."""
+    """The work on some members failed; `Operation.each` raises it after the work on the others has ended."""
 
     def __init__(self, failures: tuple[tuple[Member, Permanent], ...], count: int) -> None:
         listed = "; ".join(f"{member.node_name or member.member_id}: {error}" for member, error in failures)
@@ -35,7 +35,7 @@ class NotSupported(Permanent):
 
 
 def failure_of(error: Exception, epoch: int) -> FailOperation:
-    """Return the report that fails the operation with this error of its handler."""
+    """Return the report with which the operation fails, made from the error that its handler raised."""
     code, fix = _code_and_fix(error)
     message = str(error) if isinstance(error, Permanent) else f"{type(error).__name__}: {error}"
     return FailOperation(
@@ -48,15 +48,15 @@ def failure_of(error: Exception, epoch: int) -> FailOperation:
 
 
 def backs_out(record: Operation) -> bool:
-    """Return whether the operation is undone: it was cancelled, or it failed and is compensated."""
+    """Return whether the operation is being undone, after a cancel or to compensate a failure."""
     return record.compensating or record.status == "cancelling"
 
 
 def finished_steps(record: Operation) -> set[tuple[str, str]]:
-    """Return name and member of every step that must not run again.
+    """Return name and member id of every step that succeeded and must not run again.
 
-    Undoing reverts what steps did, and a later retry repeats them: only steps since the last change of direction
-    count."""
+    An undo reverts earlier steps, and a retry after it repeats them. So only steps since the last change between doing
+    and undoing count."""
     turned_at = _turned_at(record.exits_taken)
     return {
         (step.name, step.member_id)
@@ -71,7 +71,7 @@ def moves(kind: OperationKind, member: Member, report: ReportMember) -> bool:
 
 
 def reported(member: Member, report: ReportMember) -> Member:
-    """Return the member as the platform stores it after the report; what the report leaves out stays."""
+    """Return the member as the platform stores it after the report. Optional fields without a value do not change."""
     optional = {"adapter_detail": report.adapter_detail, "observed_version": report.observed_version}
     return replace(
         member,
@@ -89,10 +89,10 @@ def with_outcome(record: Operation, target: Target, member: Member) -> Target:
 
 
 def refused(what: str, error: ApiError) -> Temporary | Permanent:
-    """Return a refusal of the platform as an error of the app's own work."""
+    """Turn an error response of the platform into an error that the kit retries or that fails the operation."""
     text = f"{what}: {error.message}"
     if isinstance(error, SecretAlreadyDelivered):
-        # The first answer was lost; the next delivery brings the same content.
+        # The first response was lost. A new delivery contains the same secret.
         return Temporary(text, after_s=0)
     return Temporary(text) if error.retryable else Permanent(text, fix=error.fix)
 
@@ -103,12 +103,12 @@ def pause_s(after_s: float) -> float:
 
 
 def jittered_s(wanted_s: float) -> float:
-    """Return the time with jitter, so that controllers that started together do not act together."""
+    """Change a time by up to 20 % at random, so that controllers that started together do not act at the same time."""
     return wanted_s * random.uniform(0.8, 1.2)
 
 
 def clipped(message: str) -> str:
-    """Return the message cut to the length the platform stores."""
+    """Cut a message to the length that the platform stores."""
     return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
 
 

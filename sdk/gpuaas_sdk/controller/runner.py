@@ -1,5 +1,5 @@
-"""Claim the operations of an app and run them. `App.main` or a test starts it. The process may die at any moment: the
-lease expires, and the next claim continues from what the platform has stored."""
+"""Claim the operations of an app and run their handlers. `App.main` or a test starts it. The process may die at any
+moment: its leases expire, and the next claim continues each operation from what the platform has stored."""
 
 import asyncio
 import uuid
@@ -32,11 +32,11 @@ class RunnerSettings:
     """How a runner claims and runs operations."""
 
     lease_s: int = 15
-    """How long a dead controller blocks its operations."""
+    """The length of a lease. After a controller dies, its operations can be claimed again after this time."""
     claim_wait_s: float = 20.0
     """How long one claim waits at the platform for an operation."""
     operations_max: int = 64
-    """Operations that run at the same time. Most of them wait, and a long wait must not delay a preview."""
+    """How many operations run at the same time. Many, because an operation that waits must not delay a preview."""
     refused_pause_s: float = 5.0
     """Pause after the platform refused a claim or did not answer it."""
     stop_s: float = 10.0
@@ -46,9 +46,9 @@ class RunnerSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.lease_s <= LEASE_S_MAX:
-            raise ValueError(f"lease_s is {self.lease_s}; the platform takes 1 to {LEASE_S_MAX} seconds.")
+            raise ValueError(f"lease_s is {self.lease_s}; the platform accepts 1 to {LEASE_S_MAX} seconds.")
         if not 0 <= self.claim_wait_s <= WAIT_S_MAX:
-            raise ValueError(f"claim_wait_s is {self.claim_wait_s}; the platform takes 0 to {WAIT_S_MAX} seconds.")
+            raise ValueError(f"claim_wait_s is {self.claim_wait_s}; the platform accepts 0 to {WAIT_S_MAX} seconds.")
 
 
 DEFAULT_SETTINGS = RunnerSettings()
@@ -127,8 +127,8 @@ class Runner:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _claim(self) -> Claim:
-        # One id until there is an answer: if the platform granted the claim and the answer was lost, the repetition
-        # returns the same lease instead of leaving the operation blocked.
+        # All attempts have the same claim id. If the response to a granted claim was lost, the next attempt returns the
+        # same lease; with a new id the operation would be blocked until that lease expires.
         request = ClaimOperation(
             app_slug=self._app_slug,
             holder=self._name,
@@ -172,8 +172,8 @@ class Runner:
             correlation_id=record.correlation_id,
         ):
             if previous is not None:
-                # This process lost the lease and got it again. The old handler is stopped once and may clean up; the
-                # new one must not run beside it.
+                # This process lost the lease and claimed the operation again. Stop the old handler and wait for its
+                # clean-up: two handlers must not run at the same time.
                 previous.lease.lose("this process claimed the operation again")
                 await asyncio.wait({previous.task})
             if not claimed.lease.is_lost:
@@ -181,7 +181,7 @@ class Runner:
                 await self._execute(claimed)
 
     async def _execute(self, claimed: _Claimed) -> None:
-        """Run the handler; the reconcile handler leaves the instance alone until the end."""
+        """Run the handler of the operation. The reconcile handler does not run for the instance until it has ended."""
         instance_id, claim = claimed.record.instance_id, claimed.claim
         operation = Operation(claimed.lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
         self._runs_by_instance[instance_id] += 1

@@ -1,4 +1,4 @@
-"""Work on a host as root: `Machine` runs commands and reads and writes files over a transport.
+"""Work on a machine as root: `Machine` runs commands and reads and writes files over a transport.
 
 App handlers get a machine from `Operation.machine`. `connect` opens one over SSH without an operation."""
 

@@ -1,4 +1,4 @@
-"""What working on a machine can raise. The base classes decide whether the controller kit retries."""
+"""Errors of commands on a machine. Their base class decides whether the controller kit retries."""
 
 import shlex
 
@@ -10,7 +10,7 @@ COMMAND_CHARS_MAX = 200
 
 
 class MachineUnreachable(Temporary):
-    """The host did not answer or the connection broke. The command may or may not have taken effect."""
+    """The machine did not answer or the connection broke. The command may or may not have taken effect."""
 
     def __init__(self, machine: str, address: str, reason: str) -> None:
         super().__init__(f"machine {machine} ({address}) cannot be reached: {reason}")

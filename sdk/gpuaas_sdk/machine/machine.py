@@ -1,4 +1,4 @@
-"""A host, as root. The only machine class: transports differ, `Machine` does not."""
+"""Root access to a machine. There is one class `Machine`; its transport decides how commands are sent."""
 
 import hashlib
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Machine:
-    """Run commands and read and write files on one host, as root.
+    """Run commands and read and write files on one machine, as root.
 
     Commands are argument lists; nothing is ever interpolated into a shell string."""
 
@@ -31,12 +31,12 @@ class Machine:
 
     @property
     def hostname(self) -> str:
-        """Short host name, as the host itself reports it."""
+        """Short host name, as the machine itself reports it."""
         return self.transport.hostname
 
     @property
     def address(self) -> str:
-        """Address at which other machines reach the host."""
+        """Address at which other machines reach the machine."""
         return self.transport.address
 
     async def run(
@@ -63,7 +63,7 @@ class Machine:
         return _decoded(await self._execute(command, check=check))
 
     async def put(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> bool:
-        """Write a file in one step: readers see the old content or the new. Return whether anything changed."""
+        """Replace a file atomically: readers see the old or the new content. Return whether anything changed."""
         data, mode_text = _as_bytes(content), f"{mode:o}"
         argv = ("sh", "-c", shell.PUT, "put", path, mode_text, owner, str(len(data)))
         completed = await self._execute(Command(argv, summary=("put", path, mode_text, owner), input=data))

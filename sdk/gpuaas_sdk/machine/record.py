@@ -1,5 +1,5 @@
-"""Record what is done on machines, one transcript line per command. The controller kit wraps every connection in
-`RecordingTransport`, so an app cannot forget it."""
+"""Record the commands on machines, one transcript line per command. The controller kit wraps every connection in
+`RecordingTransport`, so that an app cannot forget it."""
 
 import asyncio
 import datetime
@@ -16,7 +16,7 @@ AddLine = Callable[[TranscriptLine], None]
 
 
 class RecordingTransport:
-    """`Transport` that passes a transcript line to `add_line` for every command, also for one that fails."""
+    """`Transport` that passes a transcript line to `add_line` for every command, including failed ones."""
 
     def __init__(self, transport: Transport, add_line: AddLine) -> None:
         self.hostname = transport.hostname
@@ -32,7 +32,7 @@ class RecordingTransport:
             return completed
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
-        """Yield the command's lines and record it when the reader leaves or the command ends."""
+        """Yield the output lines of the command. Record it when it ends or the caller stops reading."""
         with recorded(self.hostname, self._add_line, *command.summary) as entry:
             async with aclosing(self._transport.stream(command)) as lines:
                 async for line in lines:
@@ -41,7 +41,7 @@ class RecordingTransport:
 
 
 class Entry:
-    """What is known so far about a command that runs."""
+    """The end and the output digest of one command, collected while it runs."""
 
     def __init__(self) -> None:
         self.exit_status: int | None = None

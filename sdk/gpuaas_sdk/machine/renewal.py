@@ -1,4 +1,4 @@
-"""A transport whose connections expire: the next command after expiry, or after a failure, uses a new connection."""
+"""A transport that opens a new connection for the next command when the present one has expired or failed."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from gpuaas_sdk.machine.transport import Command, Completed, Transport
 
 @dataclass
 class Connection:
-    """One connection to a host and the moment from which it must not start another command."""
+    """One connection to a machine, and the time from which it must not be used for another command."""
 
     transport: Transport
     close: Callable[[], Awaitable[None]]
@@ -28,7 +28,7 @@ class Connection:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Transport]:
-        """Lend the transport to one command. The last user of a retired connection closes it."""
+        """Give the transport to one command. After `retire`, the last command that uses it closes the connection."""
         self.users += 1
         try:
             yield self.transport
@@ -66,7 +66,7 @@ class RenewingTransport:
             return await transport.execute(command)
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
-        """Yield the command's lines. A renewal does not interrupt it: it keeps the connection it started on."""
+        """Yield the output lines of the command. It uses one connection to its end, even if a newer one is opened."""
         connection = await self.ensure_open()
         async with connection.use() as transport, aclosing(transport.stream(command)) as lines:
             async for line in lines:

@@ -1,17 +1,17 @@
-"""Shell programs that `machine` sends to hosts. They get their parameters as arguments, never as program text."""
+"""Shell programs that `machine` runs on machines. Parameters are passed as arguments and never put into the program."""
 
 ABSENT_STATUS = 44
 """Exit status of `GET` for a file that does not exist."""
 
 GET = f'[ -e "$1" ] || exit {ABSENT_STATUS}; exec cat -- "$1"'
 
-# Input ends early when the caller dies or the connection breaks, so the size is checked before the file is replaced.
+# Standard input ends early if the caller dies or the connection breaks, so the size is checked before the replacement.
 PUT = """set -eu
 path=$1 mode=$2 owner=$3 size=$4
 temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.XXXXXXXX")
 trap 'rm -f -- "$temporary"' EXIT
 cat > "$temporary"
-[ "$(stat -c %s -- "$temporary")" = "$size" ] || { echo "only a part of the content arrived" >&2; exit 1; }
+[ "$(stat -c %s -- "$temporary")" = "$size" ] || { echo "only part of the content was received" >&2; exit 1; }
 chown -- "$owner" "$temporary"
 chmod -- "$mode" "$temporary"
 look() { stat -c '%a %U:%G' -- "$1"; }
@@ -24,7 +24,7 @@ else
 fi
 """
 
-# Standard input closes together with the connection, and the background reader then stops `tail`.
+# When the connection breaks, standard input is closed; the `cat` in the background then ends and stops `tail`.
 FOLLOW = """exec 3<&0 </dev/null
 { cat <&3; kill $$; } >/dev/null 2>&1 &
 exec 3<&- tail -n "$2" -F -- "$1" 2>/dev/null
@@ -37,14 +37,14 @@ AS_USER = (
 
 
 def grouped(script: str) -> str:
-    """Wrap a script so that bash reads all of it before the first command runs and no command can read the rest."""
+    """Wrap a script so that bash reads all of it first: a command of the script cannot read the rest as its input."""
     return f"{{\n{script}\n}} </dev/null\n"
 
 
 def as_root(argv: tuple[str, ...], login_user: str, as_user: str | None, timeout_s: float) -> list[str]:
-    """Return the command that runs `argv` as root, or as `as_user`, from a session of `login_user`.
+    """Return the command that runs `argv` as root, or as `as_user`, in an SSH session of `login_user`.
 
-    The time limit is enforced on the machine, so a caller that dies leaves nothing running."""
+    The machine enforces the time limit, so the command also ends if the caller dies."""
     command = list(argv)
     if as_user is not None:
         command = ["runuser", "-u", as_user, "--", "sh", "-c", AS_USER, "sh", *command]

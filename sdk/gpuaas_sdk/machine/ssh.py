@@ -1,4 +1,4 @@
-"""The SSH transport: one connection per host, opened on first use, shared by all commands, reopened after a loss."""
+"""The SSH transport: one connection per machine, shared by all commands, opened on first use and after a failure."""
 
 import asyncio
 import shlex
@@ -19,13 +19,13 @@ KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_COUNT_MAX = 3
 CONNECT_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 15.0
-"""Time added to the remote time limit before a missing reply means that the machine is unreachable."""
+"""If there is no reply this long after the time limit of a command, the machine is unreachable."""
 TIMED_OUT_STATUS = 124
 _HOSTNAME = ("hostname", "-s")
 
 
 class MachineTarget(msgspec.Struct, frozen=True):
-    """Where a machine is and what authenticates both sides. The host key is known beforehand."""
+    """The address, user and keys of a machine. Its host key must be given, so that no key is trusted on first use."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class MachineTarget(msgspec.Struct, frozen=True):
     private_key: str
     certificate: str | None = None
     address: str = ""
-    """Address at which other machines reach the host. Empty means `host`."""
+    """Address at which other machines reach the machine. Empty means `host`."""
 
 
 @asynccontextmanager
@@ -74,12 +74,12 @@ class SshTransport:
             await connection.wait_closed()
 
     def abort(self) -> None:
-        """Drop the connection without a goodbye, as a network failure would. The next command reconnects."""
+        """Cut the connection, as a network failure would. The next command reconnects."""
         if self._connection is not None:
             self._connection.abort()
 
     async def execute(self, command: Command) -> Completed:
-        """Run the command and return its end. The class `Transport` lists the errors."""
+        """Run the command and return its exit status and output. The class `Transport` lists the errors."""
         started = time.monotonic()
         reply = await self._reply(command)
         status = reply.returncode
@@ -139,7 +139,7 @@ class SshTransport:
             )
         except asyncssh.HostKeyNotVerifiable as error:
             raise Permanent(
-                f"machine {self.hostname} ({target.host}:{target.port}) has another host key than the registered one",
+                f"machine {self.hostname} ({target.host}:{target.port}) does not have the registered host key",
                 fix=f"ssh-keyscan -p {target.port} {target.host}",
             ) from error
         except (OSError, asyncssh.Error) as error:

@@ -1,5 +1,5 @@
-"""The tamper-evident record of what was done on machines: every command is a line in the controller's log, and each
-step report carries the digest of the step's lines to the platform."""
+"""The tamper-evident record of the commands on machines: every command is a line in the controller's log, and the
+platform stores the digest of the lines of each step."""
 
 import datetime
 import hashlib
@@ -19,12 +19,12 @@ class TranscriptLine(msgspec.Struct, frozen=True):
     output_sha256: str
     """Digest of standard output followed by standard error."""
     exit_status: int | None = None
-    """None if the end is unknown: the machine became unreachable, or the command was stopped."""
+    """None if it is unknown, because the machine became unreachable or the command was stopped."""
     error: str = ""
 
 
 class TranscriptDigest:
-    """Digest of transcript lines, built line by line; memory use does not grow with the step."""
+    """Computes the digest of transcript lines without keeping them in memory."""
 
     def __init__(self) -> None:
         self._lines = hashlib.sha256()
@@ -41,7 +41,7 @@ class TranscriptDigest:
 
 
 def transcript_of(lines: Iterable[TranscriptLine]) -> Transcript | None:
-    """Return the transcript the platform must have on record if these log lines are complete and unchanged."""
+    """Return the digest of these log lines. If they are complete and unchanged, the platform stores the same one."""
     digest = TranscriptDigest()
     for line in lines:
         digest.add(line)

@@ -1,5 +1,5 @@
-"""How commands reach a host. `ssh` sends them, `record` logs them, `renewal` replaces expiring connections and
-`gpuaas_sdk.testing` answers them in memory."""
+"""The interface that runs commands on a machine. `ssh` runs them over SSH, `record` logs them, `renewal` replaces
+expired connections, and `gpuaas_sdk.testing` simulates them."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -8,11 +8,11 @@ import msgspec
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command for a host, ready to be sent."""
+    """One command for a machine, ready to be sent."""
 
     argv: tuple[str, ...]
     summary: tuple[str, ...]
-    """What errors and transcripts show. It never contains input or file content, which may be secret."""
+    """The command as errors and transcripts show it, without input and file content, which may be secret."""
     input: bytes = b""
     as_user: str | None = None
     """Run as this user instead of root."""
@@ -28,26 +28,26 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """A way to one host."""
+    """Runs commands on one machine."""
 
     @property
     def hostname(self) -> str:
-        """Short host name, as the host itself reports it."""
+        """Short host name, as the machine itself reports it."""
         ...
 
     @property
     def address(self) -> str:
-        """Address at which other machines reach the host."""
+        """Address at which other machines reach the machine."""
         ...
 
     async def execute(self, command: Command) -> Completed:
-        """Run the command as root and return its end with any exit status.
+        """Run the command as root and return its output and its exit status, also if that is not 0.
 
-        Raises `MachineUnreachable` if the host does not answer, and `CommandTimedOut` if the command was stopped."""
+        Raises `MachineUnreachable` if the machine does not answer, and `CommandTimedOut` if the command was stopped."""
         ...
 
     def stream(self, command: Command) -> AsyncGenerator[str]:
         """Run the command as root and yield its output line by line. Closing the generator stops the command.
 
-        Raises the errors of `execute`, and `CommandFailed` if the command exits by itself."""
+        Raises the errors of `execute`, and `CommandFailed` when the command exits before it is stopped."""
         ...

@@ -1,4 +1,4 @@
-"""For the tests of an app: a platform in memory and machines in memory. Needs the extra `testing`."""
+"""A fake platform and fake machines for the tests of an app. Install the SDK with the extra `testing`."""
 
 from gpuaas_sdk.testing.machines import FakeHost, FakeMachines
 from gpuaas_sdk.testing.platform import FakePlatform

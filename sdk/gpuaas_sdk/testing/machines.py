@@ -1,4 +1,4 @@
-"""Machines in memory: files are a dictionary, and a function of the test answers commands."""
+"""Fake machines in memory: files are a dictionary, and a function of the test returns the result of each command."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ Answer = Callable[[tuple[str, ...]], Ran]
 
 
 class FakeHost:
-    """`Transport` to a host in memory. `files` holds its files; `ran` lists the commands it was asked to run."""
+    """A fake host and the `Transport` to it. `files` holds its files; `ran` lists the commands that it received."""
 
     def __init__(self, hostname: str, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
         self.hostname = hostname
@@ -29,7 +29,7 @@ class FakeHost:
         return [command.argv for command in self.commands]
 
     async def execute(self, command: Command) -> Completed:
-        """Read or write a file as `Machine` asks; every other command goes to the test's answer function."""
+        """Serve `Machine.put` and `Machine.get` from `files`; pass every other command to the test's function."""
         self._check_reachable()
         match command.argv:
             case ("sh", "-c", shell.PUT, _, str(path), *_):
@@ -41,7 +41,7 @@ class FakeHost:
         return Completed(ran.exit_status, ran.stdout.encode(), ran.stderr.encode())
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
-        """Yield lines of a file as the test, or `Machine.put`, adds them to `files`."""
+        """Yield the lines of a file, and each new line that the test or `Machine.put` adds to it."""
         *_, path, lines = command.argv
         sent = max(0, len(self._lines(path)) - int(lines))
         while True:
@@ -64,13 +64,13 @@ class FakeHost:
 
     def _check_reachable(self) -> None:
         if not self.reachable:
-            error = MachineUnreachable(self.hostname, self.address, "the test unplugged it")
+            error = MachineUnreachable(self.hostname, self.address, "the test disconnected it")
             error.after_s = RETRY_S
             raise error
 
 
 class FakeMachines:
-    """Hosts in memory, one per name, kept between connections. Pass `connect` to `App.runner`."""
+    """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`."""
 
     def __init__(self, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
         self.by_host: dict[str, FakeHost] = {}

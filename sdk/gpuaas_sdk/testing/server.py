@@ -13,7 +13,7 @@ _RESERVED: list[socket.socket] = []
 
 @contextlib.asynccontextmanager
 async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
-    """Serve the app and yield its address. The socket listens before the server starts, so no one has to wait."""
+    """Serve the app and yield its address. The socket already listens, so clients can connect immediately."""
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     server = _Server(config)
@@ -28,16 +28,16 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
 
 
 async def _abort_connections(server: uvicorn.Server) -> None:
-    """Abort connections whose client did not read its answer in time; they would disturb the next test."""
+    """Abort connections whose client did not read the response in time; they would disturb the next test."""
     for connection in list(server.server_state.connections):
         connection.transport.abort()
     await asyncio.sleep(0)  # the event loop closes aborted connections in its next turn
 
 
 def free_port() -> int:
-    """Return a port for a server that starts later or restarts. No other process gets it while this process lives.
+    """Return a port for a server that starts later or restarts. It is reserved as long as this process runs.
 
-    A bound socket that does not listen reserves the port; a server that reuses addresses can still bind it."""
+    A bound socket that does not listen reserves it. A server with SO_REUSEADDR can still bind the same port."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))
@@ -48,5 +48,5 @@ def free_port() -> int:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the test runner."""
+        """Handle no signals: the test runner handles them."""
         yield

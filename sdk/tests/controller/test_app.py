@@ -54,9 +54,9 @@ def test_an_action_the_manifest_does_not_name_is_refused(app: App) -> None:
 
 
 def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> None:
-    with pytest.raises(ValueError, match="decommission cannot be undone"):
+    with pytest.raises(ValueError, match="an undo handler for decommission is never called"):
         app.undo("decommission")
-    with pytest.raises(ValueError, match="add removes nothing"):
+    with pytest.raises(ValueError, match="a preview handler for add is never called"):
         app.preview("add", role="worker")
 
 

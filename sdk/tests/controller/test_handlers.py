@@ -28,7 +28,7 @@ async def test_an_action_without_a_handler_is_not_supported(platform: FakePlatfo
     async with working():
         ended = await platform.ended(operation.operation_id)
     assert ended.error is not None
-    assert (ended.error.code, ended.error.message) == ("not_supported", "demo has no handler for action rotate")
+    assert (ended.error.code, ended.error.message) == ("not_supported", "The app demo has no handler for action rotate")
 
 
 async def test_a_preview_lists_the_work_of_the_requested_members(
@@ -56,7 +56,7 @@ async def test_an_app_without_a_preview_handler_answers_that_it_has_none(
     async with working():
         ended = await platform.ended(operation.operation_id)
     assert ended.preview is not None
-    assert (ended.preview.answered, ended.preview.notes) == (False, ["demo has no preview of stop."])
+    assert (ended.preview.answered, ended.preview.notes) == (False, ["The app demo has no preview of stop."])
 
 
 async def test_a_controller_is_listed_with_its_version_after_its_first_claim(

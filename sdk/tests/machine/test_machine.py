@@ -237,7 +237,7 @@ async def test_a_host_with_another_key_is_refused(server: Server) -> None:
     server.host_key = asyncssh.generate_private_key("ssh-ed25519")
     target = server.target()
     server.host_key = server_key
-    with pytest.raises(Permanent, match="another host key"):
+    with pytest.raises(Permanent, match="does not have the registered host key"):
         async with connect(target):
             pass
 

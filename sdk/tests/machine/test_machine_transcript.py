@@ -60,7 +60,7 @@ async def test_of_a_machine_that_went_away_no_exit_status_is_known(
     with pytest.raises(MachineUnreachable):
         await machine.run("true")
     assert lines[0].exit_status is None
-    assert "the test unplugged it" in lines[0].error
+    assert "the test disconnected it" in lines[0].error
 
 
 async def test_what_a_command_reads_or_a_file_holds_is_in_no_line(

@@ -1,4 +1,4 @@
-"""Which user certificates sshd accepts: the platform's authority, each user's principal, and the revoked serials."""
+"""The certificates that sshd accepts: signed by the platform's authority, with the user's principal, not revoked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ exec cat "{paths.PRINCIPALS}/$user"
 
 
 def sshd_settings() -> dict[str, str]:
-    """Return the lines for sshd's configuration. If the list of revoked keys cannot be read, sshd refuses every key."""
+    """Return the settings for sshd. If sshd cannot read the list of revoked keys, it refuses every login with a key."""
     return {
         "AuthorizedPrincipalsFile": "none",
         "AuthorizedPrincipalsCommand": f"{paths.PRINCIPALS_PROGRAM} %u %s",
@@ -32,7 +32,7 @@ def sshd_settings() -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Make every file that `sshd_settings` names, before sshd uses them; revoked serials stay revoked."""
+    """Make the files that `sshd_settings` names, before sshd uses them. An existing list of revoked serials is kept."""
     files.put(paths.PRINCIPALS_PROGRAM, PROGRAM_TEXT.encode(), 0o755)
     if files.read(paths.REVOKED_SERIALS) is None or files.read(paths.REVOKED_KEYS) is None:
         revoke(set())
@@ -44,7 +44,7 @@ def put_authority(ca_public_keys: list[str]) -> None:
 
 
 def revoke(serials: set[int]) -> None:
-    """Refuse exactly these serials, for new sessions."""
+    """Make sshd refuse new sessions with exactly these serials."""
     lines = "".join(f"{serial}\n" for serial in sorted(serials)).encode()
     files.put(paths.REVOKED_SERIALS, lines, 0o644)
     files.write_atomic(paths.REVOKED_KEYS, _revocation_list(serials), 0o644)
@@ -61,7 +61,7 @@ def remove() -> list[str]:
 
 
 def _revocation_list(serials: set[int]) -> bytes:
-    """Return the serials, of any authority, in sshd's own format."""
+    """Return the serials as a revocation list for sshd (KRL), which applies to every authority."""
     with tempfile.TemporaryDirectory(prefix="gpuaas-revoked-") as directory:
         source, result = Path(directory, "serials"), Path(directory, "revoked")
         source.write_text("".join(f"serial: {serial}\n" for serial in sorted(serials)))

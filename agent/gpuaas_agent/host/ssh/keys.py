@@ -1,4 +1,4 @@
-"""People's SSH keys. sshd reads them through a program that first records which key opens which session."""
+"""Users' own SSH keys. sshd gets them from a program, which first records which key opens which session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ user=$1 opener=$1/$2
 
 
 def sshd_settings() -> dict[str, str]:
-    """Return the lines for an allocation's user. A key file in the home is ignored: its sessions are not recorded."""
+    """Return sshd's settings for users of allocations. A key file in a home is ignored: its use is not recorded."""
     return {
         "AuthorizedKeysFile": "none",
         "AuthorizedKeysCommand": f"{paths.KEYS_PROGRAM} %u %k",
@@ -23,13 +23,13 @@ def sshd_settings() -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Make everything that `sshd_settings` names, before sshd uses it."""
+    """Make the program that `sshd_settings` names, before sshd uses it."""
     files.make_directory(paths.KEYS, 0o755)
     files.put(paths.KEYS_PROGRAM, PROGRAM_TEXT.encode(), 0o755)
 
 
 def put(user: str, public_keys: list[str]) -> None:
-    """Make these the user's keys; a user without keys has no file."""
+    """Replace the keys of the user; without keys, remove the file."""
     if public_keys:
         files.put(paths.KEYS / user, "".join(f"{key}\n" for key in public_keys).encode(), 0o644)
     else:
@@ -37,6 +37,8 @@ def put(user: str, public_keys: list[str]) -> None:
 
 
 def is_removed(opener: str, user: str, public_keys: list[str]) -> bool:
-    """Return whether this user's session was opened with a key that is not in the list. A certificate's is a serial."""
+    """Return whether a session of this user was opened with a key that is not in the list.
+
+    `opener` is `USER/KEY` for a key and the serial for a certificate."""
     opened_as, _, key = opener.partition("/")
     return opened_as == user and key not in {line.split()[1] for line in public_keys}

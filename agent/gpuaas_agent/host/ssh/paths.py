@@ -8,18 +8,18 @@ from pathlib import Path
 TRUST = Path("/etc/gpuaas/ssh")
 USER_CA = TRUST / "user_ca.pub"
 PRINCIPALS = TRUST / "principals"
-"""One file per user: the principal whose certificates log in as this user."""
+"""One file per user, with the principal that a certificate needs to log in as this user."""
 PRINCIPALS_PROGRAM = TRUST / "principals-of"
 """The program that sshd runs to get a user's principals."""
 KEYS = TRUST / "keys"
-"""One file per user: the people's keys that log in as this user."""
+"""One file per user, with the keys that can log in as this user."""
 KEYS_PROGRAM = TRUST / "keys-of"
 """The program that sshd runs to get a user's keys."""
 REVOKED_SERIALS = TRUST / "revoked_serials"
 REVOKED_KEYS = TRUST / "revoked_keys"
-"""The same serials in the format that sshd reads."""
+"""The revoked serials in the format that sshd reads."""
 SESSIONS = Path("/run/gpuaas/ssh-sessions")
-"""One record per sshd process: the certificate or key that opened its session, and when the process started."""
+"""One file per sshd process, with the certificate or key that opened its session, and when the process started."""
 
 lock = threading.Lock()
-"""Held while these files change, because an urgent task can run beside a provision or a release."""
+"""Held while these files change, because an urgent task can run at the same time as a provision or a release."""

@@ -1,8 +1,8 @@
 """SSH sessions by the certificate or key that opened them. Used by the `ssh.trust` and `authorized_keys` handlers.
 
-sshd runs the agent's small programs to get the principals or the keys of a user. Each program first records which
-process serves which certificate or key, and then reads what is allowed. The agent first writes what is allowed, and
-then reads the records. In either order one of the two sees the other, so no session is missed.
+sshd runs a program of the agent to get the principals or the keys of a user. The program first records which process
+serves which certificate or key, and then reads what is allowed. The agent first writes what is allowed, and then reads
+the records. So a session that opens at this moment is refused by the program or ended by the agent.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ set -- ${{stat##*) }}
 echo "$opener ${{20}}" >"{paths.SESSIONS}/.$PPID"
 mv "{paths.SESSIONS}/.$PPID" "{paths.SESSIONS}/$PPID"
 """
-"""Shell: record $opener for the parent, the sshd process that serves the connection until it closes."""
+"""Shell code that records $opener for its parent, the sshd process that serves the connection until it closes."""
 
 
 def end(is_refused: Callable[[str], bool]) -> int:
-    """End every session whose opener is no longer allowed, with all its processes; return the number of sessions."""
+    """End every session whose certificate or key is refused, with all its processes; return how many were ended."""
     ended = [pid for pid, opener in recorded().items() if is_refused(opener)]
     for pid in ended:
         _end_tree(pid)
@@ -39,7 +39,7 @@ def end(is_refused: Callable[[str], bool]) -> int:
 
 
 def recorded() -> dict[int, str]:
-    """Return the opener of each living sshd process; remove the records of processes that ended."""
+    """Return the certificate or key of each running sshd process; remove the records of processes that ended."""
     living: dict[int, str] = {}
     for path in _records():
         opener, started = (files.read(path) or b"- -").decode().split()
@@ -51,13 +51,13 @@ def recorded() -> dict[int, str]:
 
 
 def start_of(pid: int) -> str:
-    """Return when the process started, in clock ticks; empty if there is none. A pid alone can be used again."""
+    """Return the start time of the process, because its id can be used again later; empty if it does not exist."""
     stat = _stat(pid)
     return stat[19] if stat else ""
 
 
 def tree(parents: dict[int, int], top: int) -> set[int]:
-    """Return the process and all its descendants, given each process's parent."""
+    """Return the process `top` and all its descendants. `parents` has the parent of each process."""
     members = {top}
     while True:
         more = {pid for pid, parent in parents.items() if parent in members} - members
@@ -82,7 +82,9 @@ def _end_tree(top: int) -> None:
     deadline_s = time.monotonic() + END_TIMEOUT_S
     while any(start and start == start_of(pid) and not _is_dead(pid) for pid, start in started.items()):
         if time.monotonic() > deadline_s:
-            raise errors.TaskFailed("session_remains", f"the session of sshd process {top} does not end")
+            raise errors.TaskFailed(
+                "session_remains", f"the SSH session of sshd process {top} did not end after SIGKILL"
+            )
         time.sleep(SCAN_INTERVAL_S)
 
 
@@ -104,7 +106,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the command's name, which may hold any bytes; empty if it ended."""
+    """Return the fields of /proc/PID/stat after the program's name, which may contain any bytes; empty if it ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

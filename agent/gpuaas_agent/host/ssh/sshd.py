@@ -14,7 +14,7 @@ from gpuaas_agent.host.ssh import certificates, keys, paths
 
 DROP_IN = Path("/etc/ssh/sshd_config.d/50-gpuaas.conf")
 RELOAD_DUE = paths.TRUST / "reload-due"
-"""Exists while sshd may not have loaded the drop-in yet, so that a crash in between loses no reload."""
+"""This file exists until sshd has loaded the drop-in, so that a reload is not forgotten after a crash."""
 RELOAD_TIMEOUT_S = 15.0
 _configuration_lock = threading.Lock()
 """Separate from `paths.lock`, so that a revocation does not wait for sshd to reload."""
@@ -22,7 +22,7 @@ _configuration_lock = threading.Lock()
 
 def drop_in_text(users: list[str]) -> str:
     lines = [f"{name} {value}" for name, value in _settings().items()]
-    # Match comes last, because it applies up to the end of its file.
+    # Match must be last, because it applies to all lines after it.
     lines += [f"Match User {','.join(sorted(users))}"]
     lines += [f"    {name} {value}" for name, value in keys.sshd_settings().items()]
     return "# Made by the GPUaaS node agent; removed with the node's last allocation.\n" + "\n".join([*lines, ""])
@@ -34,7 +34,7 @@ def _settings() -> dict[str, str]:
 
 
 def add_user(user: str, principal: str, ca_public_keys: list[str]) -> None:
-    """Let certificates of this authority with this principal log in as this user; reload sshd only after a change."""
+    """Allow logins as this user with certificates of this authority and principal. Reload sshd only after a change."""
     if not DROP_IN.parent.is_dir():
         raise errors.TaskFailed("sshd_missing", f"{DROP_IN.parent} does not exist; is openssh-server installed?")
     with paths.lock:
@@ -59,7 +59,7 @@ def configure(user: str) -> None:
             _require_effective(user)
             _reload()
         except (errors.TaskFailed, commands.CommandFailed):
-            # Remove it, so that a later restart of sshd does not load a configuration that it cannot use.
+            # Remove the drop-in, so that a later restart of sshd does not load a configuration that failed.
             files.remove(DROP_IN)
             raise
         files.remove(RELOAD_DUE)
@@ -89,7 +89,7 @@ def remove_user(user: str) -> list[str]:
 
 
 def ignored_settings(effective: str) -> list[str]:
-    """Return the settings that sshd ignores, given the output of `sshd -T`; the first file that sets one wins."""
+    """Return the settings of the drop-in that sshd does not use, according to the output of `sshd -T`."""
     wanted = {name.lower(): value for name, value in {**_settings(), **keys.sshd_settings()}.items()}
     pairs = [line.split(" ", 1) for line in effective.splitlines() if " " in line]
     used = {pair[0].lower(): pair[1].strip() for pair in pairs}
@@ -109,7 +109,7 @@ def _users() -> list[str]:
 
 def _require_effective(user: str) -> None:
     files.make_directory(Path("/run/sshd"), 0o755)
-    # Complete, because sshd does not guess the values that a Match elsewhere in its configuration needs.
+    # All fields are given, because `sshd -T` fails if a Match in another file needs a field that is missing.
     connection = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport={facts.SSH_PORT}"
     ignored = ignored_settings(commands.run(["sshd", "-T", "-C", connection]).decode())
     if ignored:

@@ -38,11 +38,9 @@ def public_half(private_key: str) -> PublicHalf:
 def check_given(credential_id: str, *inputs: object) -> None:
     """A controller gets the credentials that its inputs name, and no other key of the project."""
     if not any(_names(value, credential_id) for value in inputs):
-        raise errors.PermissionDenied(
-            "The instance was not given this credential.",
-            details={"credential_id": credential_id},
-            fix="Name the credential in an input of the app when it is deployed or upgraded.",
-        )
+        details = {"credential_id": credential_id}
+        fix = "Name the credential in an input of the app when it is deployed or upgraded."
+        raise errors.PermissionDenied("The instance was not given this credential.", details=details, fix=fix)
 
 
 def check_active(credential: Credential) -> None:
@@ -66,10 +64,7 @@ def _parsed(content: bytes) -> object:
     try:
         return load(content, password=None)
     except TypeError:
-        raise errors.ValidationFailed(
-            "private_key is protected by a passphrase.",
-            details=_FIELD,
-            fix="Take the passphrase off a copy (ssh-keygen -p); custody encrypts the key.",
-        ) from None
+        fix = "Take the passphrase off a copy (ssh-keygen -p); custody encrypts the key."
+        raise errors.ValidationFailed("private_key is protected by a passphrase.", details=_FIELD, fix=fix) from None
     except (ValueError, UnsupportedAlgorithm):
         raise errors.ValidationFailed("private_key is not an SSH private key.", details=_FIELD) from None

@@ -1,27 +1,31 @@
 """Private keys of customers: store them, rotate them, open each delivery once and sealed, destroy them."""
 
+import base64
+import dataclasses
 import datetime
-from dataclasses import dataclass
 
 import msgspec
+from cryptography.hazmat.primitives import hpke
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from gpuaas_contract import credentials, errors
-from gpuaas_contract.credentials import Credential, CredentialDelivery, OpenedCredential
+from gpuaas_contract.credentials import Credential, CredentialDelivery, OpenedCredential, seal_info
 from gpuaas_contract.event_types import CredentialChanged
 from gpuaas_contract.paths import CredentialPath, OperationPath, ProjectPath, SealedDeliveryPath
 from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.access import deliveries, values
-from gpuaas_platform.access.credentials import rules, seal, store
-from gpuaas_platform.access.deliveries import Delivery
+from gpuaas_platform.access.credentials import rules, store
+from gpuaas_platform.access.deliveries import Delivery, Outcome
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
-from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.kit import clock, db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
+_SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 DELIVERY_TTL = datetime.timedelta(minutes=5)
 """A controller opens a delivery right after it was made; a later opening is refused."""
 
@@ -31,7 +35,8 @@ async def create(call: Call[ProjectPath], body: credentials.CreateCredential) ->
     half = rules.public_half(body.private_key)
 
     async def find(tx: db.Tx) -> Credential | None:
-        present = await store.active_named(tx, call.in_project().project_id, body.name)
+        where = "project_id = $1 AND name = $2 AND state = 'active'"
+        present = next(iter(await store.CREDENTIALS.find(tx, where, call.in_project().project_id, body.name)), None)
         if present is None:
             return None
         if (present.public_key, present.username) != (half.public_key, body.username):
@@ -45,7 +50,6 @@ async def create(call: Call[ProjectPath], body: credentials.CreateCredential) ->
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         await orgs.check_exists(tx, call.in_project().project_id)
-        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
         made = _new_credential(call, body, half)
         await store.CREDENTIALS.insert(tx, made)
         await store.set_secret_id(tx, made.credential_id, secret_id)
@@ -82,10 +86,9 @@ async def rotate(call: Call[CredentialPath], body: credentials.RotateCredential)
 
     async def make(tx: db.Tx, secret_id: str) -> Credential:
         present = await get(tx, call)
-        await values.keep_until(tx, call.site, secret_id, values.FOR_EVER)
         await values.destroy(tx, await store.secret_id(tx, present.credential_id), call.now)
         await store.set_secret_id(tx, present.credential_id, secret_id)
-        rotated = _with_key(replace(present, version=present.version + 1, rotated_at=call.now), half)
+        rotated = replace(present, version=present.version + 1, rotated_at=call.now, **dataclasses.asdict(half))
         await store.CREDENTIALS.save(tx, rotated)
         await _announce(tx, call, "rotated", rotated)
         await _audit(tx, call, rotated)
@@ -109,8 +112,7 @@ async def revoke(tx: db.Tx, call: Call[CredentialPath], body: credentials.Revoke
 
 
 async def check_custody(call: Call, body: credentials.DeliverCredential) -> credentials.DeliverCredential:
-    with values.translated():
-        await call.site.custody.check()
+    await values.check(call.site)
     return body
 
 
@@ -119,7 +121,7 @@ async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.Delive
     credential = await _named(tx, call, body.credential_id)
     rules.check_given(credential.credential_id, *held.inputs)
     rules.check_active(credential)
-    seal.check_recipient(body.recipient_key)
+    _check_recipient(body.recipient_key)
     expires_at = call.now + DELIVERY_TTL
     delivery = Delivery(
         delivery_id=ids.new("dlv"),
@@ -133,47 +135,42 @@ async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.Delive
     await deliveries.add(tx, delivery)
     delivered = replace(credential, deliveries=credential.deliveries + 1)
     await store.CREDENTIALS.save(tx, delivered)
-    await _announce(tx, call, "delivered", delivered, held=held, delivery_id=delivery.delivery_id)
+    await _announce(tx, call, "delivered", delivered, held, delivery_id=delivery.delivery_id)
     return CredentialDelivery(credential=delivered, delivery_id=delivery.delivery_id, expires_at=expires_at)
 
 
 async def open_delivery(call: Call[SealedDeliveryPath], body: credentials.OpenCredential) -> OpenedCredential:
-    delivery, credential, key = await deliveries.open_once(call, body, _Credentials(call))
-    sealed = seal.sealed(key, delivery.recipient_key, delivery.delivery_id) if key else ""
+    delivery, credential, key = await deliveries.open_once(call, body, _Credentials())
+    sealed = _sealed(key, delivery.recipient_key, delivery.delivery_id) if key else ""
     return OpenedCredential(
         delivery_id=delivery.delivery_id, credential=credential, suite=credentials.SUITE, sealed=sealed
     )
 
 
-@dataclass(frozen=True)
 class _Credentials:
     """Credentials, as deliveries see them."""
-
-    call: Call
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> Credential | None:
         return await store.CREDENTIALS.get(tx, delivery.credential_id)
 
-    async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Credential) -> Credential:
+    async def open(
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential
+    ) -> Credential:
         rules.check_active(thing)
         if await store.secret_id(tx, thing.credential_id) != delivery.secret_id:
             raise errors.Conflict(
                 "The credential was rotated since this delivery was made.", fix="Ask for a new delivery."
             )
-        credential = replace(
-            thing,
-            deliveries_opened=thing.deliveries_opened + 1,
-            last_used_at=self.call.now,
-            last_used_for=held.operation_id,
-        )
+        count = thing.deliveries_opened + 1
+        credential = replace(thing, deliveries_opened=count, last_used_at=call.now, last_used_for=held.operation_id)
         await store.CREDENTIALS.save(tx, credential)
-        await _announce(tx, self.call, "opened", credential, held=held, delivery_id=delivery.delivery_id)
-        await _audit(tx, self.call, credential, delivery.delivery_id)
         return credential
 
-    async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: Credential) -> None:
-        await _announce(tx, self.call, "reopened", thing, held=held, delivery_id=delivery.delivery_id)
-        await _audit(tx, self.call, thing, delivery.delivery_id, result="failure")
+    async def record(
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential, what: Outcome
+    ) -> None:
+        await _announce(tx, call, what, thing, held, delivery_id=delivery.delivery_id)
+        await _audit(tx, call, thing, delivery.delivery_id, result="success" if what == "opened" else "failure")
 
 
 async def _named(reader: db.Reader, call: Call, id_or_name: str) -> Credential:
@@ -203,41 +200,34 @@ def _new_credential(call: Call, body: credentials.CreateCredential, half: rules.
     )
 
 
-def _with_key(credential: Credential, half: rules.PublicHalf) -> Credential:
-    return replace(credential, algorithm=half.algorithm, fingerprint=half.fingerprint, public_key=half.public_key)
+def _sealed(value: bytes, recipient_key: str, delivery_id: str) -> str:
+    """Seal a value to a public key (HPKE, RFC 9180), so that only the holder of the private key can open it.
+
+    Base mode, bound to the delivery: `enc || ciphertext` in base64. The SDK opens it."""
+    recipient = X25519PublicKey.from_public_bytes(base64.b64decode(recipient_key))
+    return base64.b64encode(_SUITE.encrypt(value, recipient, info=seal_info(delivery_id))).decode()
+
+
+def _check_recipient(recipient_key: str) -> None:
+    """Refuse a key of low order, with which the shared secret would be the same for every sender."""
+    try:
+        _sealed(b"", recipient_key, "")
+    except ValueError as error:
+        raise errors.ValidationFailed(
+            "recipient_key is not an X25519 public key.", details={"field": "recipient_key"}
+        ) from error
 
 
 async def _announce(
-    tx: db.Tx,
-    call: Call,
-    what: str,
-    credential: Credential,
-    *,
-    held: HeldOperation | None = None,
-    delivery_id: str = "",
-    reason: str = "",
+    tx: db.Tx, call: Call, what: str, credential: Credential, held: HeldOperation | None = None, **facts: str
 ) -> None:
-    changed = CredentialChanged(
-        credential_id=credential.credential_id,
-        name=credential.name,
-        version=credential.version,
-        fingerprint=credential.fingerprint,
-        actor_id=call.caller.actor_id,
-        operation_id=held.operation_id if held else "",
-        delivery_id=delivery_id,
-        reason=reason,
-    )
-    await record.emit(
-        tx,
-        call.origin,
-        f"access.credential.{what}",
-        changed,
-        org_id=credential.org_id,
-        project_id=credential.project_id,
-        app_slug=held.app_slug if held else "",
-        app_instance_id=held.instance_id if held else "",
-        correlation_id=held.correlation_id if held else "",
-    )
+    """`facts` are fields of the event that the credential does not have."""
+    origin, about = call.origin, {}
+    if held is not None:
+        facts["operation_id"] = held.operation_id
+        about = {"app_slug": held.app_slug, "app_instance_id": held.instance_id, "correlation_id": held.correlation_id}
+    changed = structs.pick(CredentialChanged, credential, actor_id=origin.caller.actor_id, **facts)
+    await record.emit(tx, origin, f"access.credential.{what}", changed, credential, **about)
 
 
 async def _audit(
@@ -246,13 +236,4 @@ async def _audit(
     """A flow writes its audit row itself, in the transaction of the change."""
     target = f"{delivery_id}/{credential.credential_id}".lstrip("/")
     details = {"name": credential.name, "version": credential.version, "fingerprint": credential.fingerprint}
-    await record.audit(
-        tx,
-        call.origin,
-        call.origin.route,
-        target,
-        result=result,
-        org_id=credential.org_id,
-        project_id=credential.project_id,
-        details=details,
-    )
+    await record.audit(tx, call.origin, call.origin.route, target, credential, result=result, details=details)

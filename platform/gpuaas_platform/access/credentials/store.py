@@ -15,11 +15,6 @@ CREDENTIALS = Table(
 )
 
 
-async def active_named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
-    active = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 AND state = 'active'", project_id, name)
-    return active[0] if active else None
-
-
 async def named(reader: db.Reader, project_id: str, name: str) -> Credential | None:
     every = await CREDENTIALS.find(reader, "project_id = $1 AND name = $2 ORDER BY credential_id", project_id, name)
     active = [credential for credential in every if credential.state == "active"]
@@ -33,12 +28,9 @@ async def secret_id(reader: db.Reader, credential_id: str) -> str:
 
 
 async def set_secret_id(tx: db.Tx, credential_id: str, new_secret_id: str) -> None:
-    await tx.run(
-        """INSERT INTO credential_keys (credential_id, secret_id) VALUES ($1, $2)
-           ON CONFLICT (credential_id) DO UPDATE SET secret_id = excluded.secret_id""",
-        credential_id,
-        new_secret_id,
-    )
+    sql = """INSERT INTO credential_keys (credential_id, secret_id) VALUES ($1, $2)
+             ON CONFLICT (credential_id) DO UPDATE SET secret_id = excluded.secret_id"""
+    await tx.run(sql, credential_id, new_secret_id)
 
 
 async def forget_secret_id(tx: db.Tx, credential_id: str) -> None:

@@ -4,6 +4,8 @@
 `secrets.reconcile`; the file of an earlier release is removed last.
 """
 
+import contextlib
+
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import errors
@@ -12,35 +14,60 @@ from gpuaas_platform.access import values
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import db, keys
+from gpuaas_platform.kit import db, keys, loop
 from gpuaas_platform.nodes import ssh_trust
 from gpuaas_platform.nodes.ssh_trust import Authority
 from gpuaas_platform.record import service as record
 
 log = structlog.get_logger()
 
+TOPIC = "ssh-authority"
+"""Wakes the loop that makes the authority as soon as custody is open: after an unseal, or when Vault is back."""
+
 
 async def ensure(site: Site) -> None:
     """Make the authority if there is none. Two processes that do so at once get the same."""
     present = await ssh_trust.authority(site.database.reader) or await _make(site)
-    _remove_file(site, present)
+    left, path = ssh_trust.key_in_file(site), ssh_trust.file(site)
+    if left is None:
+        return
+    if keys.openssh_public(left) != present.public_key:  # the file may be the only copy of this other key
+        log.warning("ssh_authority.file_differs", file=str(path), fix="move the file away or delete it")
+        return
+    path.unlink(missing_ok=True)
+    log.info("ssh_authority.file_removed", file=str(path))
+
+
+async def start(site: Site) -> None:
+    """A failure does not prevent the start: the loop tries again and reports what custody lacks."""
+    with contextlib.suppress(errors.ApiError, custody.CustodyError):
+        await ensure(site)
+
+
+async def sweep(site: Site) -> None:
+    if await ssh_trust.authority(site.database.reader) is not None:
+        return
+    status = await site.custody.status()
+    if status.sealed:
+        raise _later(f"custody is not open ({status.key})")
+    try:
+        await ensure(site)
+    except (errors.ApiError, custody.CustodyError) as error:
+        raise _later(str(error)) from error
 
 
 async def signing_key(site: Site) -> Ed25519PrivateKey:
     """Return the private key for one signature; the caller does not store it."""
     present = await ssh_trust.authority(site.database.reader)
     if present is None:
-        with values.translated():
-            await site.custody.check()
+        await values.check(site)
         raise errors.Unavailable("The SSH authority has not been made yet.", fix="Ask again when custody answers.")
     try:
         value = await values.read(site, present.secret_id, custody.SecretMissing)
     except custody.SecretMissing as error:
         log.error("ssh_authority.key_missing", secret_id=present.secret_id)
-        raise errors.Unavailable(
-            "The key of the SSH authority is not in this custody.",
-            fix=f"An operator starts the server with the custody that holds {present.secret_id}.",
-        ) from error
+        fix = f"An operator starts the server with the custody that holds {present.secret_id}."
+        raise errors.Unavailable("The key of the SSH authority is not in this custody.", fix=fix) from error
     return keys.parse(value, present.secret_id)
 
 
@@ -49,29 +76,15 @@ async def _make(site: Site) -> Authority:
     key = ssh_trust.key_in_file(site) or Ed25519PrivateKey.generate()
 
     async def make(tx: db.Tx, secret_id: str) -> Authority:
-        await values.keep_until(tx, site, secret_id, values.FOR_EVER)
         made = Authority(keys.openssh_public(key), secret_id)
         await ssh_trust.set_authority(tx, made)
         tx.wake(allocations.LOOP)
-        await record.audit(
-            tx,
-            system_origin(site.clock()),
-            "access.authority.keep",
-            secret_id,
-            details={"public_key": made.public_key},
-        )
+        origin, details = system_origin(site.clock()), {"public_key": made.public_key}
+        await record.audit(tx, origin, "access.authority.keep", secret_id, details=details)
         return made
 
     return await values.keep(site, keys.private_pem(key), ssh_trust.authority, make, kind="sshca")
 
 
-def _remove_file(site: Site, present: Authority) -> None:
-    """A file that holds another key may be the only copy of it, so it stays."""
-    left, path = ssh_trust.key_in_file(site), ssh_trust.file(site)
-    if left is None:
-        return
-    if keys.openssh_public(left) != present.public_key:
-        log.warning("ssh_authority.file_differs", file=str(path), fix="move the file away or delete it")
-        return
-    path.unlink(missing_ok=True)
-    log.info("ssh_authority.file_removed", file=str(path))
+def _later(why: str) -> loop.Later:
+    return loop.Later(f"there is no SSH authority yet, so no one can enter a machine: {why}")

@@ -4,18 +4,20 @@ import functools
 
 from gpuaas_contract.access import MACHINE_ACCESS, MachineGrant
 
-from gpuaas_platform.access.machines import conditions, reactions, revoke, store
-from gpuaas_platform.access.machines.conditions import Conditions
+from gpuaas_platform.access.machines import revoke, rules, store
 from gpuaas_platform.allocations import service as allocations
-from gpuaas_platform.call import Origin, Site, system_origin
+from gpuaas_platform.allocations.facts import MachinePrepared
+from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.nodes import presence
 from gpuaas_platform.operations import read as operations
 from gpuaas_platform.record import service as record
 
-TOPIC = reactions.TOPIC
+TOPIC = "grants"
+reactions = Reactions()
 _LEASES_COUNT_AFTER_S = 60.0
 """The longest lease: a platform that has run for less may have missed its heartbeat."""
 
@@ -26,27 +28,24 @@ async def sweep(site: Site) -> None:
     await revoke.follow_up(site)
 
 
+@reactions.to(MachinePrepared)
+async def machine_prepared(tx: db.Tx, prepared: MachinePrepared) -> None:
+    """The machine was installed again and refuses no certificate yet: send it the revoked serials again."""
+    await store.expect(tx, store.Sent(prepared.allocation.node_id, "", clock.micros(prepared.origin.now)))
+    tx.wake(TOPIC)
+
+
 async def _end_all(site: Site, tx: db.Tx) -> None:
     """Read everything again: since the look of the sweep a grant may have ended, or its conditions may hold again."""
     origin = system_origin(site.clock())
     over = await _over(site, tx)
     for grant, reason in over:
-        await _end(tx, origin, grant, reason)
+        ended = await revoke.end(tx, origin, grant, reason)
+        target = f"{ended.allocation_id}/{ended.grant_id}"
+        details = {"reason": reason, "actor_id": ended.actor_id, "serial": ended.serial}
+        await record.audit(tx, origin, "access.machine.end", target, ended, details=details)
     for node_id in sorted({grant.node_id for grant, _ in over}):
         await revoke.send(tx, site, origin, node_id)
-
-
-async def _end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> None:
-    ended = await revoke.end(tx, origin, grant, reason)
-    await record.audit(
-        tx,
-        origin,
-        "access.machine.end",
-        f"{ended.allocation_id}/{ended.grant_id}",
-        org_id=ended.org_id,
-        project_id=ended.project_id,
-        details={"reason": reason, "actor_id": ended.actor_id, "serial": ended.serial},
-    )
 
 
 async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]:
@@ -61,15 +60,15 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
     def why_over(grant: MachineGrant) -> str:
         actor, operation = actors.get(grant.actor_id), heads.get(grant.operation_id)
         scopes = authority.scopes_of(grant.org_id, grant.project_id)
-        present = Conditions(
+        verdict = authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) if actor else "hidden"
+        present = rules.Conditions(
             allocation=held.get(grant.allocation_id),
             operation=operation,
             actor_state=actor.state if actor else "",
-            is_permitted=actor is not None
-            and authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) == "allowed",
+            is_permitted=verdict == "allowed",
             is_entitled=operation is not None and (operation.project_id, operation.app_slug) in entitled,
             leases_count=leases_count,
         )
-        return conditions.why_over(grant, present, now)
+        return rules.why_over(grant, present, now)
 
     return [(grant, reason) for grant in active if (reason := why_over(grant))]

@@ -7,6 +7,7 @@ import datetime
 import functools
 
 import msgspec
+import structlog
 from gpuaas_contract import errors
 from gpuaas_contract.access import MachineGrant, RevokeGrant
 from gpuaas_contract.event_types import MachineAccessEnded
@@ -14,11 +15,13 @@ from gpuaas_contract.paths import MachineGrantPath
 
 from gpuaas_platform.access.machines import store
 from gpuaas_platform.call import Call, Origin, Site, system_origin
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import clock, db, structs
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes import ssh_trust
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
+
+log = structlog.get_logger()
 
 _RETRY_AFTER = datetime.timedelta(seconds=15)
 
@@ -41,54 +44,52 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
         grant, state="ended", ended_at=origin.now, ended_by=origin.caller.actor_id, end_reason=reason
     )
     await store.GRANTS.save(tx, ended)
-    await record.emit(
-        tx,
-        origin,
-        "access.machine.ended",
-        MachineAccessEnded(
-            grant_id=ended.grant_id,
-            allocation_id=ended.allocation_id,
-            operation_id=ended.operation_id,
-            actor_id=ended.actor_id,
-            serial=ended.serial,
-            ended_by=ended.ended_by,
-            reason=reason,
-        ),
-        org_id=ended.org_id,
-        project_id=ended.project_id,
-    )
+    payload = structs.pick(MachineAccessEnded, ended, reason=reason)
+    await record.emit(tx, origin, "access.machine.ended", payload, ended)
     return ended
 
 
 async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
     """Queue the task that gives the node its complete set of revoked serials."""
-    params: dict[str, object] = {
+    params = {
         "user_ca_public_keys": await ssh_trust.public_keys(tx, site),
         "revoked_serials": await store.refused_serials(tx, node_id, origin.now),
     }
-    await store.expect(tx, node_id, await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params))
+    task_id = await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params)
+    await store.expect(tx, store.Sent(node_id, task_id))
 
 
 async def follow_up(site: Site) -> None:
-    """Record which nodes refuse the revoked serials by now, and send them again where that failed."""
-    if await _due(site.database.reader, site.clock()):
-        await site.database.write(functools.partial(_follow_up, site))
+    """Record which nodes refuse the revoked serials by now, and send them again where that failed.
+
+    Each node has a transaction of its own, so that a failure at one does not hold back the others."""
+    for sent, _ in await _due(site.database.reader, site.clock()):
+        try:
+            await site.database.write(functools.partial(_follow_up, site, sent.node_id))
+        except db.Unavailable:
+            raise
+        except Exception:
+            log.exception("machine_access.follow_up_failed", node_id=sent.node_id)
 
 
-async def _follow_up(site: Site, tx: db.Tx) -> None:
+async def _follow_up(site: Site, node_id: str, tx: db.Tx) -> None:
     origin = system_origin(site.clock())
-    for sent, state in await _due(tx, origin.now):
-        if state == "succeeded" or await _is_gone(tx, sent.node_id):
-            await _note_enforced(tx, sent.node_id, origin.now)
+    for sent, state in await _due(tx, origin.now, node_id):
+        node = await nodes.by_id(tx, node_id)
+        if state == "succeeded" or node is None or node.admin_state == "retired":
+            where = "node_id = $1 AND refused_until > 0 AND state = 'ended' AND is_enforced = 0"
+            for grant in await store.GRANTS.find(tx, where, node_id):
+                await store.GRANTS.save(tx, msgspec.structs.replace(grant, enforced_at=origin.now))
+            await store.forget_sent(tx, node_id)
         elif sent.retry_at:
-            await send(tx, site, origin, sent.node_id)
+            await send(tx, site, origin, node_id)
         else:
-            await store.set_retry_at(tx, sent.node_id, origin.now + _RETRY_AFTER)
+            await store.expect(tx, sent._replace(retry_at=clock.micros(origin.now + _RETRY_AFTER)))
 
 
-async def _due(reader: db.Reader, now: datetime.datetime) -> list[tuple[store.Sent, str]]:
-    """Return what was sent and needs a write now, each with the state of its task."""
-    expected = await store.expected(reader)
+async def _due(reader: db.Reader, now: datetime.datetime, node_id: str = "") -> list[tuple[store.Sent, str]]:
+    """Return what was sent, to this node or to all, and needs a write now; each with the state of its task."""
+    expected = await store.expected(reader, node_id)
     states = await tasks.states(reader, [sent.task_id for sent in expected])
     ended = [(sent, states.get(sent.task_id, "forgotten")) for sent in expected]
     return [
@@ -96,14 +97,3 @@ async def _due(reader: db.Reader, now: datetime.datetime) -> list[tuple[store.Se
         for sent, state in ended
         if state == "succeeded" or (state != "queued" and sent.retry_at <= clock.micros(now))
     ]
-
-
-async def _note_enforced(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
-    for grant in await store.not_enforced(tx, node_id):
-        await store.GRANTS.save(tx, msgspec.structs.replace(grant, enforced_at=now))
-    await store.forget_sent(tx, node_id)
-
-
-async def _is_gone(reader: db.Reader, node_id: str) -> bool:
-    node = await nodes.by_id(reader, node_id)
-    return node is None or node.admin_state == "retired"

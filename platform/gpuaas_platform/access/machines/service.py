@@ -1,18 +1,32 @@
-"""Grant machine access: to a person, or to a controller that holds an operation. `reconcile` ends grants."""
+"""Grant machine access, to a person or to a controller that holds an operation, as a short-lived SSH certificate.
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+`reconcile` ends grants.
+"""
+
+import datetime
+import secrets
+import socket
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from gpuaas_contract import errors
 from gpuaas_contract.access import GrantQuery, MachineAccess, MachineGrant, RequestMachineAccess
 from gpuaas_contract.capacity import Allocation
+from gpuaas_contract.event_types import MachineGranted
 from gpuaas_contract.paths import AllocationPath, ProjectPath
 
-from gpuaas_platform.access.machines import authority, certificates, conditions, store
+from gpuaas_platform.access.machines import authority, rules, store
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.kit import db, paging
+from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
+from gpuaas_platform.nodes import rules as node_rules
 from gpuaas_platform.operations import fence
+from gpuaas_platform.record import service as record
+
+_SSH_PORT = 22
 
 
 async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[RequestMachineAccess, Ed25519PrivateKey]:
@@ -29,16 +43,16 @@ async def grant(
     if body.operation_id:
         await check_hold(tx, call, allocation, body.operation_id, body.epoch)
     elif call.caller.actor_type != "user":
-        raise errors.PermissionDenied(
-            "A service account enters a machine only for an operation it holds.",
-            fix="Send operation_id and epoch of an operation you claimed.",
-        )
-    return await certificates.grant(tx, call, allocation, body, signing_key)
+        fix = "Send operation_id and epoch of an operation you claimed."
+        raise errors.PermissionDenied("A service account enters a machine only for an operation it holds.", fix=fix)
+    return await _sign_and_record(tx, call, allocation, body, signing_key)
 
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
-    where, values = store.where(call.path.project_id, call.query)
-    return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
+    asked = {name: getattr(call.query, name) for name in ("state", "allocation_id", "operation_id")}
+    wanted = {"project_id": call.path.project_id, **{name: value for name, value in asked.items() if value}}
+    where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1))
+    return await paging.encoded(reader, store.GRANTS, call.query, where, *wanted.values())
 
 
 async def check_hold(tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int) -> None:
@@ -51,5 +65,94 @@ async def check_hold(tx: db.Tx, call: Call[ProjectPath], allocation: Allocation,
             fix="Ask for a machine of a member of this instance.",
         )
     is_entitled = await catalog.entitled(tx, [(operation.project_id, operation.app_slug)])
-    if operation.kind in conditions.NEEDS_ENTITLEMENT and not is_entitled:
+    if operation.kind in rules.NEEDS_ENTITLEMENT and not is_entitled:
         raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")
+
+
+async def _sign_and_record(
+    tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
+) -> MachineAccess:
+    """A dry run returns no certificate: it would open the machine without a grant that can be revoked."""
+    terms = rules.terms(
+        allocation,
+        actor_id=call.caller.actor_id,
+        operation_id=body.operation_id,
+        source=_source(call.peer, allocation.address),
+        ttl_s=body.ttl_s,
+        ttl_max_s=call.site.settings.machine_access_ttl_max_s,
+        now=call.now,
+    )
+    granted = _new_grant(call, allocation, body, terms)
+    certificate = _sign(signing_key, body.public_key, int(granted.serial), terms)
+    await store.GRANTS.insert(tx, granted)
+    await record.emit(tx, call.origin, "access.machine.granted", structs.pick(MachineGranted, granted), granted)
+    return structs.pick(
+        MachineAccess,
+        granted,
+        certificate="" if call.dry_run else certificate,
+        principal=terms.principal,
+        host=allocation.address,
+        port=_SSH_PORT,
+        user=allocation.username_on_node,
+        host_public_key=await allocations.host_public_key(tx, allocation),
+    )
+
+
+def _new_grant(
+    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms
+) -> MachineGrant:
+    session = datetime.timedelta(seconds=call.site.settings.machine_session_s_max)
+    return MachineGrant(
+        grant_id=ids.new("grant"),
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        allocation_id=allocation.allocation_id,
+        node_id=allocation.node_id,
+        node_name=allocation.node_name,
+        operation_id=body.operation_id,
+        epoch=body.epoch if body.operation_id else 0,
+        actor_type="user" if call.caller.actor_type == "user" else "service_account",
+        actor_id=call.caller.actor_id,
+        actor_name=call.caller.name,
+        serial=str(secrets.randbits(62)),
+        source=terms.source,
+        state="active",
+        granted_at=call.now,
+        expires_at=terms.valid_to,
+        sessions_until=None if body.operation_id else call.now + session,
+    )
+
+
+def _source(peer: str, machine_address: str) -> str:
+    """Return the address that the machine will see: for a caller on loopback, the one that this host would use."""
+    if peer not in node_rules.LOOPBACK:
+        return peer
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((machine_address, _SSH_PORT))
+        except OSError as error:
+            raise errors.Conflict(f"There is no route to {machine_address} from here.") from error
+        return str(probe.getsockname()[0])
+
+
+def _sign(authority: Ed25519PrivateKey, public_key: str, serial: int, terms: rules.CertificateTerms) -> str:
+    try:
+        key = serialization.load_ssh_public_key(public_key.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise errors.ValidationFailed("public_key is not an OpenSSH public key.") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise errors.ValidationFailed("public_key must be an Ed25519 key.")
+    builder = (
+        serialization.SSHCertificateBuilder()
+        .public_key(key)
+        .serial(serial)
+        .type(serialization.SSHCertificateType.USER)
+        .key_id(terms.key_id.encode())
+        .valid_principals([terms.principal.encode()])
+        .valid_after(int(terms.valid_from.timestamp()))
+        .valid_before(int(terms.valid_to.timestamp()))
+        .add_critical_option(b"source-address", terms.source.encode())
+    )
+    if terms.interactive:
+        builder = builder.add_extension(b"permit-pty", b"")
+    return builder.sign(authority).public_bytes().decode()

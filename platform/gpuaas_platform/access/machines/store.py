@@ -3,7 +3,7 @@
 import datetime
 from typing import NamedTuple
 
-from gpuaas_contract.access import GrantQuery, MachineGrant
+from gpuaas_contract.access import MachineGrant
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
@@ -18,12 +18,8 @@ class Sent(NamedTuple):
     node_id: str
     task_id: str
     """Empty when the serials have to be sent again."""
-    retry_at: int
+    retry_at: int = 0
     """In microseconds; 0 until the task has failed."""
-
-
-def _refused_until(grant: MachineGrant) -> int:
-    return clock.micros(max(grant.expires_at, grant.ended_at or grant.expires_at) + _KEPT_ON_NODES)
 
 
 GRANTS = Table(
@@ -37,14 +33,10 @@ GRANTS = Table(
     serial=lambda grant: int(grant.serial),
     state=lambda grant: grant.state,
     is_enforced=lambda grant: int(grant.enforced_at is not None),
-    refused_until=_refused_until,
+    refused_until=lambda grant: clock.micros(
+        max(grant.expires_at, grant.ended_at or grant.expires_at) + _KEPT_ON_NODES
+    ),
 )
-
-
-def where(project_id: str, query: GrantQuery) -> tuple[str, list[str]]:
-    asked = {name: getattr(query, name) for name in ("state", "allocation_id", "operation_id")}
-    wanted = {"project_id": project_id, **{name: value for name, value in asked.items() if value}}
-    return " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1)), list(wanted.values())
 
 
 async def active(reader: db.Reader) -> list[MachineGrant]:
@@ -53,48 +45,23 @@ async def active(reader: db.Reader) -> list[MachineGrant]:
 
 async def refused_serials(reader: db.Reader, node_id: str, now: datetime.datetime) -> list[int]:
     """The complete set: a node replaces what it had."""
-    rows = await reader.all(
-        """SELECT serial FROM machine_grants
-           WHERE node_id = $1 AND refused_until > $2 AND state = 'ended' ORDER BY serial""",
-        node_id,
-        clock.micros(now),
-    )
-    return [int(row[0]) for row in rows]
+    sql = """SELECT serial FROM machine_grants
+             WHERE node_id = $1 AND refused_until > $2 AND state = 'ended' ORDER BY serial"""
+    return [int(row[0]) for row in await reader.all(sql, node_id, clock.micros(now))]
 
 
-async def not_enforced(reader: db.Reader, node_id: str) -> list[MachineGrant]:
-    return await GRANTS.find(
-        reader, "node_id = $1 AND refused_until > 0 AND state = 'ended' AND is_enforced = 0", node_id
-    )
-
-
-async def expect(tx: db.Tx, node_id: str, task_id: str) -> None:
+async def expect(tx: db.Tx, sent: Sent) -> None:
     """The node enforces every end so far once this task has succeeded."""
-    await tx.run(
-        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, 0)
-           ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = 0""",
-        node_id,
-        task_id,
-    )
+    sql = """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, $3)
+             ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = excluded.retry_at"""
+    await tx.run(sql, *sent)
 
 
-async def send_again(tx: db.Tx, node_id: str, now: datetime.datetime) -> None:
-    """Have the node get its complete set of revoked serials again."""
-    await tx.run(
-        """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, '', $2)
-           ON CONFLICT (node_id) DO UPDATE SET task_id = '', retry_at = excluded.retry_at""",
-        node_id,
-        clock.micros(now),
-    )
-
-
-async def expected(reader: db.Reader) -> list[Sent]:
-    rows = await reader.all("SELECT node_id, task_id, retry_at FROM node_revocations ORDER BY node_id")
-    return [Sent(row[0], row[1], row[2]) for row in rows]
-
-
-async def set_retry_at(tx: db.Tx, node_id: str, moment: datetime.datetime) -> None:
-    await tx.run("UPDATE node_revocations SET retry_at = $2 WHERE node_id = $1", node_id, clock.micros(moment))
+async def expected(reader: db.Reader, node_id: str) -> list[Sent]:
+    """What was sent to this node or, if it is empty, to all."""
+    where, values = ("node_id = $1", [node_id]) if node_id else ("1 = 1", [])
+    sql = f"SELECT node_id, task_id, retry_at FROM node_revocations WHERE {where} ORDER BY node_id"  # noqa: S608
+    return [Sent(row[0], row[1], row[2]) for row in await reader.all(sql, *values)]
 
 
 async def forget_sent(tx: db.Tx, node_id: str) -> None:

@@ -1,18 +1,18 @@
 """The placement of an artifact on a machine, for a controller that holds an operation there.
 
-The node fetches the content with its own token (`content`), as long as the placement is queued for it, so its task
-carries no secret. `reactions` reports the end of that task.
+The node fetches the content with its own token, as long as the placement is queued for it, so its task carries no
+secret.
 """
 
 import datetime
-from collections.abc import Sequence
+import functools
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import ArtifactPlacementChanged
 from gpuaas_contract.node import FETCH_TASK, TaskError, TaskResult
-from gpuaas_contract.paths import PlacementPath, ProjectArtifactPath
+from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
 from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, PlacementQuery
 from gpuaas_contract.wire import NoBody
 
@@ -20,11 +20,21 @@ from gpuaas_platform.access.machines import rules as machine_rules
 from gpuaas_platform.access.machines import service as grants
 from gpuaas_platform.access.placements import rules, store
 from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.facts import ReleaseStarted
+from gpuaas_platform.artifacts import content
 from gpuaas_platform.artifacts import service as artifacts
-from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.artifacts.blobs import Reading, WrongContent
+from gpuaas_platform.call import Call, CutOff, Origin, Site, Source, system_origin
+from gpuaas_platform.kit import db, ids, structs
+from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.retention import Retained
+from gpuaas_platform.nodes.facts import TaskEnded
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
+
+reactions = Reactions()
+RETAINED = Retained("access.placements", lambda _: 86_400, store.is_old, store.forget)
+"""A placement is kept for a day after it expired."""
 
 
 async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:
@@ -35,7 +45,17 @@ async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact)
     machine_rules.check_open(allocation)
     await artifacts.check_deliverable(tx, project, artifact)
     placement = await _begin(tx, call, artifact, allocation, body)
-    await _queue(tx, call, placement, allocation.username_on_node)
+    params = {
+        "placement_id": placement.placement_id,
+        "allocation_id": placement.allocation_id,
+        "user": allocation.username_on_node,
+        "digest": placement.digest,
+        "size_bytes": placement.size_bytes,
+        "mode": placement.mode,
+    }
+    ttl_s = int((placement.expires_at - call.now).total_seconds())
+    about = (placement.node_id, FETCH_TASK, placement.placement_id)
+    await tasks.queue(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)
     return placement
 
 
@@ -53,6 +73,12 @@ async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> Arti
     return await call.site.hub.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
 
 
+async def open_content(call: Call[PlacedContentPath]) -> Source:
+    """Only the node that it is queued for can open it; for any other caller, and at any other time, it is not found."""
+    placement, artifact = await _open_to(call.site, call.path.placement_id, call.caller.actor_id)
+    return _Placing(call.site, placement, await content.opened(call.site, artifact))
+
+
 async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
     """Record the result, once: a placement that has ended already stays as it is. Content that was revoked during the
     transfer does not count as placed; the release of the machine removes it."""
@@ -62,22 +88,29 @@ async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: Ta
     outcome = rules.with_result(placement, result, origin.now)
     try:
         if outcome.state == "placed":
-            await deliverable(tx, placement)
+            await _deliverable(tx, placement)
     except errors.ApiError as refusal:
         outcome = rules.failed(placement, TaskError(code=refusal.code, message=refusal.message), origin.now)
     await _save(tx, origin, outcome)
 
 
-async def call_off(tx: db.Tx, origin: Origin, allocation_id: str) -> Sequence[ArtifactPlacement]:
-    """End all queued placements of an allocation that is being released."""
-    queued = await store.queued(tx, allocation_id)
+@reactions.to(TaskEnded, FETCH_TASK)
+async def fetch_ended(tx: db.Tx, ended: TaskEnded) -> None:
+    await record_result(tx, ended.origin, ended.subject_id, ended.result)
+
+
+@reactions.to(ReleaseStarted)
+async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
+    """End queued placements and withdraw their tasks: a fetch must not run after the machine was cleaned."""
+    allocation, origin = started.allocation, started.origin
     error = TaskError(code="allocation_released", message="The machine is being released.")
-    for placement in queued:
+    where = "state = 'queued' AND allocation_id = $1"
+    for placement in await store.PLACEMENTS.find(tx, where, allocation.allocation_id):
         await _save(tx, origin, rules.failed(placement, error, origin.now))
-    return queued
+        await tasks.withdraw(tx, allocation.node_id, placement.placement_id)
 
 
-async def deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
+async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
     artifact = await artifacts.still_deliverable(reader, placement.project_id, placement.artifact_id)
     if artifact is None:
         raise errors.NotFound("The artifact or its project no longer exists.")
@@ -113,20 +146,6 @@ async def _begin(
     return placement
 
 
-async def _queue(tx: db.Tx, call: Call, placement: ArtifactPlacement, user: str) -> None:
-    params: dict[str, object] = {
-        "placement_id": placement.placement_id,
-        "allocation_id": placement.allocation_id,
-        "user": user,
-        "digest": placement.digest,
-        "size_bytes": placement.size_bytes,
-        "mode": placement.mode,
-    }
-    ttl_s = int((placement.expires_at - call.now).total_seconds())
-    about = (placement.node_id, FETCH_TASK, placement.placement_id)
-    await tasks.queue(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)
-
-
 async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
     await store.PLACEMENTS.save(tx, placement)
     await _announce(tx, origin, placement)
@@ -134,27 +153,58 @@ async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None
 
 
 async def _announce(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:
-    payload = ArtifactPlacementChanged(
-        placement_id=placement.placement_id,
-        artifact_id=placement.artifact_id,
-        digest=placement.digest,
-        allocation_id=placement.allocation_id,
-        node_name=placement.node_name,
-        operation_id=placement.operation_id,
-        state=placement.state,
-        code=placement.error.code if placement.error else "",
-    )
-    await record.emit(
-        tx,
-        origin,
-        "artifacts.placement.changed",
-        payload,
-        org_id=placement.org_id,
-        project_id=placement.project_id,
-        correlation_id=placement.correlation_id,
-    )
+    code, cause = placement.error.code if placement.error else "", placement.correlation_id
+    payload = structs.pick(ArtifactPlacementChanged, placement, code=code)
+    await record.emit(tx, origin, "artifacts.placement.changed", payload, placement, correlation_id=cause)
 
 
 def _topic(placement_id: str) -> str:
     """The topic that is woken when the placement has ended."""
     return f"placement:{placement_id}"
+
+
+class _Placing:
+    """The content of a placement. During the transfer the placement is checked again regularly, as the node is. A
+    stored file that turns out to be wrong ends the placement: the node only sees that the connection broke."""
+
+    def __init__(self, site: Site, placement: ArtifactPlacement, reading: Reading) -> None:
+        self._site, self._placement, self._reading = site, placement, reading
+        self._checked_at = site.clock()
+
+    async def next(self) -> bytes:
+        await self._check_again()
+        try:
+            return await self._reading.next()
+        except WrongContent as wrong:
+            await self._site.database.write(functools.partial(self._fail, wrong.refusal))
+            raise
+
+    def end(self) -> None:
+        self._reading.end()
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _check_again(self) -> None:
+        now = self._site.clock()
+        if (now - self._checked_at).total_seconds() < self._site.settings.stream_recheck_s:
+            return
+        self._checked_at = now
+        try:
+            await _open_to(self._site, self._placement.placement_id, self._placement.node_id)
+        except errors.ApiError as refusal:
+            raise CutOff(refusal.message) from refusal
+
+    async def _fail(self, refusal: errors.ArtifactRefused, tx: db.Tx) -> None:
+        origin = system_origin(self._site.clock(), self._placement.correlation_id)
+        error = TaskError(code=refusal.code, message=refusal.message)
+        await record_result(tx, origin, self._placement.placement_id, TaskResult(status="failed", error=error))
+
+
+async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[ArtifactPlacement, Artifact]:
+    """All conditions of the placement are checked again: a key or the artifact may have been revoked since."""
+    reader = site.database.reader
+    placement = await store.PLACEMENTS.get(reader, placement_id)
+    if placement is None or not rules.is_open_to(placement, node_id, site.clock()):
+        raise errors.NotFound
+    return placement, await _deliverable(reader, placement)

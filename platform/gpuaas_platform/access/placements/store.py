@@ -15,5 +15,10 @@ PLACEMENTS = Table(
 )
 
 
-async def queued(reader: db.Reader, allocation_id: str) -> list[ArtifactPlacement]:
-    return await PLACEMENTS.find(reader, "state = 'queued' AND allocation_id = $1", allocation_id)
+async def is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one("SELECT 1 FROM artifact_placements WHERE expires_at < $1 LIMIT 1", before) is not None
+
+
+async def forget(tx: db.Tx, before: int, limit: int) -> None:
+    old = "SELECT placement_id FROM artifact_placements WHERE expires_at < $1 LIMIT $2"
+    await tx.run(f"DELETE FROM artifact_placements WHERE placement_id IN ({old})", before, limit)  # noqa: S608

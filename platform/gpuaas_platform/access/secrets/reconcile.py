@@ -24,7 +24,10 @@ _INSTANCES_PER_STATEMENT = 10_000
 async def sweep(site: Site) -> None:
     while due := await store.due(site.database.reader, site.clock(), _BATCH):
         for secret_id in due:
-            await _destroy(site, secret_id)
+            try:
+                await site.custody.delete(secret_id)
+            except custody.CustodyError as error:
+                raise loop.Later(f"values that are due stay in custody: {error}") from error
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
 
 
@@ -43,14 +46,8 @@ async def _end_of_deleted(site: Site, instance: Instance, tx: db.Tx) -> None:
     deleted_by = await operations.heads_by_id(tx, [instance.last_operation_id])
     correlation_id = next((operation.correlation_id for operation in deleted_by.values()), "")
     origin = system_origin(site.clock(), correlation_id)
-    await service.end_all(tx, origin, instance.instance_id, "the instance was decommissioned")
-
-
-async def _destroy(site: Site, secret_id: str) -> None:
-    try:
-        await site.custody.delete(secret_id)
-    except custody.CustodyError as error:
-        raise loop.Later(f"values that are due stay in custody: {error}") from error
+    for secret in await store.all_issued(tx, instance.instance_id):
+        await service.end(tx, origin, secret, "revoked", "the instance was decommissioned")
 
 
 async def _note_destroyed(site: Site, secret_id: str, tx: db.Tx) -> None:

@@ -1,6 +1,5 @@
 """Pure: whether a secret may be issued, is still valid, and may be opened."""
 
-import base64
 import datetime
 
 from gpuaas_contract import errors
@@ -8,8 +7,6 @@ from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.secrets import IssueSecret, RuntimeSecret
 
 from gpuaas_platform.operations.rules import HeldOperation
-
-MINTED_BYTES = 32
 
 
 def check_purpose(held: HeldOperation, purpose: SecretPurpose) -> None:
@@ -39,12 +36,6 @@ def check_same_value(secret: RuntimeSecret, asked: IssueSecret, fingerprint: str
 def check_openable(secret: RuntimeSecret, now: datetime.datetime) -> None:
     if not is_good(secret, now):
         ended = "expired" if secret.state == "issued" else secret.state
-        raise errors.Conflict(
-            f"The secret is {ended}; its value is destroyed.",
-            details={"secret_id": secret.secret_id},
-            fix="Issue it again: that makes a new value and a new delivery.",
-        )
-
-
-def minted(random: bytes) -> str:
-    return base64.urlsafe_b64encode(random).decode().rstrip("=")
+        details = {"secret_id": secret.secret_id}
+        fix = "Issue it again: that makes a new value and a new delivery."
+        raise errors.Conflict(f"The secret is {ended}; its value is destroyed.", details=details, fix=fix)

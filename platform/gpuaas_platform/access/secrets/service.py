@@ -1,53 +1,58 @@
 """Issue runtime secrets to controllers that hold an operation, open each delivery once, end them."""
 
 import datetime
-import os
-from dataclasses import dataclass
+import secrets
 
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import SecretChanged
 from gpuaas_contract.paths import InstancePath, OperationPath, RuntimeSecretPath, SealedDeliveryPath
-from gpuaas_contract.secrets import (
-    IssuedSecret,
-    IssueSecret,
-    OpenDelivery,
-    OpenedDelivery,
-    RuntimeSecret,
-    SecretState,
-)
+from gpuaas_contract.secrets import IssuedSecret, IssueSecret, OpenDelivery, OpenedDelivery, RuntimeSecret, SecretState
 from gpuaas_contract.wire import NoBody, PageQuery
 
 from gpuaas_platform.access import deliveries, values
-from gpuaas_platform.access.deliveries import Delivery
+from gpuaas_platform.access.deliveries import Delivery, Outcome
 from gpuaas_platform.access.secrets import rules, store
 from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db, ids, names, paging
+from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
 from gpuaas_platform.operations.rules import HeldOperation
 from gpuaas_platform.record import service as record
 
+_MINTED_BYTES = 32
+
 
 async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
-    value = body.value or rules.minted(os.urandom(rules.MINTED_BYTES))
+    value = body.value or secrets.token_urlsafe(_MINTED_BYTES)
+    expires_at = call.now + datetime.timedelta(seconds=body.ttl_s)
 
     async def find(tx: db.Tx) -> IssuedSecret | None:
         held = await fence.held(tx, call, call.path.operation_id, body.epoch)
         rules.check_purpose(held, body.purpose)
-        return await _deliver_present(tx, call, held, body)
+        secret = await store.issued(tx, held.instance_id, body.purpose, body.name)
+        if secret is None:
+            return None
+        if not rules.is_good(secret, call.now):
+            await end(tx, call.origin, secret, "expired")
+            return None
+        rules.check_same_value(secret, body, _fingerprint(call, held, body.value))
+        return await _deliver(tx, call, held, secret)
 
     async def make(tx: db.Tx, secret_id: str) -> IssuedSecret:
         held = await fence.held(tx, call, call.path.operation_id, body.epoch)
-        return await _deliver_new(tx, call, held, _new_secret(call, held, body, secret_id, value))
+        version = await store.next_version(tx, held.instance_id, body.purpose, body.name)
+        secret = _new_secret(call, held, body, secret_id, version, value)
+        await store.SECRETS.insert(tx, secret)
+        return await _deliver(tx, call, held, secret)
 
     with values.translated():
-        return await values.keep(call.site, value.encode(), find, make, dry_run=call.dry_run)
+        return await values.keep(call.site, value.encode(), find, make, until=expires_at, dry_run=call.dry_run)
 
 
 async def open_delivery(call: Call[SealedDeliveryPath], body: OpenDelivery) -> OpenedDelivery:
-    delivery, secret, value = await deliveries.open_once(call, body, _Secrets(call))
+    delivery, secret, value = await deliveries.open_once(call, body, _Secrets())
     return OpenedDelivery(delivery_id=delivery.delivery_id, secret=secret, value=value.decode())
 
 
@@ -68,64 +73,34 @@ async def revoke(tx: db.Tx, call: Call[RuntimeSecretPath], _: NoBody) -> Runtime
     return await end(tx, call.origin, secret, "revoked") if secret.state == "issued" else secret
 
 
-async def end_all(tx: db.Tx, origin: Origin, instance_id: str, reason: str) -> None:
-    """Revoke every issued secret of an instance."""
-    for secret in await store.all_issued(tx, instance_id):
-        await end(tx, origin, secret, "revoked", reason)
-
-
 async def end(tx: db.Tx, origin: Origin, secret: RuntimeSecret, state: SecretState, reason: str = "") -> RuntimeSecret:
     ended = msgspec.structs.replace(secret, state=state, ended_at=origin.now)
     await store.SECRETS.save(tx, ended)
     await values.destroy(tx, secret.secret_id, origin.now)
-    await _announce(tx, origin, f"access.secret.{state}", ended, reason=reason)
+    await _announce(tx, origin, state, ended, reason=reason)
     return ended
 
 
-@dataclass(frozen=True)
 class _Secrets:
     """Runtime secrets, as deliveries see them."""
-
-    call: Call
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> RuntimeSecret | None:
         return await store.SECRETS.get(tx, delivery.secret_id)
 
-    async def open(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> RuntimeSecret:
-        rules.check_openable(thing, self.call.now)
+    async def open(
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret
+    ) -> RuntimeSecret:
+        rules.check_openable(thing, call.now)
         secret = msgspec.structs.replace(thing, deliveries_opened=thing.deliveries_opened + 1)
         await store.SECRETS.save(tx, secret)
-        await self._record(tx, held, delivery, secret, "opened")
         return secret
 
-    async def refuse(self, tx: db.Tx, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret) -> None:
-        await self._record(tx, held, delivery, thing, "reopened", result="failure")
-
-    async def _record(
-        self, tx: db.Tx, held: HeldOperation, delivery: Delivery, secret: RuntimeSecret, what: str, **result: str
+    async def record(
+        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret, what: Outcome
     ) -> None:
-        delivery_id = delivery.delivery_id
-        await _announce(tx, self.call.origin, f"access.secret.{what}", secret, held=held, delivery_id=delivery_id)
-        await _audit(tx, self.call, secret, f"{delivery_id}/{secret.secret_id}", delivery_id, **result)
-
-
-async def _deliver_present(tx: db.Tx, call: Call, held: HeldOperation, body: IssueSecret) -> IssuedSecret | None:
-    secret = await store.issued(tx, held.instance_id, body.purpose, body.name)
-    if secret is None:
-        return None
-    if not rules.is_good(secret, call.now):
-        await end(tx, call.origin, secret, "expired")
-        return None
-    rules.check_same_value(secret, body, _fingerprint(call, held, body.value))
-    return await _deliver(tx, call, held, secret)
-
-
-async def _deliver_new(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
-    await values.keep_until(tx, call.site, secret.secret_id, secret.expires_at)
-    version = await store.next_version(tx, secret.instance_id, secret.purpose, secret.name)
-    secret = msgspec.structs.replace(secret, version=version)
-    await store.SECRETS.insert(tx, secret)
-    return await _deliver(tx, call, held, secret)
+        target, result = f"{delivery.delivery_id}/{thing.secret_id}", "success" if what == "opened" else "failure"
+        await _announce(tx, call.origin, what, thing, held, delivery_id=delivery.delivery_id)
+        await _audit(tx, call, thing, target, delivery.delivery_id, result=result)
 
 
 async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
@@ -133,12 +108,14 @@ async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSe
     await deliveries.add(tx, delivery)
     delivered = msgspec.structs.replace(secret, deliveries=secret.deliveries + 1)
     await store.SECRETS.save(tx, delivered)
-    await _announce(tx, call.origin, "access.secret.issued", delivered, held=held, delivery_id=delivery.delivery_id)
+    await _announce(tx, call.origin, "issued", delivered, held, delivery_id=delivery.delivery_id)
     await _audit(tx, call, delivered, f"{held.operation_id}/{secret.secret_id}", delivery.delivery_id)
     return IssuedSecret(secret=delivered, delivery_id=delivery.delivery_id)
 
 
-def _new_secret(call: Call, held: HeldOperation, body: IssueSecret, secret_id: str, value: str) -> RuntimeSecret:
+def _new_secret(
+    call: Call, held: HeldOperation, body: IssueSecret, secret_id: str, version: int, value: str
+) -> RuntimeSecret:
     return RuntimeSecret(
         secret_id=secret_id,
         org_id=held.org_id,
@@ -147,7 +124,7 @@ def _new_secret(call: Call, held: HeldOperation, body: IssueSecret, secret_id: s
         app_slug=held.app_slug,
         purpose=body.purpose,
         name=body.name,
-        version=1,
+        version=version,
         state="issued",
         fingerprint=_fingerprint(call, held, value),
         operation_id=held.operation_id,
@@ -165,53 +142,19 @@ def _fingerprint(call: Call, held: HeldOperation, value: str) -> str:
 
 
 async def _announce(
-    tx: db.Tx,
-    origin: Origin,
-    kind: str,
-    secret: RuntimeSecret,
-    *,
-    held: HeldOperation | None = None,
-    delivery_id: str = "",
-    reason: str = "",
+    tx: db.Tx, origin: Origin, what: str, secret: RuntimeSecret, held: HeldOperation | None = None, **facts: str
 ) -> None:
-    changed = SecretChanged(
-        secret_id=secret.secret_id,
-        purpose=secret.purpose,
-        name=secret.name,
-        version=secret.version,
-        actor_id=origin.caller.actor_id,
-        delivery_id=delivery_id,
-        reason=reason,
-    )
-    await record.emit(
-        tx,
-        origin,
-        kind,
-        changed,
-        org_id=secret.org_id,
-        project_id=secret.project_id,
-        app_slug=secret.app_slug,
-        app_instance_id=secret.instance_id,
-        correlation_id=held.correlation_id if held else "",
-    )
+    """`facts` are fields of the event that the secret does not have."""
+    changed = structs.pick(SecretChanged, secret, actor_id=origin.caller.actor_id, **facts)
+    about = {"app_slug": secret.app_slug, "app_instance_id": secret.instance_id}
+    if held is not None:
+        about["correlation_id"] = held.correlation_id
+    await record.emit(tx, origin, f"access.secret.{what}", changed, secret, **about)
 
 
 async def _audit(
     tx: db.Tx, call: Call, secret: RuntimeSecret, target: str, delivery_id: str, *, result: str = "success"
 ) -> None:
     """A flow writes its audit row itself, in the transaction of the change."""
-    await record.audit(
-        tx,
-        call.origin,
-        call.origin.route,
-        target,
-        result=result,
-        org_id=secret.org_id,
-        project_id=secret.project_id,
-        details={
-            "purpose": secret.purpose,
-            "name": secret.name,
-            "version": secret.version,
-            "delivery_id": delivery_id,
-        },
-    )
+    details = {"purpose": secret.purpose, "name": secret.name, "version": secret.version, "delivery_id": delivery_id}
+    await record.audit(tx, call.origin, call.origin.route, target, secret, result=result, details=details)

@@ -21,13 +21,8 @@ SECRETS = Table(
 
 
 async def issued(reader: db.Reader, instance_id: str, purpose: str, name: str) -> RuntimeSecret | None:
-    secrets = await SECRETS.find(
-        reader,
-        "instance_id = $1 AND purpose = $2 AND name = $3 AND state = 'issued'",
-        instance_id,
-        purpose,
-        name,
-    )
+    where = "instance_id = $1 AND purpose = $2 AND name = $3 AND state = 'issued'"
+    secrets = await SECRETS.find(reader, where, instance_id, purpose, name)
     return secrets[0] if secrets else None
 
 
@@ -42,12 +37,8 @@ async def all_issued(reader: db.Reader, instance_id: str) -> list[RuntimeSecret]
 
 
 async def next_version(reader: db.Reader, instance_id: str, purpose: str, name: str) -> int:
-    row = await reader.one(
-        "SELECT coalesce(max(version), 0) FROM runtime_secrets WHERE instance_id = $1 AND purpose = $2 AND name = $3",
-        instance_id,
-        purpose,
-        name,
-    )
+    sql = "SELECT coalesce(max(version), 0) FROM runtime_secrets WHERE instance_id = $1 AND purpose = $2 AND name = $3"
+    row = await reader.one(sql, instance_id, purpose, name)
     return int(row[0]) + 1 if row is not None else 1
 
 

@@ -5,7 +5,9 @@ task until the machine has the wanted set.
 """
 
 import datetime
-from collections.abc import Sequence
+import functools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
@@ -17,22 +19,22 @@ from gpuaas_contract.wire import NoBody, PageQuery
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
+from gpuaas_platform.identity import authority
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, db, ids, names, paging
+from gpuaas_platform.kit import clock, db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
 TASK = "allocation.install_authorized_keys"
+_PERMISSION = "access.machine.connect"
 _LIVE = ("requested", "provisioning", "active")
 
 
 async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     if call.caller.actor_type != "user":
-        raise errors.PermissionDenied(
-            "Only people have SSH keys; a service account gets a certificate.",
-            fix="Use machine access, which gives a certificate.",
-        )
+        fix = "Use machine access, which gives a certificate."
+        raise errors.PermissionDenied("Only people have SSH keys; a service account gets a certificate.", fix=fix)
     user_id, parsed = call.caller.actor_id, rules.read_public_key(body.public_key, body.comment)
     present = await store.SSH_KEYS.find(tx, "user_id = $1", user_id)
     if any(key.fingerprint == parsed.fingerprint for key in present):
@@ -65,7 +67,7 @@ async def delete(tx: db.Tx, call: Call[SshKeyPath], _: NoBody) -> SshKey:
     key = names.only(matching, name, lambda match: match.ssh_key_id)
     if key is None:
         raise errors.NotFound(f"You have no SSH key {name}.")
-    await store.delete_key(tx, key.ssh_key_id)
+    await store.SSH_KEYS.delete(tx, key.ssh_key_id)
     await _look_again(tx, call, key)
     return key
 
@@ -75,52 +77,53 @@ async def choose(tx: db.Tx, call: Call[AllocationPath], body: SetAllocationPeopl
     allocation = await allocations.get(tx, call)
     if allocation.status not in _LIVE:
         raise errors.Conflict(f"The allocation is {allocation.status}; no one can log in to it any more.")
-    wanted = sorted({await _person_id(tx, call, named) for named in body.user_ids})
-    call.details["user_ids"] = wanted
-    await store.set_people(tx, allocation.allocation_id, wanted)
+    wanted = set()
+    for named in body.user_ids:
+        user_id = await users.id_of(tx, call, named)
+        if user_id is None:
+            raise errors.ValidationFailed(f"There is no person {named}.", details={"field": "user_ids"})
+        wanted.add(user_id)
+    call.details["user_ids"] = sorted(wanted)
+    await store.set_people(tx, allocation.allocation_id, sorted(wanted))
     present = await store.key_set(tx, allocation.allocation_id) or rules.new_set(allocation.allocation_id)
-    await _install(tx, call.site, call.origin, allocation, present)
+    chosen = await _chosen(tx, [allocation.allocation_id], call.now)
+    await _install(tx, call.site, call.origin, allocation, present, chosen[allocation.allocation_id])
     return await get(tx, call)
 
 
 async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
     allocation_id = (await allocations.get(reader, call)).allocation_id
     present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
-    chosen = (await store.chosen(reader, [allocation_id], clock.micros(call.now))).get(allocation_id, [])
+    chosen = (await _chosen(reader, [allocation_id], call.now))[allocation_id]
     is_installed = present.digest == rules.digest(rules.lines(rules.wanted(chosen))) and not present.asked
-    return AllocationKeys(
-        allocation_id=allocation_id,
-        people=rules.shown(chosen),
-        state="installed" if is_installed else "pending",
-        installed=present.installed,
-        installed_at=present.installed_at,
-        error=present.error,
-    )
+    state = "installed" if is_installed else "pending"
+    return structs.pick(AllocationKeys, present, people=rules.shown(chosen), state=state)
 
 
 async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
     """Return the allocations whose key set needs a write. `compare_all` also compares every machine with the roles."""
     at = clock.micros(now)
-    if not compare_all:
-        return [look.key_set.allocation_id for look in await store.due(reader, at)]
-    looks = await store.all_sets(reader)
-    chosen = await store.chosen(reader, None, at) if looks else {}
-    return [
-        look.key_set.allocation_id
-        for look in looks
-        if look.check_at <= at or _needs_write(look, chosen.get(look.key_set.allocation_id, []), now)
-    ]
+    looks = await store.looks(reader, store.NEVER if compare_all else at)
+    chosen = await _chosen(reader, None, now) if compare_all and looks else {}
+
+    def needs_write(look: store.Look) -> bool:
+        if look.check_at <= at or look.allocation_status not in _LIVE:
+            return True
+        is_prepared = look.allocation_status != "requested"
+        return is_prepared and rules.must_install(look.key_set, chosen[look.key_set.allocation_id], now)
+
+    return [look.key_set.allocation_id for look in looks if needs_write(look)]
 
 
 async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequence[str]) -> None:
     """Queue the tasks that bring these machines to the wanted keys; delete the sets of released allocations."""
-    present = await allocations.many(tx, allocation_ids)
+    present, chosen = await allocations.many(tx, allocation_ids), await _chosen(tx, allocation_ids, origin.now)
     for allocation_id in allocation_ids:
         allocation, key_set = present.get(allocation_id), await store.key_set(tx, allocation_id)
         if allocation is None or allocation.status not in _LIVE:
             await store.delete(tx, allocation_id)
         elif key_set is not None:
-            await _install(tx, site, origin, allocation, key_set)
+            await _install(tx, site, origin, allocation, key_set, chosen[allocation_id])
 
 
 async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, task_id: str, error: str) -> None:
@@ -131,11 +134,8 @@ async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, 
     after = rules.ended(present, task_id, error, origin.now)
     await store.save(tx, after, clock.micros(after.retry_at) if after.retry_at else 0)
     if after.installed != present.installed:
-        payload = AllocationKeysChanged(
-            allocation_id=allocation.allocation_id, node_name=allocation.node_name, installed=after.installed
-        )
-        where = {"org_id": allocation.org_id, "project_id": allocation.project_id}
-        await record.emit(tx, origin, "capacity.allocation.keys_installed", payload, **where)
+        payload = structs.pick(AllocationKeysChanged, allocation, installed=after.installed)
+        await record.emit(tx, origin, "capacity.allocation.keys_installed", payload, allocation)
 
 
 async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
@@ -144,40 +144,50 @@ async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
         await store.save(tx, rules.new_set(allocation_id), 0)
 
 
-async def _install(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet) -> None:
-    people = await store.chosen(tx, [allocation.allocation_id], clock.micros(origin.now))
-    chosen = people.get(allocation.allocation_id, [])
+async def _chosen(
+    reader: db.Reader, allocation_ids: Sequence[str] | None, now: datetime.datetime
+) -> Mapping[str, list[rules.Chosen]]:
+    """The people chosen for these allocations, or for all, by allocation. Who may log in is decided here each time.
+
+    Takes the same statements for any number of allocations."""
+    people = await store.people(reader, allocation_ids)
+    actors = await authority.people(reader, {person.user_id for person in people}, now)
+
+    @functools.cache
+    def may_enter(user_id: str, org_id: str, project_id: str) -> bool:
+        scopes = authority.scopes_of(org_id, project_id)
+        return authority.can(actors[user_id].caller, _PERMISSION, scopes) == "allowed"
+
+    chosen: dict[str, list[rules.Chosen]] = defaultdict(list)
+    for person in people:
+        if (actor := actors.get(person.user_id)) is not None:
+            with_key = rules.Chosen(
+                user_id=person.user_id,
+                name=actor.caller.name,
+                is_active=actor.state == "active",
+                may_enter=may_enter(person.user_id, person.org_id, person.project_id),
+                public_key=person.key.public_key if person.key else "",
+                fingerprint=person.key.fingerprint if person.key else "",
+            )
+            chosen[person.allocation_id].append(with_key)
+    return chosen
+
+
+async def _install(
+    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet, chosen: Sequence[rules.Chosen]
+) -> None:
     after, has_user = present, allocation.status != "requested"
     if has_user and rules.must_install(present, chosen, origin.now):
         keys = rules.wanted(chosen)
-        after = rules.asked(present, keys, await _queue(tx, site, origin, allocation, rules.lines(keys)))
+        allocation_id, user = allocation.allocation_id, allocation.username_on_node
+        params = {"allocation_id": allocation_id, "user": user, "public_keys": rules.lines(keys)}
+        task_id = await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation_id, params)
+        after = rules.asked(present, keys, task_id)
     is_pausing = after.retry_at is not None and after.retry_at > origin.now
     await store.save(tx, after, clock.micros(after.retry_at) if is_pausing and after.retry_at else store.NEVER)
-
-
-async def _queue(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, lines: Sequence[str]) -> str:
-    params: dict[str, object] = {
-        "allocation_id": allocation.allocation_id,
-        "user": allocation.username_on_node,
-        "public_keys": list(lines),
-    }
-    return await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
 
 
 async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
     call.details["fingerprint"] = key.fingerprint
     await store.mark_due(tx, key.user_id)
     tx.wake(allocations.LOOP)
-
-
-async def _person_id(reader: db.Reader, call: Call, named: str) -> str:
-    user_id = await users.id_of(reader, call, named)
-    if user_id is None:
-        raise errors.ValidationFailed(f"There is no person {named}.", details={"field": "user_ids"})
-    return user_id
-
-
-def _needs_write(look: store.Look, chosen: Sequence[rules.Chosen], now: datetime.datetime) -> bool:
-    if look.allocation_status not in _LIVE:
-        return True
-    return look.allocation_status != "requested" and rules.must_install(look.key_set, chosen, now)

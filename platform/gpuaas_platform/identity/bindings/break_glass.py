@@ -40,9 +40,9 @@ async def take(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
         reason=body.reason,
     )
     granted = BreakGlassGranted(binding_id=binding_id, user_id=user_id, reason=body.reason, expires_at=expires_at)
-    await record.emit(tx, call.origin, "identity.break_glass.granted", granted, **_where(project))
+    await record.emit(tx, call.origin, "identity.break_glass.granted", granted, project)
     details = {"reason": body.reason, "expires_at": expires_at.isoformat()}
-    await record.audit(tx, call.origin, "identity.break_glass.granted", binding_id, details=details, **_where(project))
+    await record.audit(tx, call.origin, "identity.break_glass.granted", binding_id, project, details=details)
     call.details.update(details, project_id=project.project_id)
     return await _get(tx, call, binding_id)
 
@@ -57,7 +57,7 @@ async def end(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> RoleBinding:
     await store.unbind(tx, binding_id)
     await announce_end(tx, call, project, binding)
     details = {"reason": binding.reason, "user_id": binding.user_id}
-    await record.audit(tx, call.origin, "identity.break_glass.ended", binding_id, details=details, **_where(project))
+    await record.audit(tx, call.origin, "identity.break_glass.ended", binding_id, project, details=details)
     call.details.update(details, project_id=project.project_id)
     return binding
 
@@ -65,7 +65,7 @@ async def end(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> RoleBinding:
 async def announce_end(tx: db.Tx, call: Call, project: Project, binding: RoleBinding) -> None:
     ended_by = call.caller.actor_id
     ended = BreakGlassEnded(binding_id=binding.binding_id, user_id=binding.user_id, ended_by=ended_by)
-    await record.emit(tx, call.origin, "identity.break_glass.ended", ended, **_where(project))
+    await record.emit(tx, call.origin, "identity.break_glass.ended", ended, project)
 
 
 async def _get(reader: db.Reader, call: Call, binding_id: str) -> RoleBinding:
@@ -73,7 +73,3 @@ async def _get(reader: db.Reader, call: Call, binding_id: str) -> RoleBinding:
     if binding is None:
         raise errors.NotFound("There is no such temporary access; it may have ended already.")
     return binding
-
-
-def _where(project: Project) -> dict[str, str]:
-    return {"org_id": project.org_id, "project_id": project.project_id}

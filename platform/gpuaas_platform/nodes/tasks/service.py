@@ -5,7 +5,7 @@ The domain that queues a task declares in its reactions what happens at the end 
 
 import base64
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from gpuaas_contract import errors, node
@@ -30,7 +30,7 @@ async def queue(
     node_id: str,
     kind: str,
     subject_id: str,
-    params: dict[str, object],
+    params: Mapping[str, object],
     *,
     ttl_s: int | None = None,
 ) -> str:
@@ -48,22 +48,15 @@ async def queue(
             "correlation_id": origin.correlation_id,
         }
     )
-    await store.add(
-        tx,
-        task_id,
-        node_id=node_id,
-        kind=kind,
-        subject_id=subject_id,
-        expires_at=clock.micros(expires_at),
-        payload=payload.decode(),
-        signature=base64.b64encode(site.keys.tasks.sign(payload)).decode(),
-    )
+    signature = base64.b64encode(site.keys.tasks.sign(payload)).decode()
+    task = Stored(task_id, node_id, kind, subject_id, "queued")
+    await store.add(tx, task, expires_at=clock.micros(expires_at), payload=payload.decode(), signature=signature)
     tx.wake(_queue_topic(node_id))
     return task_id
 
 
 async def queue_for_operator(
-    tx: db.Tx, call: Call[NodePath], kind: str, params: dict[str, object], *, ttl_s: int | None = None
+    tx: db.Tx, call: Call[NodePath], kind: str, params: Mapping[str, object], *, ttl_s: int | None = None
 ) -> NodeTask:
     """Queue a task about the node itself, which the route names."""
     target = await nodes.get(tx, call)
@@ -78,9 +71,7 @@ async def inspect(tx: db.Tx, call: Call[NodePath], body: InspectNode) -> NodeTas
 
 
 async def list_tasks(reader: db.Reader, call: Call[NodePath]) -> Page[NodeTask]:
-    target = await nodes.get(reader, call)
-    items, token = await store.page(reader, target.node_id, size=call.query.page_size, token=call.query.page_token)
-    return Page(items=items, next_page_token=token)
+    return await store.page(reader, (await nodes.get(reader, call)).node_id, call.query)
 
 
 async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> NodeTask:
@@ -102,9 +93,10 @@ async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask
         """The task, and whether to answer now."""
         now = clock.micros(call.site.clock())
         row = await store.next_ready(reader, node_id, now, urgent_only=bool(busy_with))
-        if row is None and busy_with:
-            return None, not await _is_queued(reader, node_id, busy_with)
-        return row, row is not None
+        if row is not None or not busy_with:
+            return row, row is not None
+        task = await store.get(reader, busy_with)
+        return None, task is None or (task.node_id, task.state) != (node_id, "queued")
 
     row, _is_due = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
     if row is None:
@@ -138,20 +130,17 @@ async def withdraw(tx: db.Tx, node_id: str, subject_id: str) -> None:
         await _end(tx, task_id, "expired", "")
 
 
-async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
+async def is_due(reader: db.Reader, now: datetime.datetime) -> bool:
     """Whether `sweep` has to write."""
-    return await store.is_any_expired(reader, clock.micros(now)) or await store.is_any_old(
-        reader, _kept_from(site, now)
-    )
+    return await store.is_any_expired(reader, clock.micros(now))
 
 
 async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """End tasks that were not done in time; delete tasks that ended long ago."""
+    """End tasks that were not done in time."""
     silence = TaskError(code="no_answer", message="the node did not answer in time")
     for task in await store.expired(tx, clock.micros(origin.now)):
         await _end(tx, task.task_id, "expired", "")
         await _react(tx, site, origin, task, TaskResult(status="failed", error=silence))
-    await store.delete_old(tx, _kept_from(site, origin.now))
 
 
 async def _react(tx: db.Tx, site: Site, origin: Origin, task: Stored, result: TaskResult) -> None:
@@ -164,20 +153,11 @@ async def _end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
     tx.wake(_end_topic(task_id))
 
 
-async def _is_queued(reader: db.Reader, node_id: str, task_id: str) -> bool:
-    task = await store.get(reader, task_id)
-    return task is not None and task.node_id == node_id and task.state == "queued"
-
-
 async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
     task = await store.shown(reader, node_id, task_id)
     if task is None:
         raise errors.NotFound(f"Node {node_id} has no task {task_id}.")
     return task
-
-
-def _kept_from(site: Site, now: datetime.datetime) -> int:
-    return clock.micros(now - datetime.timedelta(seconds=site.settings.node_tasks_kept_s))
 
 
 def _queue_topic(node_id: str) -> str:

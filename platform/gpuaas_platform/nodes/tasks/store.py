@@ -1,18 +1,18 @@
 """SQL of node tasks."""
 
-import datetime
 from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.agents import NodeTask
 from gpuaas_contract.node import URGENT_TASKS, TaskResult
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db, tables
+from gpuaas_platform.kit import clock, db, paging, structs
+from gpuaas_platform.kit.paging import PageRequest
 
-_COLUMNS = "task_id, node_id, type, subject_id, state, payload, result"
-_TABLE = "node_tasks"
-_ENDED = "'succeeded', 'failed', 'refused', 'expired'"
-_BATCH = 500
+_STORED = "task_id, node_id, type, subject_id, state"
+_SHOWN = f"SELECT {_STORED}, payload, result FROM node_tasks WHERE"  # noqa: S608 - columns are ours
+_OLD = "state IN ('succeeded', 'failed', 'refused', 'expired') AND expires_at < $1"
 _EXPIRED_BATCH = 100
 _IS_URGENT = f"type IN ({', '.join(repr(kind) for kind in sorted(URGENT_TASKS))})"
 _READY = f"""
@@ -24,7 +24,6 @@ _READY = f"""
 _NEXT = f"{_READY} ORDER BY is_urgent DESC, task_id LIMIT 1"
 _NEXT_URGENT = f"{_READY} AND {_IS_URGENT} ORDER BY task_id LIMIT 1"
 _IS_EXPIRED = "state = 'queued' AND expires_at <= $1"
-_IS_OLD = f"state IN ({_ENDED}) AND expires_at < $1"
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -37,28 +36,9 @@ class Stored(msgspec.Struct, frozen=True):
     state: str
 
 
-async def add(
-    tx: db.Tx,
-    task_id: str,
-    *,
-    node_id: str,
-    kind: str,
-    subject_id: str,
-    expires_at: int,
-    payload: str,
-    signature: str,
-) -> None:
-    await tx.run(
-        """INSERT INTO node_tasks (task_id, node_id, type, subject_id, state, expires_at, payload, signature, result)
-           VALUES ($1, $2, $3, $4, 'queued', $5, $6, $7, '')""",
-        task_id,
-        node_id,
-        kind,
-        subject_id,
-        expires_at,
-        payload,
-        signature,
-    )
+async def add(tx: db.Tx, task: Stored, *, expires_at: int, payload: str, signature: str) -> None:
+    sql = f"INSERT INTO node_tasks ({_STORED}, expires_at, payload, signature, result) VALUES ({db.marks(8)}, '')"  # noqa: S608
+    await tx.run(sql, *msgspec.structs.astuple(task), expires_at, payload, signature)
 
 
 async def next_ready(reader: db.Reader, node_id: str, now: int, *, urgent_only: bool) -> db.Row | None:
@@ -74,12 +54,8 @@ async def many(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, Stored]:
     """These tasks by id, in one statement; ids without a task are left out."""
     if not task_ids:
         return {}
-    rows = await reader.all(
-        f"""SELECT task_id, node_id, type, subject_id, state FROM node_tasks
-            WHERE task_id IN ({db.marks(len(task_ids))})""",  # noqa: S608 - marks only
-        *task_ids,
-    )
-    return {row[0]: _stored(row) for row in rows}
+    sql = f"SELECT {_STORED} FROM node_tasks WHERE task_id IN ({db.marks(len(task_ids))})"  # noqa: S608 - marks only
+    return {row[0]: _stored(row) for row in await reader.all(sql, *task_ids)}
 
 
 async def queued_about(reader: db.Reader, node_id: str, subject_id: str) -> list[str]:
@@ -94,44 +70,36 @@ async def end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
 
 async def expired(reader: db.Reader, now: int) -> list[Stored]:
     """Queued tasks whose time is over, some at a time."""
-    rows = await reader.all(
-        f"SELECT task_id, node_id, type, subject_id, state FROM node_tasks WHERE {_IS_EXPIRED} LIMIT {_EXPIRED_BATCH}",  # noqa: S608
-        now,
-    )
-    return [_stored(row) for row in rows]
+    sql = f"SELECT {_STORED} FROM node_tasks WHERE {_IS_EXPIRED} LIMIT {_EXPIRED_BATCH}"  # noqa: S608 - columns are ours
+    return [_stored(row) for row in await reader.all(sql, now)]
 
 
 async def is_any_expired(reader: db.Reader, now: int) -> bool:
     return await reader.one(f"SELECT 1 FROM node_tasks WHERE {_IS_EXPIRED} LIMIT 1", now) is not None  # noqa: S608
 
 
-async def is_any_old(reader: db.Reader, expired_before: int) -> bool:
-    return await reader.one(f"SELECT 1 FROM node_tasks WHERE {_IS_OLD} LIMIT 1", expired_before) is not None  # noqa: S608
+async def is_old(reader: db.Reader, before: int) -> bool:
+    return await reader.one(f"SELECT 1 FROM node_tasks WHERE {_OLD} LIMIT 1", before) is not None  # noqa: S608
 
 
-async def delete_old(tx: db.Tx, expired_before: int) -> None:
-    await tx.run(
-        f"DELETE FROM node_tasks WHERE task_id IN (SELECT task_id FROM node_tasks WHERE {_IS_OLD} LIMIT {_BATCH})",  # noqa: S608
-        expired_before,
-    )
+async def forget(tx: db.Tx, before: int, limit: int) -> None:
+    old = f"SELECT task_id FROM node_tasks WHERE {_OLD} LIMIT $2"  # noqa: S608
+    await tx.run(f"DELETE FROM node_tasks WHERE task_id IN ({old})", before, limit)  # noqa: S608
 
 
 async def shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask | None:
-    row = await reader.one(f"SELECT {_COLUMNS} FROM node_tasks WHERE task_id = $1", task_id)  # noqa: S608 - columns are ours
-    return _node_task(row) if row is not None and row["node_id"] == node_id else None
+    row = await reader.one(f"{_SHOWN} task_id = $1 AND node_id = $2", task_id, node_id)
+    return _node_task(row) if row is not None else None
 
 
-async def page(reader: db.Reader, node_id: str, *, size: int, token: str) -> tuple[list[NodeTask], str | None]:
+async def page(reader: db.Reader, node_id: str, query: PageRequest) -> Page[NodeTask]:
     """One page of the node's tasks, newest first."""
-    before = tables.read_token(_TABLE, token) if token else "~"
-    rows = await reader.all(
-        f"SELECT {_COLUMNS} FROM node_tasks WHERE node_id = $1 AND task_id < $2 ORDER BY task_id DESC LIMIT $3",  # noqa: S608
-        node_id,
-        before,
-        size + 1,
-    )
-    tasks = [_node_task(row) for row in rows[:size]]
-    return tasks, tables.write_token(_TABLE, tasks[-1].task_id) if len(rows) > size else None
+
+    async def read(before: str, limit: int) -> list[NodeTask]:
+        sql = f"{_SHOWN} node_id = $1 AND task_id < $2 ORDER BY task_id DESC LIMIT $3"
+        return [_node_task(row) for row in await reader.all(sql, node_id, before, limit)]
+
+    return await paging.page("node_tasks", query, read, lambda task: task.task_id, start="~")
 
 
 class _Payload(msgspec.Struct):
@@ -149,19 +117,12 @@ def _stored(row: db.Row) -> Stored:
 def _node_task(row: db.Row) -> NodeTask:
     payload = msgspec.json.decode(row["payload"], type=_Payload)
     ended = msgspec.json.decode(row["result"], type=TaskResult) if row["result"] else None
-    return NodeTask(
-        task_id=row["task_id"],
-        node_id=row["node_id"],
-        type=row["type"],
-        subject_id=row["subject_id"],
-        state=row["state"],
+    return structs.pick(
+        NodeTask,
+        _stored(row),
         result=ended.result if ended else {},
         error=ended.error if ended else None,
         correlation_id=payload.correlation_id,
-        issued_at=_moment(payload.issued_at_s),
-        expires_at=_moment(payload.expires_at_s),
+        issued_at=clock.moment(payload.issued_at_s * 1_000_000),
+        expires_at=clock.moment(payload.expires_at_s * 1_000_000),
     )
-
-
-def _moment(seconds: int) -> datetime.datetime:
-    return clock.moment(seconds * 1_000_000)

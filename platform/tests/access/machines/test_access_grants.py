@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from gpuaas_contract import access, audit, bindings, capacity, catalog, errors, events, identity, instances, users
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.kit import db
 from platform_world import Node, World
 from scripted_controller import CLUSTERED, Held
 
@@ -116,6 +118,29 @@ async def test_a_revoked_grant_is_told_to_the_node_and_enforced_when_it_has_hear
     assert await entered.told() is None
     found = (await entered.world.call(events.EVENT_LIST)).items[-1]
     assert (found.type, found.payload["reason"]) == ("access.machine.ended", "the laptop was stolen")
+
+
+async def test_a_node_whose_grant_cannot_be_read_does_not_hold_back_the_others(world: World) -> None:
+    grants = []
+    for name in ("n1", "n2", "n3"):
+        granted = await world.machine_access(world.token, (await world.allocation(name)).allocation_id)
+        grants.append(
+            await world.call(access.GRANT_REVOKE, access.RevokeGrant(reason="over"), grant_id=granted.grant_id)
+        )
+        await world.finish_task(world.nodes[name])
+    unreadable = min(grants, key=lambda grant: grant.node_id)
+
+    async def damage(tx: db.Tx) -> None:
+        await tx.run("UPDATE machine_grants SET document = '{' WHERE grant_id = $1", unreadable.grant_id)
+
+    await world.site.database.write(damage)
+    with structlog.testing.capture_logs() as logs:
+        await grants_reconcile.sweep(world.site)
+    left = await world.site.database.reader.all("SELECT grant_id FROM machine_grants WHERE is_enforced = 0")
+    assert [row[0] for row in left] == [unreadable.grant_id]
+    assert [(entry["event"], entry["node_id"]) for entry in logs if entry["log_level"] == "error"] == [
+        ("machine_access.follow_up_failed", unreadable.node_id)
+    ]
 
 
 async def test_the_node_always_gets_the_complete_set(entered: Entered) -> None:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_identit
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from gpuaas_contract import audit, capacity, errors
 from gpuaas_platform import server
-from gpuaas_platform.access.machines import authority, authority_reconcile
+from gpuaas_platform.access.machines import authority
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.call import Site
 from gpuaas_platform.custody import choice as custody_choice
@@ -38,10 +38,10 @@ async def values_kept(site: Site, clock: FakeClock) -> list[str]:
 
 
 async def test_the_first_start_makes_one_and_later_starts_leave_it_alone(site: Site, clock: FakeClock) -> None:
-    await authority_reconcile.start(site)
+    await authority.start(site)
     made = await known(site)
     assert ssh_public_key(await authority.signing_key(site)) == made.public_key
-    for again in (authority_reconcile.start, authority_reconcile.sweep, authority.ensure):
+    for again in (authority.start, authority.sweep, authority.ensure):
         await again(site)
     assert await known(site) == made
     assert await values_kept(site, clock) == [made.secret_id]
@@ -77,7 +77,7 @@ async def test_it_is_on_the_audit_trail_by_its_public_half(world: World) -> None
 
 
 async def test_a_rotation_of_custodys_key_covers_it(site: Site) -> None:
-    await authority_reconcile.start(site)
+    await authority.start(site)
     opened = custody_choice.embedded(site.settings, site.database)
     before = (await opened.counted()).present
     async for _ in opened.rotate():
@@ -128,7 +128,7 @@ def left(settings: Settings) -> Ed25519PrivateKey:
 
 async def test_a_key_in_a_file_is_taken_over_and_the_file_removed(left: Ed25519PrivateKey, site: Site) -> None:
     assert await ssh_trust.public_keys(site.database.reader, site) == [ssh_public_key(left)], "trusted all along"
-    await authority_reconcile.start(site)
+    await authority.start(site)
     assert (await known(site)).public_key == ssh_public_key(left)
     assert (await authority.signing_key(site)).private_bytes_raw() == left.private_bytes_raw()
     assert not ssh_trust.file(site).exists()
@@ -162,7 +162,7 @@ async def test_a_takeover_that_dies_anywhere_is_finished_by_the_next_start(
 ) -> None:
     await dies(site)
     assert await ssh_trust.public_keys(site.database.reader, site) == [ssh_public_key(left)]
-    await authority_reconcile.start(site)
+    await authority.start(site)
     made = await known(site)
     assert made.public_key == ssh_public_key(left)
     assert not ssh_trust.file(site).exists()
@@ -171,11 +171,11 @@ async def test_a_takeover_that_dies_anywhere_is_finished_by_the_next_start(
 
 
 async def test_a_file_with_another_key_is_never_removed(site: Site) -> None:
-    await authority_reconcile.start(site)
+    await authority.start(site)
     made, file = await known(site), ssh_trust.file(site)
     keys.write_private(file, keys.private_pem(Ed25519PrivateKey.generate()))
     content = file.read_bytes()
-    await authority_reconcile.start(site)
+    await authority.start(site)
     assert (await known(site), file.read_bytes()) == (made, content)
     assert ssh_public_key(await authority.signing_key(site)) == made.public_key
 
@@ -208,7 +208,7 @@ async def test_a_key_that_custody_lost_is_said_and_never_replaced(world: World) 
     with pytest.raises(errors.Unavailable, match="not in this custody") as refused:
         await world.machine_access(world.token, allocation.allocation_id)
     assert made.secret_id in refused.value.fix
-    await authority_reconcile.start(world.site)
+    await authority.start(world.site)
     assert await known(world.site) == made
 
 
@@ -216,5 +216,5 @@ async def test_a_store_whose_custody_key_is_lost_still_starts(site: Site, settin
     await site.custody.put("sec_one", b"value")
     (settings.data_dir / key_files.PLAIN).rename(settings.data_dir / "lost")
     async with server.open_site(settings, clock) as restarted:
-        await authority_reconcile.start(restarted)
+        await authority.start(restarted)
         assert await ssh_trust.authority(restarted.database.reader) is None

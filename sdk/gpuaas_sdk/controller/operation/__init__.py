@@ -1,4 +1,4 @@
-"""What a handler works with: `Operation`. The other modules are its parts."""
+"""`Operation`, the object that a handler works with. The other modules are its parts."""
 
 from gpuaas_sdk.controller.operation.operation import Operation
 

@@ -1,5 +1,5 @@
-"""Artifacts of the app for one operation: find them, deliver them by token, place them on machines. `Operation` calls
-these."""
+"""Artifacts of the app for one operation: find them, get a token for them, place them on machines. `Operation` calls
+these functions."""
 
 import msgspec
 from gpuaas_contract import artifacts
@@ -19,17 +19,17 @@ _WAIT_S = 30
 
 
 async def find(lease: Lease, instance: Instance, name: str, version: str) -> Artifact:
-    """Return the artifact that the manifest names. `version` is set if it is not the instance's version."""
+    """Return the artifact that the manifest of `version` names; an empty version means the instance's version."""
     try:
         return await _with_digest(lease, name, await _digest(lease, instance, name, version))
     except LeaseLost:
         raise
     except ApiError as error:
-        raise rules.refused(f"No artifact {name}", error) from error
+        raise rules.refused(f"Artifact {name} cannot be read", error) from error
 
 
 async def deliver(lease: Lease, artifact: Artifact) -> Delivery:
-    """Return an address and a short-lived token to fetch the artifact with."""
+    """Return the address of the artifact's content and a short-lived token to fetch it."""
     record = lease.record
     request = CreateDelivery(purpose=record.kind, operation_id=record.operation_id)
     try:
@@ -37,12 +37,12 @@ async def deliver(lease: Lease, artifact: Artifact) -> Delivery:
     except LeaseLost:
         raise
     except ApiError as error:
-        raise rules.refused(f"No delivery of artifact {artifact.name}", error) from error
+        raise rules.refused(f"Artifact {artifact.name} cannot be delivered", error) from error
     return msgspec.structs.replace(delivery, url=f"{lease.server}{delivery.url}")
 
 
 async def place(lease: Lease, artifact: Artifact, allocation_id: str, mode: FileMode) -> ArtifactPlacement:
-    """Have the machine fetch the artifact, and wait for the end. The platform fails a machine that stays silent."""
+    """Have the machine fetch the artifact and wait for the result; it fails if the machine does not respond in time."""
     operation_id = lease.record.operation_id
     request = PlaceArtifact(allocation_id=allocation_id, operation_id=operation_id, epoch=lease.epoch, mode=mode)
     try:
@@ -77,18 +77,18 @@ async def _digest(lease: Lease, instance: Instance, name: str, version: str) -> 
 
 
 async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:
-    """Return the project's artifact; without one, the artifact that the platform shares."""
+    """Return the project's artifact with this digest; if there is none, the one that the platform shares."""
     for shared in (False, True):
         async for artifact in lease.pages(artifacts.LIST, query={"name": name, "shared": shared}):
             if artifact.digest == digest:
                 return artifact
     raise Permanent(
-        f"There is no artifact {name} with {digest} in this project.", fix="Publish, verify and promote it first."
+        f"This project has no artifact {name} with the digest {digest}.", fix="Publish, verify and promote it first."
     )
 
 
 def _failure(placement: ArtifactPlacement, error: TaskError) -> Temporary | Permanent:
-    text = f"Artifact {placement.name} is not on {placement.node_name}: {error.code}: {error.message}"
+    text = f"Artifact {placement.name} could not be placed on {placement.node_name}: {error.code}: {error.message}"
     if error.code == "no_answer":
         return Temporary(text)
     if error.code == "disk_full":

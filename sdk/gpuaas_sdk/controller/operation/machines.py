@@ -1,6 +1,6 @@
 """The machines of one operation: a key pair in memory, short-lived certificates, one shared connection per allocation.
 
-`operation` hands the machines out. Every command is recorded, and certificates are renewed between commands."""
+`Operation.machine` returns them. Every command is recorded, and certificates are renewed between commands."""
 
 import asyncio
 import datetime
@@ -20,14 +20,14 @@ log = structlog.get_logger()
 
 CERTIFICATE_TTL_S = 600
 RENEW_SHARE = 0.8
-"""A certificate older than this share of its life is replaced before the next command."""
+"""A certificate is replaced before the next command after this part of its lifetime."""
 
 CLOSE_S = 5.0
-"""Limit for closing a connection: an unreachable machine must not delay the end of an operation."""
+"""Time limit for closing a connection: an unreachable machine must not delay the end of an operation."""
 
 Connect = Callable[[MachineTarget], AbstractAsyncContextManager[Machine]]
 Grant = Callable[[str, str], Awaitable[MachineAccess]]
-"""Takes an allocation id and a public key, returns a certificate for them."""
+"""Takes an allocation id and a public key; returns the address of the machine and a certificate for the key."""
 
 
 class Machines:
@@ -52,7 +52,7 @@ class Machines:
         return Machine(transport)
 
     async def close(self) -> None:
-        """Close every connection. A connection that does not close is logged and left."""
+        """Close every connection. If one cannot be closed in time, log it and continue."""
         transports, self._by_allocation = self._by_allocation, {}
         for result in await asyncio.gather(*map(_close, transports.values()), return_exceptions=True):
             if isinstance(result, Exception):
@@ -61,7 +61,7 @@ class Machines:
     async def _open(self, allocation_id: str, address: str) -> Connection:
         access = await self._grant(allocation_id, self._key.export_public_key().decode().strip())
         life_s = (access.expires_at - datetime.datetime.now(datetime.UTC)).total_seconds()
-        # Limited to the requested lifetime, so a wrong clock on either side cannot keep an expired certificate in use.
+        # At most the requested lifetime: if the clock here is behind, an expired certificate must not stay in use.
         renew_at = self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
         connection = AsyncExitStack()
         machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))

@@ -1,5 +1,5 @@
-"""What a handler works with during one operation: steps, reports, machines, secrets, artifacts. `runner` creates it;
-every report carries the epoch of the claim."""
+"""The object that a handler works with during one operation: steps, reports, machines, secrets, artifacts. `runner`
+creates it. Every report carries the epoch of the claim."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -57,21 +57,21 @@ class Operation:
         self.reason = record.reason
         self.force = record.force
         self.attempt = record.attempts
-        """1 at the first claim; every further claim adds one, after a crash as well as after a retry."""
+        """The number of claims so far: 1 at the first claim, more after a crash or a retry."""
         self.stop_after_failures = record.stop_after_failures
         self.from_version = record.from_version
         self.to_version = record.to_version
         """Set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
         self.inputs = record.inputs
-        """For `action` the inputs of the caller; for `upgrade` the instance's inputs after it."""
+        """For `action`, the inputs of the caller; for `upgrade`, the inputs of the instance after the upgrade."""
         self.preview_of = record.preview_of
         self.deadline_at = record.deadline_at
         self.instance = instance
         self.holds = tuple(holds)
         """Holds on members of the instance at the time of the claim."""
         self.backs_out = rules.backs_out(record)
-        """True while unfinished work is undone, after a cancel or to compensate."""
+        """True while the work of this operation is undone, after a cancel or to compensate."""
         self._lease = lease
         self._members = {member.member_id: member for member in members}
         self._targets = {target.member_id: target for target in record.targets}
@@ -85,7 +85,8 @@ class Operation:
 
     @property
     def targets(self) -> tuple[Member, ...]:
-        """The members that this operation, or the previewed one, concerns, without those removed before a crash."""
+        """The members that this operation changes, or would change if it is a preview. Members that were removed before
+        a crash are not included."""
         if self.kind in INSTANCE_KINDS:
             return self.members
         if self.kind == "preview":
@@ -94,8 +95,8 @@ class Operation:
 
     @property
     def to_do(self) -> tuple[Member, ...]:
-        """Targets with work left: not done, not skipped by the stop rule, and not failed since the last retry. While
-        the operation is undone, failed targets count as well."""
+        """The targets that need work: not done, not skipped by the stop rule, and not failed since the last retry.
+        While the operation is undone, failed targets are included."""
         left = {"pending", "failed"} if self.backs_out else {"pending"}
         outcomes = {member_id: target.outcome for member_id, target in self._targets.items()}
         return tuple(member for member in self.targets if outcomes.get(member.member_id, "pending") in left)
@@ -106,7 +107,7 @@ class Operation:
         return target is not None and target.outcome == "skipped"
 
     def replacement(self, member: Member) -> str:
-        """Return the allocation that a replaced member moves to. Reporting `provisioning` moves it there."""
+        """Return the id of the allocation that a replaced member moves to. The report `provisioning` moves it."""
         target = self._targets.get(member.member_id)
         if target is None or not target.allocation_id:
             raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
@@ -122,11 +123,11 @@ class Operation:
         """Run `await function(*args)` unless this step already succeeded in this operation.
 
         The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
-        have names of their own."""
+        must have other names than those of the handler."""
         await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
 
     async def say(self, message: str) -> None:
-        """Report what the running step waits for, for people who watch. The same message again sends nothing."""
+        """Show users what the running step waits for. A message that is the same as the last one is not sent."""
         await self._steps.say(message)
 
     async def each(
@@ -134,17 +135,21 @@ class Operation:
     ) -> None:
         """Run `await function(member)` for all members, `at_once` at a time. A failed member does not stop the others.
 
-        Without `at_once` all run at the same time; under a stop rule, at most as many as may fail. Members that the
-        stop rule skips before their turn are not started. Raises `MembersFailed` if any member failed."""
+        Without `at_once`, all run at the same time, or as many as the stop rule allows to fail. Members that the
+        stop rule skips are not started. Raises `MembersFailed` if any member failed."""
         chosen = tuple(members)
-        turns = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
-        ends = await asyncio.gather(
-            *(self._in_turn(turns, member, function) for member in chosen), return_exceptions=True
+        slots = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
+        results = await asyncio.gather(
+            *(self._in_slot(slots, member, function) for member in chosen), return_exceptions=True
         )
-        unexpected = [end for end in ends if isinstance(end, BaseException) and not isinstance(end, Permanent)]
+        unexpected = [
+            result for result in results if isinstance(result, BaseException) and not isinstance(result, Permanent)
+        ]
         for error in sorted(unexpected, key=lambda error: not isinstance(error, LeaseLost)):
             raise error
-        failures = tuple((member, end) for member, end in zip(chosen, ends, strict=True) if isinstance(end, Permanent))
+        failures = tuple(
+            (member, result) for member, result in zip(chosen, results, strict=True) if isinstance(result, Permanent)
+        )
         if failures:
             raise rules.MembersFailed(failures, len(chosen))
 
@@ -158,9 +163,9 @@ class Operation:
         version: str | None = None,
         evidence: Evidence | None = None,
     ) -> Member:
-        """Report the state of a member and return the member; arguments left out keep their value.
+        """Report the state of a member and return the member. Without a status, detail or version, it stays.
 
-        The first step of removing a member that was ready needs fresh evidence that the member is idle."""
+        The first report of `removing` needs recent evidence that the member is idle, if it was ever ready."""
         known = self._members.get(member.member_id, member)
         report = ReportMember(
             epoch=self._lease.epoch,
@@ -178,7 +183,7 @@ class Operation:
         return reported
 
     async def publish_access(self, bundle: AccessBundle) -> None:
-        """Publish how people reach the app. Replaces what was published before."""
+        """Publish how users reach the app. This replaces the earlier access bundle."""
         await self._lease.report(
             ACCESS_PUBLISH,
             PublishAccess(
@@ -191,34 +196,35 @@ class Operation:
         )
 
     async def machine(self, member: Member) -> Machine:
-        """Return the member's host, as root. It is valid until the operation ends."""
+        """Return the member's machine, with root access until the operation ends."""
         return await self._machines.machine(member.allocation_id, member.address)
 
     async def secret(
         self, purpose: SecretPurpose, name: str, value: str | None = None, *, ttl_s: int = SECRET_TTL_S
     ) -> str:
-        """Return a secret that the platform keeps for the instance: `value`, or a random one.
+        """Return the instance's secret of this purpose and name. If there is none, store `value`, or a random one.
 
-        Until it expires, every operation that asks for the same purpose and name gets the same value."""
+        Until the secret expires, every operation of the instance gets the same value."""
         return await secrets.secret(self._lease, purpose, name, value or "", ttl_s)
 
     async def credential(self, credential_id: str) -> tuple[Credential, str]:
-        """Return a customer's credential and its private key, for hosts that accept no other key.
+        """Return a customer's credential and its private key, for machines that accept no other key.
 
-        People name the credential in an input of the app. The key stays in memory; every operation fetches it."""
+        Users choose the credential in an input of the app. The key is kept only in memory, so every
+        operation fetches it again."""
         return await secrets.credential(self._lease, credential_id)
 
     async def artifact(self, name: str) -> Delivery:
-        """Return a short-lived token for an artifact of the manifest, in the version the operation leads to.
+        """Return a short-lived token for an artifact of the manifest, in the version that the instance gets or has.
 
-        On the machine that needs it: GET `url` with `token` as bearer, then compare the content's digest."""
+        On the machine, send GET `url` with `token` as bearer token, then compare the digest of the content."""
         return await artifacts.deliver(self._lease, await self._artifact(name))
 
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
         """Place an artifact of the manifest on the member's machine and return its path there.
 
-        The artifact has the version the operation leads to and the published digest. Root owns the file; it is
-        removed when the allocation is released."""
+        The artifact is that of the version that the instance gets or has. Root owns the file; it is removed when the
+        allocation is released."""
         with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
@@ -231,12 +237,12 @@ class Operation:
         return await self._steps.until_deadline(attempt)
 
     async def turn_back(self) -> None:
-        """Change from doing to undoing. The kit calls this after a cancel, when the handler has stopped."""
+        """Begin to undo the work. The kit calls this after a cancel, when the handler has stopped."""
         self.backs_out = True
         await self._steps.turn_back()
 
     async def close(self) -> None:
-        """Close all machines."""
+        """Close the connections to all machines."""
         await self._machines.close()
 
     async def _artifact(self, name: str) -> Artifact:
@@ -247,13 +253,13 @@ class Operation:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
 
     async def _moved(self, member: Member) -> Member:
-        """Read a member that was moved to another machine: only the platform has its new address."""
+        """Read a member after its move to another machine, because only the platform has its new address."""
         return await self._lease.call(MEMBER_GET, instance_id=member.instance_id, member_id=member.member_id)
 
-    async def _in_turn(
-        self, turns: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
+    async def _in_slot(
+        self, slots: asyncio.Semaphore, member: Member, function: Callable[[Member], Awaitable[None]]
     ) -> Permanent | None:
-        async with turns:
+        async with slots:
             if self.skips(member):
                 return None
             try:
@@ -276,7 +282,7 @@ class Operation:
             await self._read_skipped()
 
     async def _read_skipped(self) -> None:
-        """Learn which members the stop rule skipped; receipts do not contain that."""
+        """Read from the platform which members the stop rule skipped; receipts do not contain that."""
         record = await self._lease.report(OPERATION_GET)
         self._targets |= {target.member_id: target for target in record.targets if target.outcome == "skipped"}
 

@@ -1,4 +1,4 @@
-"""Secrets and credentials that the platform delivers for one operation. `Operation` calls these."""
+"""Secrets and credentials that the platform delivers for one operation. `Operation` calls these functions."""
 
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import (
@@ -27,7 +27,7 @@ async def secret(lease: Lease, purpose: SecretPurpose, name: str, value: str, tt
     except LeaseLost:
         raise
     except ApiError as error:
-        raise rules.refused(f"No secret {name} for {purpose}", error) from error
+        raise rules.refused(f"Secret {name} ({purpose}) cannot be read", error) from error
 
 
 async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]:
@@ -41,8 +41,8 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
     except LeaseLost:
         raise
     except SecretAlreadyDelivered as error:
-        # The first answer was lost; a new delivery brings the key again.
-        raise Temporary("The answer with the credential was lost.", after_s=0) from error
+        # The response with the key was lost. The retry requests a new delivery.
+        raise Temporary(f"The response with credential {credential_id} was lost", after_s=0) from error
     except ApiError as error:
-        raise rules.refused(f"No credential {credential_id}", error) from error
+        raise rules.refused(f"Credential {credential_id} cannot be read", error) from error
     return sealed.credential, recipient.open(sealed)

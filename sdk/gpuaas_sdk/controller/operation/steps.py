@@ -1,6 +1,6 @@
-"""Steps of one operation: each succeeds once, is reported to the platform, and is retried after temporary errors.
+"""The steps of one operation. Each is reported to the platform and retried after temporary errors.
 
-The platform stores which steps succeeded, so a crash of the controller loses nothing."""
+The platform stores which steps succeeded, so they are not repeated after a crash of the controller."""
 
 import asyncio
 import datetime
@@ -68,7 +68,7 @@ class Steps:
         self._finished.add(step.key)
 
     async def say(self, message: str) -> None:
-        """Report what the running step waits for. The same message again sends nothing."""
+        """Report what the running step waits for. A message that is the same as the last one is not sent."""
         step = _CURRENT_STEP.get()
         if step is None:
             log.info("operation.message", message=message)
@@ -96,7 +96,7 @@ class Steps:
                 await asyncio.sleep(pause_s)
 
     async def turn_back(self) -> None:
-        """Change from doing to undoing: report interrupted steps as failed, and let every step run again."""
+        """Begin to undo the work: report interrupted steps as failed, and allow every step to run again."""
         for step in list(self._open.values()):
             await self._report(step, "failed", "stopped because the operation was cancelled")
         self._finished.clear()

@@ -1,4 +1,4 @@
-"""The platform in memory. `FakePlatform` is what tests use; the other modules are its parts."""
+"""A fake platform in memory. Tests use `FakePlatform`; the other modules are its parts."""
 
 from gpuaas_sdk.testing.platform.platform import FakePlatform
 

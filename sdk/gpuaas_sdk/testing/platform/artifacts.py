@@ -1,5 +1,5 @@
-"""Versions and artifacts of an app in the platform in memory. Artifacts are promoted at once, fetched with the token of
-a delivery, or placed on machines that receive them at once."""
+"""Versions and artifacts of an app in the fake platform. An artifact is promoted immediately. It is fetched with the
+token of a delivery, or placed on a machine that has it immediately."""
 
 import datetime
 import hashlib
@@ -28,7 +28,7 @@ class Artifacts:
         self.by_id: dict[str, Artifact] = {}
         self.placements: dict[str, ArtifactPlacement] = {}
         self.failures: list[TaskError] = []
-        """Errors with which the next placements end."""
+        """The errors with which the next placements fail, one per placement."""
         self._records = records
         self._runtime = runtime
         self._versions: dict[str, AppVersion] = {}
@@ -110,8 +110,8 @@ class Artifacts:
         return self._contents[delivery.artifact_id]
 
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
-        """Place the artifact. The answer is `queued`; the next read returns the end."""
-        artifact, operation = self._artifact(artifact_id), self._runtime.held(request.operation_id, request.epoch)
+        """Place the artifact. The returned placement is `queued`; the next read returns its result."""
+        artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
         self._records.check_machine(operation, request.allocation_id)
         now, location = self._records.clock(), rows.place(request.allocation_id)
         queued = ArtifactPlacement(

@@ -1,4 +1,4 @@
-"""The HTTP side of the platform in memory: authentication, request bodies, problem documents."""
+"""The HTTP side of the fake platform: authentication, request bodies, problem documents."""
 
 import asyncio
 import secrets
@@ -34,19 +34,19 @@ class Changes:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Wake all that wait now."""
+        """Wake every task that waits now."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the next change, or until the time is up."""
+        """Wait for the next change, or until the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
 
 class Edge:
-    """Admits one service account to one project and keeps a list of its calls."""
+    """Lets one service account use one project, and records its calls."""
 
     def __init__(self, project_id: str, key_id: str, client_secret: str) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -58,13 +58,13 @@ class Edge:
         self._keys: set[str] = set()
 
     def routes(self) -> list[Route]:
-        """Return the routes of the edge itself: sign in, and who am I."""
+        """Return the routes that sign the account in and return its identity."""
         return [self.route(SERVICE_ACCOUNT_TOKEN, self._sign_in), self.route(ME, self._me)]
 
     def route(
         self, endpoint: Endpoint[RequestBody, Answer], reply: Callable[[RequestBody, Request], Awaitable[Answer]]
     ) -> Route:
-        """Serve an endpoint of the contract with `reply`."""
+        """Return a route that serves an endpoint of the contract with the function `reply`."""
 
         async def serve(request: Request) -> Response:
             try:
@@ -76,7 +76,7 @@ class Edge:
                 return problem(error, request)
             if self.answers_to_lose[endpoint.name]:
                 self.answers_to_lose[endpoint.name] -= 1
-                return Response("the test lost the answer", 502)
+                return Response("the test discarded the response", 502)
             return Response(msgspec.json.encode(answer), endpoint.status, media_type="application/json")
 
         return Route(endpoint.path, serve, methods=[endpoint.method])
@@ -95,7 +95,7 @@ class Edge:
             raise NotFound()
 
     def _check_key(self, endpoint: Endpoint[Any, Any], key: str) -> None:
-        """A repeated request runs again here; only answers with a secret are never sent twice."""
+        """Refuse to repeat an endpoint that returns a secret. Any other repeated request is executed again."""
         if not key:
             raise IdempotencyKeyMissing()
         if endpoint.secret_answer and key in self._keys:
@@ -114,7 +114,7 @@ class Edge:
 
 
 def bearer(request: Request) -> str:
-    """Return the bearer token of the request; empty without one."""
+    """Return the bearer token of the request; empty if it has none."""
     return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
 

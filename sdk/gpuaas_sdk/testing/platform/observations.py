@@ -1,4 +1,4 @@
-"""What controllers report between operations, in the platform in memory: presence, conditions, members."""
+"""The reports of controllers between operations, in the fake platform: presence, conditions, members."""
 
 from gpuaas_contract.errors import AppUnknown, ValidationFailed
 from gpuaas_contract.instances import Instance, Member
@@ -15,7 +15,7 @@ from gpuaas_sdk.testing.platform.records import Records
 
 
 class Observations:
-    """Controllers that were seen, and what they observe of their instances."""
+    """The controllers that sent a request, and their observations of instances."""
 
     def __init__(self, records: Records, app_slug: str, actor_id: str) -> None:
         self.controllers: dict[str, Controller] = {}
@@ -25,12 +25,12 @@ class Observations:
         self._actor_id = actor_id
 
     def check_app(self, app_slug: str) -> None:
-        """Refuse an app that is not registered: this platform has one."""
+        """Refuse every app except the one of this fake platform."""
         if app_slug != self._app_slug:
             raise AppUnknown(f"No app is registered as {app_slug}.", details={"field": "app_slug"})
 
     def seen(self, holder: str, version: str = "") -> None:
-        """Store that this controller is alive now."""
+        """Store that this controller sent a request now."""
         known = self.controllers.get(holder)
         self.controllers[holder] = Controller(
             controller_id=f"{self._records.project_id}/{self._app_slug}/{holder}",
@@ -43,17 +43,17 @@ class Observations:
         )
 
     def report(self, instance_id: str, report: ReportRuntime) -> RuntimeReported:
-        """Store the observations that count and return which do not."""
+        """Store the observations that are accepted, and return those that are refused."""
         instance = self._records.instance(instance_id)
         if report.observed_revision > instance.revision:
             raise ValidationFailed(
                 f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
             )
         results = [self._observe(instance, observed) for observed in report.members]
-        settled = self._records.settle(instance, observation.conditions(report, self._records.clock()))
+        updated = self._records.update_status(instance, observation.conditions(report, self._records.clock()))
         self.seen(report.holder)
         return RuntimeReported(
-            instance=settled,
+            instance=updated,
             members=[member for member in results if isinstance(member, Member)],
             refused=[refused for refused in results if isinstance(refused, RefusedObservation)],
         )

@@ -1,6 +1,6 @@
-"""A platform in memory that serves the runtime API over HTTP, with the real rules of claims, leases and lifecycles.
+"""A fake platform in memory that serves the runtime API over HTTP, with the real rules for claims, leases and states.
 
-A test requests operations, runs an app's `Runner` against the address, and reads what was stored."""
+A test requests operations, runs an app's `Runner` against the fake platform, and reads what was stored."""
 
 import asyncio
 import datetime
@@ -35,7 +35,7 @@ from gpuaas_sdk.testing.server import serving
 
 
 class FakePlatform:
-    """One project with one service account, inside the test's event loop."""
+    """A fake platform with one project and one service account. It runs in the event loop of the test."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class FakePlatform:
         secret_purposes: Sequence[SecretPurpose] = (),
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """`secret_purposes` are those that the app's manifest declares."""
+        """`secret_purposes` must be those that the app's manifest declares."""
         self.app_slug = app_slug
         self.project_id = "prj_test"
         self.key_id = "key_test"
@@ -81,7 +81,7 @@ class FakePlatform:
         inputs: dict[str, Any] | None = None,
         ready: bool = False,
     ) -> Instance:
-        """Add an instance. `members` names the nodes of each role; `ready` makes it one that is already deployed."""
+        """Add an instance. `members` lists the nodes of each role. With `ready`, the instance is already deployed."""
         instance = self.records.add_instance(self.app_slug, name, topology, inputs or {})
         for component_key, node_names in members.items():
             for node_name in node_names:
@@ -104,8 +104,8 @@ class FakePlatform:
     ) -> Operation:
         """Request an operation; without `targets` it concerns every live member.
 
-        `replacements` names the node that each target of a `replace` moves to. Add the version of an upgrade with
-        `add_version` first."""
+        `replacements` lists the node that each target of a `replace` moves to. Before an upgrade, add its version with
+        `add_version`."""
         if to_version and to_version not in self.records.manifests:
             raise ValueError(f"The app has no version {to_version}; add it with add_version(manifest).")
         chosen = tuple(self.members(instance) if targets is None else targets)
@@ -113,7 +113,7 @@ class FakePlatform:
         return self._accept(
             instance,
             kind,
-            rows.Asked(
+            rows.OperationRequest(
                 targets=chosen,
                 component_key=component_key,
                 reason=reason,
@@ -127,8 +127,10 @@ class FakePlatform:
 
     def invoke(self, instance: Instance, action: str, inputs: dict[str, Any] | None = None) -> Operation:
         """Request an action of the app."""
-        asked = rows.Asked(targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {})
-        return self._accept(instance, "action", asked)
+        request = rows.OperationRequest(
+            targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {}
+        )
+        return self._accept(instance, "action", request)
 
     def ask_preview(
         self,
@@ -140,17 +142,17 @@ class FakePlatform:
     ) -> Operation:
         """Request a preview of an operation, as a dry run does."""
         chosen = self.members(instance) if targets is None else targets
-        asked = rows.Asked(
+        request = rows.OperationRequest(
             targets=(),
             deadline_s=DEADLINES_S["preview"],
             component_key=component_key,
             inputs={"member_ids": [member.member_id for member in chosen]},
             preview_of=kind,
         )
-        return self._accept(instance, "preview", asked)
+        return self._accept(instance, "preview", request)
 
     def cancel(self, operation_id: str, reason: str = "not wanted") -> Operation:
-        """Cancel an operation, as a person does."""
+        """Cancel an operation, as a user does."""
         cancelled = self.runtime.cancel(operation_id, reason)
         self._changes.wake()
         return cancelled
@@ -160,7 +162,7 @@ class FakePlatform:
         return self._reopen(operation_id, "retry", reason)
 
     def compensate(self, operation_id: str, reason: str = "not wanted") -> Operation:
-        """Have a failed operation undone."""
+        """Request that the finished part of a failed operation is undone."""
         return self._reopen(operation_id, "compensate", reason)
 
     def hold(
@@ -170,7 +172,7 @@ class FakePlatform:
         return self.records.add_hold(member, kind, reason, ttl_s)
 
     def add_artifact(self, instance: Instance, name: str, content: bytes) -> Artifact:
-        """Add an artifact that the manifest of the instance's version names."""
+        """Add an artifact, as if the manifest of the instance's version named it."""
         artifact = self.artifacts.put(name, content)
         present = self.records.instances[instance.instance_id]
         digests = {**present.artifacts, name: artifact.digest}
@@ -178,7 +180,7 @@ class FakePlatform:
         return artifact
 
     def fail_placement(self, code: str, message: str = "set by the test") -> None:
-        """Let the next placement of an artifact fail with this error of its agent or of the platform."""
+        """Make the next placement of an artifact fail with this error code of the agent or of the platform."""
         self.artifacts.failures.append(TaskError(code=code, message=message))
 
     def add_version(self, manifest: Manifest) -> None:
@@ -203,26 +205,26 @@ class FakePlatform:
         return self.records.members[member_id]
 
     def access_bundle(self, instance: Instance) -> AccessBundle:
-        """Return how people reach the instance; empty before the app published it."""
+        """Return the access bundle of the instance; empty if the app has not published one."""
         return self.records.access_bundles.get(instance.instance_id, AccessBundle())
 
     def expire_lease(self, operation_id: str) -> None:
-        """Expire the lease now, as if its holder had been silent for the whole lease."""
+        """Let the lease expire now, as if its controller had sent no heartbeats."""
         self.runtime.expire_lease(operation_id)
         self._changes.wake()
 
     def lose_answers(self, endpoint: Endpoint[Any, Any], count: int = 1) -> None:
-        """Lose the answers to the next calls of this endpoint; the calls still take effect."""
+        """Discard the responses to the next `count` calls of this endpoint; the calls still take effect."""
         self._edge.answers_to_lose[endpoint.name] += count
 
     def revoke_tokens(self) -> None:
-        """Refuse every token issued so far; the key stays valid."""
+        """Refuse every token issued so far. The service-account key stays valid, so a client can get a new token."""
         self._edge.tokens.clear()
 
     async def until(
         self, operation_id: str, condition: Callable[[Operation], bool], *, timeout_s: float = 60
     ) -> Operation:
-        """Wait until the condition holds for the operation, and return the operation."""
+        """Wait until the condition is true for the operation, and return the operation."""
         async with asyncio.timeout(timeout_s):
             while not condition(operation := self.operation(operation_id)):
                 await self._changes.wait()
@@ -239,11 +241,11 @@ class FakePlatform:
             yield client
 
     def client(self, server: str) -> Client:
-        """Return a client of this platform at another address."""
+        """Return a client with the key of this platform for a server at another address."""
         return Client(server, ServiceAccount(self.key_id, self.client_secret))
 
-    def _accept(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
-        operation = self.records.add_operation(instance, kind, asked)
+    def _accept(self, instance: Instance, kind: OperationKind, request: rows.OperationRequest) -> Operation:
+        operation = self.records.add_operation(instance, kind, request)
         self._changes.wake()
         return operation
 

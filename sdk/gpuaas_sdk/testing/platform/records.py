@@ -1,4 +1,4 @@
-"""What the platform in memory stores: instances, members, operations, holds. `runtime` changes operations."""
+"""The stored instances, members, operations and holds of the fake platform. `runtime` changes operations."""
 
 import datetime
 import itertools
@@ -21,7 +21,7 @@ Clock = Callable[[], datetime.datetime]
 
 
 class Records:
-    """Every row by its id. The methods keep revisions, progress and instance status true."""
+    """All stored rows by their id. The methods also update revisions, progress and the instance's status."""
 
     def __init__(self, project_id: str, clock: Clock) -> None:
         self.project_id = project_id
@@ -32,7 +32,7 @@ class Records:
         self.holds: dict[str, Hold] = {}
         self.access_bundles: dict[str, AccessBundle] = {}
         self.manifests: dict[str, Manifest] = {}
-        """By version of the app."""
+        """The manifest of each version of the app."""
         self._numbers = itertools.count(1)
 
     def add_instance(self, app_slug: str, name: str, topology: str, inputs: dict[str, Any]) -> Instance:
@@ -61,21 +61,21 @@ class Records:
         self.holds[hold.hold_id] = hold
         return hold
 
-    def add_operation(self, instance: Instance, kind: OperationKind, asked: rows.Asked) -> Operation:
-        """Store an accepted operation; its targets name it as their last operation."""
-        operation = rows.operation(self.new_id("op"), instance, kind, asked, now=self.clock())
+    def add_operation(self, instance: Instance, kind: OperationKind, request: rows.OperationRequest) -> Operation:
+        """Store an accepted operation, and record it as the last operation of its targets."""
+        operation = rows.operation(self.new_id("op"), instance, kind, request, now=self.clock())
         self.operations[operation.operation_id] = operation
         for target in operation.targets:
             member = self.members[target.member_id]
             self.members[member.member_id] = replace(member, last_operation_id=operation.operation_id)
-        self.settle(self.instances[instance.instance_id])
+        self.update_status(self.instances[instance.instance_id])
         return operation
 
     def make_ready(self, instance: Instance) -> Instance:
-        """Make the instance one that was deployed before."""
+        """Change the instance and its members to the state after a deploy."""
         for member in self.live_members(instance.instance_id):
             self.members[member.member_id] = replace(member, status="ready", was_ready=True)
-        return self.settle(replace(instance, baseline="up"))
+        return self.update_status(replace(instance, baseline="up"))
 
     def instance(self, instance_id: str) -> Instance:
         """Return the instance, or raise `NotFound`."""
@@ -138,27 +138,27 @@ class Records:
         self.operations[operation.operation_id] = changed
         return changed
 
-    def settle(self, instance: Instance, conditions: list[Condition] | None = None) -> Instance:
+    def update_status(self, instance: Instance, conditions: list[Condition] | None = None) -> Instance:
         """Derive the instance's status from its members, conditions and operations. Store it only if it changed."""
         present = self.instances[instance.instance_id]
         merged = status.merged(instance.conditions, conditions or [])
         members: Counter[str] = Counter(member.status for member in self.live_members(instance.instance_id))
-        settled = replace(instance, conditions=merged)
-        settled = replace(
-            settled, status=status.instance_status(settled, self._active_kind(instance.instance_id), members, merged)
+        updated = replace(instance, conditions=merged)
+        updated = replace(
+            updated, status=status.instance_status(updated, self._active_kind(instance.instance_id), members, merged)
         )
-        settled = replace(settled, status_reason=status.status_reason(settled, settled.status, members))
-        if settled != present:
-            settled = replace(settled, revision=present.revision + 1, updated_at=self.clock())
-            self.instances[instance.instance_id] = settled
-        return settled
+        updated = replace(updated, status_reason=status.status_reason(updated, updated.status, members))
+        if updated != present:
+            updated = replace(updated, revision=present.revision + 1, updated_at=self.clock())
+            self.instances[instance.instance_id] = updated
+        return updated
 
     def new_id(self, kind: str) -> str:
         """Return an id that no other row has."""
         return f"{kind}_{next(self._numbers):04d}"
 
     def _active_kind(self, instance_id: str) -> OperationKind | None:
-        """Return the kind of the operation on the whole instance. A deploy counts once it is claimed."""
+        """Return the kind of the open operation on the whole instance. A deploy counts only after it was claimed."""
         for operation in self.open_operations(instance_id):
             if operation.kind in INSTANCE_KINDS and (operation.kind != "deploy" or operation.status != "accepted"):
                 return operation.kind

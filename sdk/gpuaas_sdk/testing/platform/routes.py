@@ -1,4 +1,4 @@
-"""The endpoints of the contract that the platform in memory serves, and what answers each of them."""
+"""The endpoints of the contract that the fake platform serves, with the function that serves each."""
 
 import asyncio
 import datetime
@@ -52,7 +52,7 @@ EXPIRY_CHECK_S = 0.05
 
 @dataclass(frozen=True)
 class Routes:
-    """The parts of the platform in memory that answer requests."""
+    """The parts of the fake platform that serve requests."""
 
     edge: Edge
     changes: Changes
@@ -95,7 +95,7 @@ class Routes:
     def _change(
         self, endpoint: Endpoint[Any, Any], use: Callable[[str, Any], Any], about: str = "operation_id"
     ) -> Route:
-        """Return a route that changes one operation, or what `about` names, and wakes every waiter."""
+        """Return a route that calls `use` with the id in the path parameter `about`, and then wakes every waiter."""
 
         async def reply(body: Any, request: Request) -> Any:
             answer = use(request.path_params[about], body)
@@ -108,7 +108,7 @@ class Routes:
         self.observations.check_app(body.app_slug)
         self.observations.seen(body.holder, body.controller_version)
         until = asyncio.get_running_loop().time() + body.wait_s
-        # A caller that died while it waited must not get an operation.
+        # A caller that disconnected while it waited must not get an operation.
         while not await request.is_disconnected():
             claim = self.runtime.claim(body)
             left_s = until - asyncio.get_running_loop().time()
@@ -126,7 +126,7 @@ class Routes:
 
     async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
         allocation_id = request.path_params["allocation_id"]
-        operation = self.runtime.held(body.operation_id, body.epoch)
+        operation = self.runtime.claimed(body.operation_id, body.epoch)
         self.records.check_machine(operation, allocation_id)
         return MachineAccess(
             grant_id="grant_test",
@@ -187,5 +187,5 @@ class Routes:
 
 
 def _wanted(request: Request, status: str) -> bool:
-    """Return whether a list shows this status: with `live`, it leaves out what is gone."""
+    """Return whether the list contains resources of this status. With `live`, deleted and removed ones are left out."""
     return request.query_params.get("live") != "true" or status not in GONE_MEMBER | {"deleted"}

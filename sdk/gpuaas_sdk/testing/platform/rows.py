@@ -1,4 +1,4 @@
-"""The first version of each row the platform in memory stores. `records` calls these and then changes copies."""
+"""Build the new rows of the fake platform: instances, members, operations, holds. `records` stores them."""
 
 import datetime
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from gpuaas_contract.operations import Operation, OperationKind, Target
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a request for an operation contains besides its kind."""
+class OperationRequest:
+    """The contents of a request for an operation, except its kind."""
 
     targets: tuple[Member, ...]
     deadline_s: float
@@ -21,7 +21,7 @@ class Asked:
     force: bool = False
     stop_after_failures: int = 0
     replacements: Mapping[str, str] = field(default_factory=dict)
-    """For `replace`: the node each member id moves to."""
+    """For `replace`: the name of the node that each member id moves to."""
     to_version: str = ""
     action: str = ""
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def allocation_id(node_name: str) -> str:
 
 
 def place(allocation_id: str) -> dict[str, Any]:
-    """Return where a member of this allocation is. Every node of a test has one allocation."""
+    """Return the fields that locate a member on this allocation. Every node of a test has one allocation."""
     node_name = allocation_id.removeprefix("alloc_")
     return {
         "allocation_id": allocation_id,
@@ -105,9 +105,9 @@ def place(allocation_id: str) -> dict[str, Any]:
 
 
 def operation(
-    operation_id: str, owner: Instance, kind: OperationKind, asked: Asked, *, now: datetime.datetime
+    operation_id: str, owner: Instance, kind: OperationKind, request: OperationRequest, *, now: datetime.datetime
 ) -> Operation:
-    """Return an accepted operation. An upgrade carries the instance's inputs unless it brings new ones."""
+    """Return an accepted operation. An upgrade without inputs of its own has those of the instance."""
     return Operation(
         operation_id=operation_id,
         org_id=owner.org_id,
@@ -116,29 +116,29 @@ def operation(
         instance_name=owner.name,
         app_slug=owner.app_slug,
         kind=kind,
-        component_key=asked.component_key,
+        component_key=request.component_key,
         status="accepted",
-        targets=[_target(member, asked) for member in asked.targets],
+        targets=[_target(member, request) for member in request.targets],
         steps=[],
-        reason=asked.reason,
-        force=asked.force,
+        reason=request.reason,
+        force=request.force,
         requested_by="test",
         correlation_id=f"cor_{operation_id}",
         attempts=0,
         epoch=0,
         lease=None,
-        deadline_at=now + datetime.timedelta(seconds=asked.deadline_s),
+        deadline_at=now + datetime.timedelta(seconds=request.deadline_s),
         error=None,
         revision=1,
         created_at=now,
         started_at=None,
         ended_at=None,
-        stop_after_failures=asked.stop_after_failures,
-        from_version=owner.app_version if asked.to_version else "",
-        to_version=asked.to_version,
-        action=asked.action,
-        inputs=asked.inputs or (owner.inputs if asked.to_version else {}),
-        preview_of=asked.preview_of,
+        stop_after_failures=request.stop_after_failures,
+        from_version=owner.app_version if request.to_version else "",
+        to_version=request.to_version,
+        action=request.action,
+        inputs=request.inputs or (owner.inputs if request.to_version else {}),
+        preview_of=request.preview_of,
     )
 
 
@@ -159,6 +159,6 @@ def hold(hold_id: str, member: Member, kind: HoldKind, reason: str, ttl_s: float
     )
 
 
-def _target(member: Member, asked: Asked) -> Target:
-    node_name = asked.replacements.get(member.member_id, "")
+def _target(member: Member, request: OperationRequest) -> Target:
+    node_name = request.replacements.get(member.member_id, "")
     return Target(member_id=member.member_id, allocation_id=allocation_id(node_name) if node_name else "")

@@ -1,4 +1,4 @@
-"""The runtime API of the platform in memory: claims, leases, reports, ends, exits. The rules are the platform's own,
+"""The runtime API of the fake platform: claims, leases, reports, ends, exits. Its rules are those of the real platform,
 from `gpuaas_contract.protocol`."""
 
 import datetime
@@ -35,20 +35,20 @@ from gpuaas_sdk.testing.platform.records import Records
 
 
 class Runtime:
-    """What a controller, or a person through an exit, does with an operation."""
+    """The changes of operations: by controllers, and by users through exits."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     def claim(self, claim: ClaimOperation) -> Claim:
-        """Return the operation this claim id holds already, else lease out the oldest free one."""
+        """Return the operation that this claim id has claimed already; otherwise claim the oldest free one."""
         self._end_expired()
         operations = list(self._records.operations.values())
-        held = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
+        own = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
         free = [operation for operation in operations if self._is_free(operation, claim.app_slug)]
-        if not held and not free:
+        if not own and not free:
             return Claim()
-        operation = held[0] if held else self._lease_out(free[0], claim)
+        operation = own[0] if own else self._lease_out(free[0], claim)
         return Claim(
             operation=operation,
             instance=self._records.instances[operation.instance_id],
@@ -58,15 +58,15 @@ class Runtime:
         )
 
     def heartbeat(self, operation_id: str, heartbeat: Heartbeat) -> Receipt:
-        """Extend the lease. Nothing that watchers see changes, so the revision stays."""
-        operation = self.held(operation_id, heartbeat.epoch)
+        """Extend the lease. The revision stays the same, so that heartbeats are not reported to watchers."""
+        operation = self.claimed(operation_id, heartbeat.epoch)
         assert operation.lease is not None
         renewed = replace(operation, lease=replace(operation.lease, expires_at=self._after(heartbeat.lease_s)))
         self._records.operations[operation_id] = renewed
         return _receipt(renewed)
 
     def expire_lease(self, operation_id: str) -> None:
-        """Expire the lease now, as if the holder had been silent for its whole length."""
+        """Let the lease expire now, as if its controller had sent no heartbeats."""
         operation = self._records.operation(operation_id)
         if operation.lease is not None:
             expired = replace(operation.lease, expires_at=self._records.clock())
@@ -74,7 +74,7 @@ class Runtime:
 
     def report_step(self, operation_id: str, body: ReportStep) -> Receipt:
         """Store the step. A step that succeeded never changes again."""
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         by_key = {(step.name, step.member_id): step for step in operation.steps}
         present = by_key.get((body.name, body.member_id))
         if present is None or present.state != "succeeded":
@@ -83,8 +83,8 @@ class Runtime:
         return _receipt(operation)
 
     def report_member(self, operation_id: str, member_id: str, body: ReportMember) -> Receipt:
-        """Store the member's status and what it means for the operation."""
-        operation = self.held(operation_id, body.epoch)
+        """Store the member's status and the outcome of its target in the operation."""
+        operation = self.claimed(operation_id, body.epoch)
         member = self._records.member(operation.instance_id, member_id)
         report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
         if report.meets_holds(operation, member, body.status):
@@ -94,22 +94,22 @@ class Runtime:
             target, member = _moved(target, member)
         changed = self._records.change_member(member, **_reported_fields(body))
         self._store_outcome(operation, target, changed, body)
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return _receipt(self._records.operation(operation_id))
 
     def publish_access(self, operation_id: str, body: PublishAccess) -> AccessBundle:
-        """Replace how people reach the instance."""
-        operation = self.held(operation_id, body.epoch)
+        """Replace the access bundle of the instance."""
+        operation = self.claimed(operation_id, body.epoch)
         bundle = AccessBundle(endpoints=body.endpoints, paths=body.paths, commands=body.commands, notes=body.notes)
         self._records.access_bundles[operation.instance_id] = bundle
         return bundle
 
     def complete(self, operation_id: str, body: CompleteOperation) -> Operation:
-        """End the operation as its members show it. Repeating the call returns the same end."""
+        """End the operation with the result that follows from its members. A repeated call returns the same result."""
         operation = self._records.operation(operation_id)
         if operation.status in ENDED_OPERATION and operation.epoch == body.epoch:
             return operation
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
             raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
         answered = replace(operation, result=body.result, preview=body.preview)
@@ -117,16 +117,16 @@ class Runtime:
         return self._end(end.with_late_cancel(answered, ending.status), ending)
 
     def fail(self, operation_id: str, body: FailOperation) -> Operation:
-        """Fail the operation. Repeating the call returns the same end."""
+        """Fail the operation. A repeated call returns the same result."""
         operation = self._records.operation(operation_id)
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
-        operation = self.held(operation_id, body.epoch)
+        operation = self.claimed(operation_id, body.epoch)
         error = end.failure(body.code, body.message, body.failure_class, body.fix)
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
     def cancel(self, operation_id: str, reason: str) -> Operation:
-        """End an operation that was never claimed; ask the controller of any other one to undo it."""
+        """End an operation that was never claimed. For any other one, ask its controller to undo it."""
         operation = self._take_exit(operation_id, "cancel", reason)
         if operation.attempts == 0:
             return self._end(_fenced(operation), end.Ending("cancelled", operation.targets))
@@ -139,11 +139,11 @@ class Runtime:
         deadline_at = self._after(deadline_s)
         again = exits.reopened(operation, self._records.members, deadline_at, compensating=name == "compensate")
         accepted = self._records.change_operation(again)
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return accepted
 
-    def held(self, operation_id: str, epoch: int) -> Operation:
-        """Return the operation if the caller with this epoch still holds it, else raise `LeaseLost`."""
+    def claimed(self, operation_id: str, epoch: int) -> Operation:
+        """Return the operation if its lease still has this epoch; otherwise raise `LeaseLost`."""
         self._end_expired()
         operation = self._records.operation(operation_id)
         request.check_holder(operation, epoch, actor_id="")
@@ -178,7 +178,7 @@ class Runtime:
             attempts=operation.attempts + 1,
             started_at=operation.started_at or self._records.clock(),
         )
-        self._records.settle(self._records.instances[operation.instance_id])
+        self._records.update_status(self._records.instances[operation.instance_id])
         return leased
 
     def _store_outcome(self, operation: Operation, target: Target, member: Member, body: ReportMember) -> None:
@@ -202,7 +202,7 @@ class Runtime:
         return self._records.change_operation(operation, exits_taken=[*operation.exits_taken, taken])
 
     def _concerned(self, operation: Operation) -> dict[str, Member]:
-        """Return its targets; for an operation on the whole instance also the members that came later."""
+        """Return the operation's targets; for an operation on the whole instance, also members added later."""
         members = [self._records.members[target.member_id] for target in operation.targets]
         if operation.kind in INSTANCE_KINDS:
             members += self._records.live_members(operation.instance_id)
@@ -239,13 +239,13 @@ class Runtime:
         instance = self._records.instances[ended.instance_id]
         left = replace(instance, last_operation_id=ended.operation_id)
         if ended.kind not in INSTANCE_KINDS:
-            self._records.settle(left)
+            self._records.update_status(left)
             return
         left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status))
         if ended.status == "succeeded" and ended.to_version:
             left = status.moved_to(left, ended, self._records.manifests[ended.to_version])
         condition = status.last_operation(ended, instance.revision, self._records.clock())
-        self._records.settle(left, [condition])
+        self._records.update_status(left, [condition])
 
 
 def _receipt(operation: Operation) -> Receipt:

@@ -1,4 +1,4 @@
-"""Runtime secrets of the platform in memory: issued for an operation, each delivery opened once."""
+"""Runtime secrets of the fake platform. They are issued for an operation, and each delivery is opened once."""
 
 import datetime
 import hashlib
@@ -35,7 +35,7 @@ class Secrets:
 
     def issue(self, operation_id: str, request: IssueSecret) -> IssuedSecret:
         """Return a new delivery of the secret; the first request for a name creates it."""
-        operation = self._runtime.held(operation_id, request.epoch)
+        operation = self._runtime.claimed(operation_id, request.epoch)
         if request.purpose not in self._purposes:
             raise PurposeUndeclared(f"{operation.app_slug} declares no secret purpose {request.purpose}.")
         secret = self._present(operation, request) or self._new(operation, request)
@@ -48,7 +48,7 @@ class Secrets:
 
     def open(self, delivery_id: str, request: OpenDelivery) -> OpenedDelivery:
         """Return the value of a delivery that was not opened before."""
-        operation = self._runtime.held(request.operation_id, request.epoch)
+        operation = self._runtime.claimed(request.operation_id, request.epoch)
         delivery = self._deliveries.get(delivery_id)
         if delivery is None or self.secrets[delivery.secret_id].instance_id != operation.instance_id:
             raise NotFound(f"There is no delivery {delivery_id} for this operation's instance.")

@@ -181,4 +181,4 @@ async def test_why_a_machine_did_not_get_an_artifact_fails_the_operation(
         ended = await platform.ended(platform.request(instance, "deploy").operation_id)
     assert ended.error is not None
     assert (ended.error.failure_class, ended.error.fix) == (failure_class, fix)
-    assert ended.error.message == f"Artifact tool is not on n1: {code}: so it is"
+    assert ended.error.message == f"Artifact tool could not be placed on n1: {code}: so it is"

@@ -13,8 +13,7 @@ from gpuaas_contract.wire import NoBody
 from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.kit import clock, db, ids
-from gpuaas_platform.nodes import rules, service
-from gpuaas_platform.nodes.enrolment import store
+from gpuaas_platform.nodes import rules, service, store
 
 _LOGIN_SKEW_S = 300
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
@@ -35,7 +34,7 @@ async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> Enr
 async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     """Admit a node. A token works once; the node that used it gets its id again if it repeats the request."""
     digest = ids.digest(body.token)
-    token = await store.token(tx, digest)
+    token = await store.enrolment_token(tx, digest)
     if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
         raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
     if token["used_by"]:
@@ -54,7 +53,7 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
 
 async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
     """Issue an access token to a node that signs the present time with its key."""
-    key = await store.key(tx, body.node_id)
+    key = await store.node_key(tx, body.node_id)
     is_fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
     if key is None or not is_fresh:
         raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.")

@@ -1,16 +1,15 @@
 """The state of custody, and the passphrase that unseals it."""
 
+import functools
+
 from gpuaas_contract import custody, errors
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.access import values
-from gpuaas_platform.access.machines import authority_reconcile
+from gpuaas_platform.access.machines import authority
 from gpuaas_platform.call import Call
 from gpuaas_platform.custody.port import PassphraseWrong
-from gpuaas_platform.kit import db
 from gpuaas_platform.record import service as record
-
-_TARGET = "custody"
 
 
 async def get_custody(call: Call, _: NoBody) -> custody.CustodyStatus:
@@ -29,7 +28,7 @@ async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
         try:
             with values.translated(PassphraseWrong):
                 await call.site.custody.unseal(body.passphrase)
-            call.site.hub.notify(authority_reconcile.TOPIC)
+            call.site.hub.notify(authority.TOPIC)
         except PassphraseWrong as error:
             call.site.attempts.failed(guesses, call.now)
             await _audit(call, "failure")
@@ -41,7 +40,7 @@ async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
 
 
 async def _audit(call: Call, result: str) -> None:
-    async def use_case(tx: db.Tx) -> None:
-        await record.audit(tx, call.origin, call.origin.route, _TARGET, result=result)
-
-    await call.site.database.write(use_case)
+    audit = functools.partial(
+        record.audit, origin=call.origin, action=call.origin.route, target="custody", result=result
+    )
+    await call.site.database.write(audit)

@@ -12,7 +12,7 @@ from gpuaas_contract.wire import PageQuery
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import db, paging
 from gpuaas_platform.kit.paging import EncodedPage
-from gpuaas_platform.nodes.releases import store
+from gpuaas_platform.nodes import store
 from gpuaas_platform.nodes.tasks import service as tasks
 
 
@@ -22,11 +22,8 @@ async def register(tx: db.Tx, call: Call, body: RegisterAgentRelease) -> AgentRe
     if known is not None:
         return known
     if not zipfile.is_zipfile(io.BytesIO(body.content)):
-        raise errors.ValidationFailed(
-            "`content` is not an agent archive.",
-            details={"field": "content"},
-            fix="Build one: python -m gpuaas_agent.build OUT.pyz",
-        )
+        fix = "Build one: python -m gpuaas_agent.build OUT.pyz"
+        raise errors.ValidationFailed("`content` is not an agent archive.", details={"field": "content"}, fix=fix)
     release = AgentRelease(
         sha256=sha256,
         version=body.version,
@@ -46,11 +43,10 @@ async def list_releases(reader: db.Reader, call: Call[Path, PageQuery]) -> Encod
 async def upgrade(tx: db.Tx, call: Call[NodePath], body: UpgradeAgent) -> NodeTask:
     call.details["reason"] = body.reason
     if await store.AGENT_RELEASES.get(tx, body.sha256) is None:
-        raise errors.NotFound(
-            f"There is no agent release {body.sha256}.", fix="Register it first: POST /api/v1/admin/agent-releases"
-        )
+        fix = "Register it first: POST /api/v1/admin/agent-releases"
+        raise errors.NotFound(f"There is no agent release {body.sha256}.", fix=fix)
     settings = call.site.settings
-    params: dict[str, object] = {"sha256": body.sha256, "trial_s": settings.agent_trial_s}
+    params = {"sha256": body.sha256, "trial_s": settings.agent_trial_s}
     return await tasks.queue_for_operator(tx, call, "agent.upgrade", params, ttl_s=settings.agent_upgrade_ttl_s)
 
 

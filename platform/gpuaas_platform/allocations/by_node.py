@@ -1,15 +1,16 @@
 """Drain and retire nodes with regard to the allocations on them."""
 
-from gpuaas_contract.capacity import Allocation, ChangeNode, Node, NodeAllocations, NodeDrain
+from collections.abc import Sequence
+
+from gpuaas_contract.capacity import Allocation, ChangeNode, Node, NodeAllocation, NodeAllocations, NodeDrain
 from gpuaas_contract.event_types import AllocationDraining
 from gpuaas_contract.paths import NodePath
 
-from gpuaas_platform.allocations import store
-from gpuaas_platform.allocations.by_node import rules
-from gpuaas_platform.call import Call, Origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.allocations import rules, store
+from gpuaas_platform.call import Call
+from gpuaas_platform.kit import db, structs
+from gpuaas_platform.nodes import enrolment
 from gpuaas_platform.nodes import service as nodes
-from gpuaas_platform.nodes.enrolment import service as enrolment
 from gpuaas_platform.record import service as record
 
 
@@ -18,8 +19,9 @@ async def drain(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> NodeDrain:
     draining = await nodes.change_admin_state(tx, call, body, "draining")
     allocations = await store.on_node(tx, draining.node_id)
     for allocation in allocations:
-        await _ask_to_move(tx, call.origin, allocation, body.reason)
-    return NodeDrain(node=draining, allocations=[rules.shown(allocation) for allocation in allocations])
+        payload = structs.pick(AllocationDraining, allocation, reason=body.reason)
+        await record.emit(tx, call.origin, "capacity.allocation.draining", payload, allocation)
+    return NodeDrain(node=draining, allocations=_shown(allocations))
 
 
 async def retire(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
@@ -33,17 +35,9 @@ async def retire(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
 
 async def list_allocations(reader: db.Reader, call: Call[NodePath]) -> NodeAllocations:
     node = await nodes.get(reader, call)
-    allocations = await store.on_node(reader, node.node_id)
-    return NodeAllocations(items=[rules.shown(allocation) for allocation in allocations])
+    return NodeAllocations(items=_shown(await store.on_node(reader, node.node_id)))
 
 
-async def _ask_to_move(tx: db.Tx, origin: Origin, allocation: Allocation, reason: str) -> None:
-    payload = AllocationDraining(allocation_id=allocation.allocation_id, node_name=allocation.node_name, reason=reason)
-    await record.emit(
-        tx,
-        origin,
-        "capacity.allocation.draining",
-        payload,
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-    )
+def _shown(allocations: Sequence[Allocation]) -> list[NodeAllocation]:
+    """Return allocations as operators of nodes see them."""
+    return [structs.pick(NodeAllocation, allocation) for allocation in allocations]

@@ -1,0 +1,58 @@
+"""Wait for what nodes do: tasks, whose ends always come because one that no node takes expires; and allocations."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from gpuaas_contract.agents import NODE_TASK_GET, NodeTask
+from gpuaas_contract.capacity import ALLOCATION_GET, Allocation, Node
+
+from gpuaas_cli import failures
+from gpuaas_cli.client.session import READ_S, Session
+from gpuaas_cli.show import states
+from gpuaas_cli.work import follow
+
+TASK_S = 25.0
+POLL_S = 0.5
+ALLOCATION_S = 180.0
+SETTLED = frozenset({"active", "failed", "released", "release_failed"})
+
+
+async def ended(session: Session, task: NodeTask) -> NodeTask:
+    while task.state == "queued":
+        query, timeout_s = {"wait_s": TASK_S}, TASK_S + READ_S
+        task = await session.call(
+            NODE_TASK_GET, query=query, timeout_s=timeout_s, node_id=task.node_id, task_id=task.task_id
+        )
+    return task
+
+
+async def all_ended(session: Session, tasks: Sequence[NodeTask], nodes: Sequence[Node]) -> list[NodeTask]:
+    """In the order of the nodes; each was asked before the first is waited for."""
+    result = []
+    for task, node in zip(tasks, nodes, strict=True):
+        with follow.waiting(f"waiting for {node.name}: {task.type}"):
+            result.append(await ended(session, task))
+    return result
+
+
+def failure(task: NodeTask, node: Node) -> failures.Failure:
+    return failures.Failure(
+        f"{node.name}: {states.why_not(task)}",
+        fix=f"gpuaas node task describe {node.name} {task.task_id}",
+        code=task.error.code if task.error else f"task_{task.state}",
+        correlation_id=task.correlation_id,
+    )
+
+
+async def settled(session: Session, allocation_id: str) -> Allocation:
+    """The allocation, once nothing moves it any more."""
+    ends_at = time.monotonic() + ALLOCATION_S
+    while True:
+        allocation = await session.call(ALLOCATION_GET, allocation_id=allocation_id)
+        if allocation.status in SETTLED:
+            return allocation
+        if time.monotonic() >= ends_at:
+            message = f"{allocation_id} is still {allocation.status} after {ALLOCATION_S:g} s"
+            raise failures.timeout(message, f"gpuaas get allocation {allocation_id}")
+        await asyncio.sleep(POLL_S)

@@ -1,1 +1,0 @@
-"""The seal of custody: its state, and the passphrase that opens it."""

@@ -1,1 +1,0 @@
-"""Nodes together with the allocations on them: drain, retire, list."""

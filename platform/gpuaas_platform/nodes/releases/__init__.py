@@ -1,1 +1,0 @@
-"""Releases of the agent, and upgrades of nodes to them."""
