@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 REPORTERS: list[pytest.TerminalReporter] = []
-COMPARE_THE_HOST = ("lab/", "tests/e2e/")
-"""Tests with machines that compare the host before and after: they must not run beside each other."""
 LONG = (
     "platform/tests/operations/test_operation_lifecycles.py",
     "platform/tests/nodes/test_nodes_crashes.py",
@@ -48,9 +46,10 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _group(item: pytest.Item) -> str:
+    """Labs do not affect each other, and tests end to end mostly wait, so these run beside other tests with machines."""
     file = item.location[0]
     if item.get_closest_marker("machines"):
-        return "machines and the host" if file.startswith(COMPARE_THE_HOST) else "machines"
+        return "end to end" if file.startswith("tests/e2e/") else "machines"
     return file
 
 
