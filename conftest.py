@@ -46,7 +46,7 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _group(item: pytest.Item) -> str:
-    """Labs do not affect each other, and tests end to end mostly wait, so these run beside other tests with machines."""
+    """Labs do not affect each other, so the tests end to end, which mostly wait, run beside other tests of machines."""
     file = item.location[0]
     if item.get_closest_marker("machines"):
         return "end to end" if file.startswith("tests/e2e/") else "machines"
