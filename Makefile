@@ -27,7 +27,7 @@ down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 	@$(BIN)/gpuaas down $(ARGS)
 
 test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
-	@$(PYTHON) -m pytest -n 3 --dist loadgroup --durations 15 $(ARGS)
+	@$(PYTHON) -m pytest -n 4 --dist loadgroup --durations 15 $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)

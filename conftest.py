@@ -1,11 +1,27 @@
-"""How tests are distributed and reported: a file stays on one process, machines run one after another and first."""
+"""How tests are distributed and reported: a file stays on one process, and what takes longest runs first."""
 
 import os
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 REPORTERS: list[pytest.TerminalReporter] = []
+LONG = (
+    "platform/tests/operations/test_operation_lifecycles.py",
+    "platform/tests/nodes/test_nodes_crashes.py",
+    "platform/tests/edge/test_contract_fuzz.py",
+    "platform/tests/record/test_watch_campaign.py",
+    "platform/tests/edge/test_authorisation_matrix.py",
+)
+"""Files that take a minute and more: at the end of a run they would leave a process alone."""
+
+
+def pytest_configure() -> None:
+    """Keep bytecode beside the environment: tests start hundreds of processes, and each would compile every module."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -16,11 +32,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests with machines in one group, since they count each other's; while they wait, others use the cores."""
-    items.sort(key=lambda item: item.get_closest_marker("machines") is None)
+    """Start tests with machines first, in two groups: while they wait, others use the cores."""
+    items.sort(key=_rank)
     for item in items:
-        group = "machines" if item.get_closest_marker("machines") else item.location[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _rank(item: pytest.Item) -> int:
+    if item.get_closest_marker("machines"):
+        return -1
+    file = item.location[0]
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
+def _group(item: pytest.Item) -> str:
+    """Labs do not affect each other, so the tests end to end, which mostly wait, run beside other tests of machines."""
+    file = item.location[0]
+    if item.get_closest_marker("machines"):
+        return "end to end" if file.startswith("tests/e2e/") else "machines"
+    return file
 
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture

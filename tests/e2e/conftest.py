@@ -13,7 +13,8 @@ from local_cloud import LAB, NODES, LocalCloud
 def cloud() -> Iterator[LocalCloud]:
     with tempfile.TemporaryDirectory(prefix="gpuaas-e2e-") as folder:
         cloud = LocalCloud(Path(folder))
-        cloud.gpuaas("down", "--lab", LAB, "--purge")
+        # Machines of a run that was killed belong to another home, and would keep asking for its server.
+        cloud.lab("down", "--purge")
         before = host_snapshot(LAB)
         try:
             cloud.up(NODES)
