@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import functools
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,6 @@ from gpuaas_platform.kit.attempts import Attempts
 
 hasher = argon2.PasswordHasher()
 """argon2id with the library's costs: 64 MiB, three passes."""
-_NO_PASSWORD = hasher.hash(secrets.token_hex())
-"""Verified where there is no password, so that the answer takes as long. Random for each start: a person who knew its
-password could sign in as every user without one."""
 # Each hash needs 64 MiB, and attempts in progress are not counted yet: so only a few run at a time.
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="passwords")
 
@@ -34,7 +32,7 @@ async def matches(
 ) -> bool:
     """A failure counts under every key; too many are refused before anything is hashed."""
     return await asyncio.get_running_loop().run_in_executor(
-        _WORKERS, _try, attempts, keys, now, password_hash or _NO_PASSWORD, password
+        _WORKERS, _try, attempts, keys, now, password_hash, password
     )
 
 
@@ -42,8 +40,16 @@ def _try(attempts: Attempts, keys: Sequence[str], now: datetime.datetime, passwo
     wait_s = attempts.wait_s(keys, now)
     if wait_s:
         raise errors.TooManyAttempts(details={"retry_after_s": wait_s})
+    no_password = _no_password()  # for every attempt, so that the time of the first one reveals nothing
     try:
-        return hasher.verify(password_hash, password[: PASSWORD_LENGTH_MAX + 1])
+        return hasher.verify(password_hash or no_password, password[: PASSWORD_LENGTH_MAX + 1])
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         attempts.failed(keys, now)
         return False
+
+
+@functools.cache
+def _no_password() -> str:
+    """Return a hash to verify where there is no password, so that the answer takes as long. Random for each start: a
+    person who knew its password could sign in as every user without one."""
+    return hasher.hash(secrets.token_hex())
