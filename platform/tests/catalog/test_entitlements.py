@@ -182,7 +182,8 @@ async def test_what_was_decided_before_bounds_existed_is_carried_over(settings: 
 async def test_instances_of_an_older_store_count_for_their_app(settings: Settings) -> None:
     settings.data_dir.mkdir()
     rows = [
-        f"""INSERT INTO instances VALUES ('inst_{name}', 'p', '{name}', '{status}', '{{"app_slug": "{app_slug}"}}')"""
+        f"""INSERT INTO instances VALUES ('inst_{name}', 'p', '{name}', '{status}',
+            '{{"app_slug": "{app_slug}", "placement": {{}}, "inputs": {{}}}}')"""
         for name, status, app_slug in (("a", "running", "toy"), ("b", "deleted", "toy"), ("c", "running", "other"))
     ]
     rows.append("INSERT INTO members VALUES ('mem_1', 'inst_a', 'p', 'alloc_1', 'ready', '{}')")
