@@ -33,7 +33,7 @@ from gpuaas_contract.capacity import Allocation, OverrideRelease
 from gpuaas_contract.errors import NoCapacity
 
 from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
 
@@ -95,10 +95,8 @@ async def _people(call: Call) -> Any:
     return await call.send()
 
 
-app = run.group(
-    "allocation",
-    __doc__,
-    request=Command(
+COMMANDS = {
+    "allocation request": Command(
         capacity.ALLOCATION_CREATE,
         fields={"scheduler_type": None, "integration_metadata": None},
         extra={"wait": SWITCH},
@@ -107,8 +105,8 @@ app = run.group(
         table=kinds.get("allocations").table,
         then=_verdict("active"),
     ),
-    list=capacity.ALLOCATION_LIST,
-    people=Command(
+    "allocation list": capacity.ALLOCATION_LIST,
+    "allocation people": Command(
         ssh_keys.ALLOCATION_KEYS_SET,
         fields={
             "user_ids": Field(type=str, default=None, read=lambda _, text: None if text is None else words([text]))
@@ -117,7 +115,7 @@ app = run.group(
         page=machines.of_people,
         also=(ssh_keys.ALLOCATION_KEYS_GET,),
     ),
-    release=Command(
+    "allocation release": Command(
         capacity.ALLOCATION_RELEASE,
         many=True,
         extra={"used": SWITCH, "wait": SWITCH},
@@ -126,5 +124,5 @@ app = run.group(
         then=_verdict("released"),
         also=(capacity.ALLOCATION_RELEASE_USED,),
     ),
-    force_release=Command(capacity.ALLOCATION_FORCE_RELEASE, many=True),
-)
+    "allocation force-release": Command(capacity.ALLOCATION_FORCE_RELEASE, many=True),
+}

@@ -156,6 +156,8 @@ class Call:
 
 def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) -> int:
     call = Call(command, line, flags, values)
+    if command.offline:
+        return command.offline(call) or failures.OK
     call.prepare()
     try:
         answer = session.run(flags, call.work)
