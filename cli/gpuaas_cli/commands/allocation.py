@@ -29,7 +29,7 @@ gpuaas allocation force-release gpu-3 --reason "the machine burnt"
 from typing import Any
 
 from gpuaas_contract import capacity, ssh_keys
-from gpuaas_contract.capacity import Allocation, OverrideRelease
+from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.errors import NoCapacity
 
 from gpuaas_cli import failures, kinds, output
@@ -60,18 +60,9 @@ def _check_release(call: Call) -> None:
 
 
 async def _release(call: Call) -> list[Allocation]:
-    """All are rehearsed before the first is released, so that a typo changes nothing."""
-    if not call.dry_run and len(call.targets) > 1:
-        for name in call.targets:
-            await _release_one(call, name, dry_run=True)
-    return await _settled(call, [await _release_one(call, name, dry_run=call.dry_run) for name in call.targets])
-
-
-async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
-    if not call["used"]:
-        return await call.session.call(capacity.ALLOCATION_RELEASE, dry_run=dry_run, allocation_id=name)
-    body = OverrideRelease(reason=call["reason"])
-    return await call.session.call(capacity.ALLOCATION_RELEASE_USED, body, dry_run=dry_run, allocation_id=name)
+    if call["used"]:
+        call.endpoint, call.sent["reason"] = capacity.ALLOCATION_RELEASE_USED, call["reason"]
+    return await _settled(call, await call.each())
 
 
 async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:

@@ -98,8 +98,7 @@ def _moment(option: str, *, day: bool = False) -> Field:
 
 
 async def _list(call: Call) -> tuple[list[AuditRow], bool]:
-    query = {name: value for name, value in call.sent.items() if value not in ("", None)}
-    return await call.session.first(call["limit"], call.endpoint, query=query, **await call.path())
+    return await call.session.first(call["limit"], call.endpoint, query=call.query(), **await call.path())
 
 
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
@@ -129,7 +128,7 @@ async def _usage_list(call: Call) -> Sequence[Any]:
 
 
 async def _export(call: Call) -> None:
-    query = {name: text for name, text in {**call.sent, **await _instance(call)}.items() if text}
+    query = call.query(**await _instance(call))
     content = call.session.client.download(USAGE_EXPORT, query=query, project_id=await call.session.project())
     with _target(call["csv"]) as file:
         async for chunk in content:

@@ -8,9 +8,10 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.kinds import instances, machines, people
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
+from gpuaas_cli.kinds.kind import declared
 from gpuaas_cli.kinds.kind import item_of as item_of
 
-KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *instances.KINDS)
+KINDS = tuple(kind for domain in (people, machines, instances) for kind in declared(domain.__doc__, domain.KINDS))
 
 
 def find(word: str) -> Kind | None:
