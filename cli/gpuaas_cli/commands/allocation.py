@@ -32,7 +32,7 @@ from gpuaas_contract import capacity, ssh_keys
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.errors import NoCapacity
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, output
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
@@ -93,7 +93,6 @@ COMMANDS = {
         extra={"wait": SWITCH},
         check=_check_request,
         work=_request,
-        table=kinds.get("allocations").table,
         then=_verdict("active"),
     ),
     "allocation list": capacity.ALLOCATION_LIST,

@@ -38,7 +38,7 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
 
 from gpuaas_contract import agents, capacity
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, output
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, fixed, nothing
 from gpuaas_cli.show import machines
@@ -57,7 +57,7 @@ async def _token(call: Call) -> capacity.EnrolmentToken:
 async def _get(call: Call) -> capacity.Node:
     node: capacity.Node = await call.send()
     if call.flags.structured:
-        kinds.show(call.flags, "nodes", node)
+        call.show(node)
     else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
@@ -99,7 +99,7 @@ def _check_set(call: Call) -> None:
 
 
 def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
-    kinds.show(call.flags, "nodes", [item.node for item in drained])
+    call.show([item.node for item in drained])
     left: dict[str, list[capacity.NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)

@@ -84,7 +84,7 @@ def _line(flags: Flags, event: Event) -> str:
         return f"---\n{output.encoded('yaml', output.plain(event))}"
     if flags.output == "name":
         return event.event_id
-    return "  ".join(kinds.cells(flags, "events", event))
+    return "  ".join(output.cells(event, kinds.get("events").table.columns, wide=flags.output == "wide"))
 
 
 def _moment(option: str, *, day: bool = False) -> Field:
@@ -103,7 +103,7 @@ async def _list(call: Call) -> tuple[list[AuditRow], bool]:
 
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
-    kinds.show(call.flags, "audit", rows)
+    call.show(rows)
     if more:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
 

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from gpuaas_cli import output
 from gpuaas_cli.client import session
-from gpuaas_cli.flags import Flags
 from gpuaas_cli.kinds import instances, machines, people
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
@@ -25,15 +23,6 @@ def get(plural: str) -> Kind:
 def of(struct: Any) -> Kind | None:
     """The kind whose things have this form."""
     return next((kind for kind in KINDS if kind.struct is struct), None)
-
-
-def show(flags: Flags, plural: str, answer: Any) -> None:
-    output.show(flags, answer, get(plural).table)
-
-
-def cells(flags: Flags, plural: str, row: Any) -> list[str]:
-    """One line of the table, for rows that come one at a time."""
-    return output.cells(row, get(plural).table.columns, wide=flags.output == "wide")
 
 
 async def members(connection: session.Session, instance: str = "") -> list[Any]:
