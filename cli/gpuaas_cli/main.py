@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from gpuaas_cli import VERSION, overview, programs
-from gpuaas_cli.flags import FlagError, Flags, check, take
+from gpuaas_cli.flags import FlagError, check, take
 from gpuaas_cli.overview import COMMANDS
 
 # httpx brings a command of its own, which imports rich and pygments: 200 ms that no request needs.
@@ -43,15 +43,8 @@ def _dispatch(argv: Sequence[str]) -> int:
     modules = {name: module for group in COMMANDS.values() for name, (module, _) in group.items() if module}
     if command in modules:
         check(flags)
-        return _run_module(modules[command], command, rest, flags)
+        return int(importlib.import_module("gpuaas_cli.runner.run").run(modules[command], command, rest, flags))
     return _run_beyond(command, argv)
-
-
-def _run_module(place: str, command: str, words: list[str], flags: Flags) -> int:
-    running = importlib.import_module("gpuaas_cli.runner.run")
-    module, _, attribute = place.partition(":")
-    app = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
-    return int(running.run(app, f"gpuaas {command}", words, flags))
 
 
 def _run_beyond(command: str, argv: Sequence[str]) -> int:

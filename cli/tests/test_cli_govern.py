@@ -215,6 +215,9 @@ def test_an_upload_that_is_not_what_was_published_is_refused(cli: Cli, tmp_path:
     other.write_text("another thing!")
     cli("artifact", "publish", "thing", "--file", str(file), "--media-type", "text/plain")
     assert "code=artifact_digest_mismatch" in cli("artifact", "upload", "thing", str(other), expect=1).err
+    rehearsed = cli("artifact", "upload", "thing", str(other), "--dry-run", expect=1)
+    assert "code=artifact_digest_mismatch" in rehearsed.err
+    assert "Nothing was changed." in cli("artifact", "upload", "thing", str(file), "--dry-run").err
     assert "cannot be read: No such file" in cli("artifact", "upload", "thing", str(tmp_path / "no"), expect=64).err
     ended = cli("artifact", "publish", "thing", "--media-type", "text/plain", expect=64)
     assert "Exactly one of --file, --url and --oci is needed" in ended.err

@@ -1,5 +1,14 @@
-"""Who may enter machines, and the secrets that open something: grants, credentials, SSH keys, custody.
+"""Enter machines, who may do so, and the secrets that open something: grants, credentials, SSH keys, custody.
 
+gpuaas ssh slurm
+gpuaas ssh gpu-2 -- nvidia-smi
+gpuaas ssh gpu-2 -- 'df -h; free -g'
+    Log in with a certificate that lasts ten minutes and a pinned host key. An instance means its login machine.
+
+    Words after -- are the command; its exit status becomes ours. A command in one word goes to the shell as it is.
+    target ALLOCATION|NODE|INSTANCE
+    command COMMAND
+    tty --tty -t: Give the command a terminal.
 gpuaas grant
     A grant is a certificate for one machine, one source address and some minutes.
 gpuaas grant list --allocation gpu-3
@@ -49,17 +58,19 @@ gpuaas custody unseal < passphrase
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract.access import GRANT_LIST, GRANT_REVOKE, MachineGrant
+from gpuaas_contract.access import GRANT_LIST, GRANT_REVOKE, MACHINE_ACCESS, MachineGrant
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.credentials import CREDENTIAL_CREATE, CREDENTIAL_LIST, CREDENTIAL_REVOKE, CREDENTIAL_ROTATE
 from gpuaas_contract.custody import CUSTODY_GET, UNSEAL, CustodyStatus
+from gpuaas_contract.instances import ACCESS_BUNDLE_GET
 from gpuaas_contract.secrets import SECRET_LIST, SECRET_REVOKE
 from gpuaas_contract.ssh_keys import SSH_KEY_CREATE, SSH_KEY_DELETE, SSH_KEY_LIST
 
 from gpuaas_cli import failures, output
+from gpuaas_cli.client import machine
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, asked, run
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, asked, nothing
 
 
 async def _list(call: Call) -> Sequence[Any]:
@@ -75,27 +86,9 @@ def _revoked(call: Call, grant: MachineGrant) -> None:
         output.talk(f"{grant.node_name} is being informed; enforced_at in {again} shows when it refuses the grant.")
 
 
-grant = run.group("grant", __doc__, list=Command(GRANT_LIST, work=_list), revoke=Command(GRANT_REVOKE, then=_revoked))
-
-
 def _private_key(call: Call, path: str) -> str:
     name = call["name"] or call["credential_id"]
     return ask.document(call.flags, path, "The private key", f"gpuaas {call.words} {name} --key-file FILE")
-
-
-_KEY_FILE = Field(default="-", read=_private_key)
-credential = run.group(
-    "credential",
-    __doc__,
-    create=Command(
-        CREDENTIAL_CREATE,
-        fields={"private_key": _KEY_FILE},
-        next="put its public half on the hosts: gpuaas get credential {name} -o json",
-    ),
-    list=CREDENTIAL_LIST,
-    rotate=Command(CREDENTIAL_ROTATE, fields={"private_key": _KEY_FILE}),
-    revoke=CREDENTIAL_REVOKE,
-)
 
 
 def _public_key(call: Call, file: str) -> str:
@@ -105,26 +98,12 @@ def _public_key(call: Call, file: str) -> str:
     return content.strip()
 
 
-ssh_key = run.group(
-    "ssh-key",
-    __doc__,
-    add=Command(
-        SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas allocation people NODE --only YOU"
-    ),
-    list=SSH_KEY_LIST,
-    delete=SSH_KEY_DELETE,
-)
-
-
 async def _confirm(call: Call) -> None:
     if not ask.is_possible(call.flags):
         return
     secret = await call.send(dry_run=True)
     consequence = f"This destroys the value of {secret.name} for {call['instance_id']}. No machine can fetch it again."
     ask.confirm(call.flags, consequence, name=secret.name, what="secret", again=call.line)
-
-
-secret = run.group("secret", __doc__, list=SECRET_LIST, revoke=Command(SECRET_REVOKE, confirm=_confirm))
 
 
 def state(status: CustodyStatus) -> str:
@@ -138,11 +117,40 @@ def next_command(status: CustodyStatus) -> str:
     return (status.fix or "gpuaas custody unseal") if status.sealed else ""
 
 
+async def _ssh(call: Call) -> int:
+    with machine.prepared() as folder:
+        login = await machine.enter(call.session, call["target"], folder)
+        return machine.run(login, call["command"] or [], tty=call["tty"])
+
+
+_KEY_FILE = {"private_key": Field(default="-", read=_private_key)}
 _PASSPHRASE = asked(lambda call: ask.secret(call.flags, "Passphrase", "gpuaas custody unseal"))
 _TABLE = table("STORE STATE KEY", state, STATE=state)
-custody = run.group(
-    "custody",
-    __doc__,
-    status=Command(CUSTODY_GET, table=_TABLE, next=next_command),
-    unseal=Command(UNSEAL, fields={"passphrase": _PASSPHRASE}, table=_TABLE),
-)
+COMMANDS = {
+    "ssh": Command(
+        calls=(MACHINE_ACCESS, ACCESS_BUNDLE_GET),
+        extra={"command": Field(type=list[str], default=None), "tty": SWITCH},
+        check=lambda _: machine.require_ssh(),
+        work=_ssh,
+        show=nothing,
+    ),
+    "grant list": Command(GRANT_LIST, work=_list),
+    "grant revoke": Command(GRANT_REVOKE, then=_revoked),
+    "credential create": Command(
+        CREDENTIAL_CREATE,
+        fields=_KEY_FILE,
+        next="put its public half on the hosts: gpuaas get credential {name} -o json",
+    ),
+    "credential list": CREDENTIAL_LIST,
+    "credential rotate": Command(CREDENTIAL_ROTATE, fields=_KEY_FILE),
+    "credential revoke": CREDENTIAL_REVOKE,
+    "ssh-key add": Command(
+        SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas allocation people NODE --only YOU"
+    ),
+    "ssh-key list": SSH_KEY_LIST,
+    "ssh-key delete": SSH_KEY_DELETE,
+    "secret list": SECRET_LIST,
+    "secret revoke": Command(SECRET_REVOKE, confirm=_confirm),
+    "custody status": Command(CUSTODY_GET, table=_TABLE, next=next_command),
+    "custody unseal": Command(UNSEAL, fields={"passphrase": _PASSPHRASE}, table=_TABLE),
+}

@@ -19,7 +19,7 @@ from gpuaas_contract import actions, catalog, instances
 from gpuaas_cli import failures
 from gpuaas_cli.input import files, values
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, run
+from gpuaas_cli.runner import Call, Command, Field
 from gpuaas_cli.work import versions
 
 
@@ -49,10 +49,8 @@ def _pick(manifest: catalog.Manifest, named: str, instance: str) -> catalog.Acti
     )
 
 
-app = run.group(
-    "action",
-    __doc__,
-    list=Command(
+COMMANDS = {
+    "action list": Command(
         instances.INSTANCE_GET,
         work=_list,
         table=table(
@@ -61,5 +59,5 @@ app = run.group(
             TITLE=lambda action: action.summary or action.title,
         ),
     ),
-    run=Command(actions.ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
-)
+    "action run": Command(actions.ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
+}

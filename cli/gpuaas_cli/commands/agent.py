@@ -26,7 +26,7 @@ from gpuaas_contract import agents, capacity
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import files
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run, words
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import follow, rollout, waits
 
@@ -111,10 +111,8 @@ async def _watched(call: Call, task: agents.NodeTask, rest: list[capacity.Node])
         raise
 
 
-app = run.group(
-    "agent",
-    __doc__,
-    register=Command(
+COMMANDS = {
+    "agent register": Command(
         agents.AGENT_RELEASE_REGISTER,
         fields={
             "content": Field(read=lambda _, path: files.agent_build(path)),
@@ -123,8 +121,8 @@ app = run.group(
         next="gpuaas agent upgrade NODE --to {version} --reason REASON",
         then=_registered,
     ),
-    list=agents.AGENT_RELEASE_LIST,
-    upgrade=Command(
+    "agent list": agents.AGENT_RELEASE_LIST,
+    "agent upgrade": Command(
         agents.NODE_UPGRADE_AGENT,
         fields={"node_id": None, "sha256": None},
         extra={"to": Field(default=...), "nodes": Field(type=list[str], default=None), "every_node": SWITCH},
@@ -132,4 +130,4 @@ app = run.group(
         work=_upgrade,
         show=nothing,
     ),
-)
+}

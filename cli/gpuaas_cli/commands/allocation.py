@@ -29,11 +29,11 @@ gpuaas allocation force-release gpu-3 --reason "the machine burnt"
 from typing import Any
 
 from gpuaas_contract import capacity, ssh_keys
-from gpuaas_contract.capacity import Allocation, OverrideRelease
+from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.errors import NoCapacity
 
-from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, run, words
+from gpuaas_cli import failures, output
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, words
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
 
@@ -60,18 +60,9 @@ def _check_release(call: Call) -> None:
 
 
 async def _release(call: Call) -> list[Allocation]:
-    """All are rehearsed before the first is released, so that a typo changes nothing."""
-    if not call.dry_run and len(call.targets) > 1:
-        for name in call.targets:
-            await _release_one(call, name, dry_run=True)
-    return await _settled(call, [await _release_one(call, name, dry_run=call.dry_run) for name in call.targets])
-
-
-async def _release_one(call: Call, name: str, *, dry_run: bool) -> Allocation:
-    if not call["used"]:
-        return await call.session.call(capacity.ALLOCATION_RELEASE, dry_run=dry_run, allocation_id=name)
-    body = OverrideRelease(reason=call["reason"])
-    return await call.session.call(capacity.ALLOCATION_RELEASE_USED, body, dry_run=dry_run, allocation_id=name)
+    if call["used"]:
+        call.endpoint, call.sent["reason"] = capacity.ALLOCATION_RELEASE_USED, call["reason"]
+    return await _settled(call, await call.each())
 
 
 async def _settled(call: Call, changed: list[Allocation]) -> list[Allocation]:
@@ -95,20 +86,17 @@ async def _people(call: Call) -> Any:
     return await call.send()
 
 
-app = run.group(
-    "allocation",
-    __doc__,
-    request=Command(
+COMMANDS = {
+    "allocation request": Command(
         capacity.ALLOCATION_CREATE,
         fields={"scheduler_type": None, "integration_metadata": None},
         extra={"wait": SWITCH},
         check=_check_request,
         work=_request,
-        table=kinds.get("allocations").table,
         then=_verdict("active"),
     ),
-    list=capacity.ALLOCATION_LIST,
-    people=Command(
+    "allocation list": capacity.ALLOCATION_LIST,
+    "allocation people": Command(
         ssh_keys.ALLOCATION_KEYS_SET,
         fields={
             "user_ids": Field(type=str, default=None, read=lambda _, text: None if text is None else words([text]))
@@ -117,7 +105,7 @@ app = run.group(
         page=machines.of_people,
         also=(ssh_keys.ALLOCATION_KEYS_GET,),
     ),
-    release=Command(
+    "allocation release": Command(
         capacity.ALLOCATION_RELEASE,
         many=True,
         extra={"used": SWITCH, "wait": SWITCH},
@@ -126,5 +114,5 @@ app = run.group(
         then=_verdict("released"),
         also=(capacity.ALLOCATION_RELEASE_USED,),
     ),
-    force_release=Command(capacity.ALLOCATION_FORCE_RELEASE, many=True),
-)
+    "allocation force-release": Command(capacity.ALLOCATION_FORCE_RELEASE, many=True),
+}

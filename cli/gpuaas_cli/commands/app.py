@@ -30,7 +30,7 @@ from gpuaas_contract import catalog
 from gpuaas_contract.catalog import AppVersion
 
 from gpuaas_cli import output
-from gpuaas_cli.runner import Call, Command, Field, Levels, run
+from gpuaas_cli.runner import Call, Command, Field, Levels, words
 
 
 def _print_whole(call: Call, version: AppVersion) -> None:
@@ -38,33 +38,23 @@ def _print_whole(call: Call, version: AppVersion) -> None:
     print(output.encoded(form, output.plain(version)))
 
 
-def _channels(_: Call, given: list[str] | None) -> list[str] | None:
-    return [part for word in given or [] for part in word.split(",") if part] or None
-
-
-app = run.group(
-    "app",
-    __doc__,
-    register=Command(
+COMMANDS = {
+    "app register": Command(
         catalog.VERSION_REGISTER,
         next=lambda made: f"gpuaas app publish {made.app_slug} {made.version}" if made.state == "registered" else "",
     ),
-    show=Command(
-        Levels(
-            catalog.PROJECT_APP_GET,
-            platform=catalog.VERSION_GET,
-            platform_help="Whether projects may deploy it or not.",
-        ),
+    "app show": Command(
+        Levels(catalog.PROJECT_APP_GET, catalog.VERSION_GET, platform_help="Whether projects may deploy it or not."),
         show=_print_whole,
     ),
-    publish=Command(
+    "app publish": Command(
         catalog.VERSION_PUBLISH,
-        fields={"channels": Field(default=None, read=_channels)},
+        fields={"channels": Field(default=None, read=lambda _, given: words(given or []) or None)},
         next="gpuaas app entitle {app_slug}",
     ),
-    deprecate=catalog.VERSION_DEPRECATE,
-    withdraw=catalog.VERSION_WITHDRAW,
-    entitle=Command(
+    "app deprecate": catalog.VERSION_DEPRECATE,
+    "app withdraw": catalog.VERSION_WITHDRAW,
+    "app entitle": Command(
         catalog.ENTITLEMENT_SET, fields={"enabled": Field(type=bool, default=False, read=lambda _, off: not off)}
     ),
-)
+}

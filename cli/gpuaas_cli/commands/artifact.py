@@ -2,6 +2,19 @@
 
 gpuaas artifact
     Content is published by digest, verified against trusted keys, and promoted into channels.
+gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
+    Publish content: a file of yours, or what a server or a registry keeps.
+    name NAME
+    --media-type: type/subtype
+    --file FILE: Upload this; digest and size are taken from it.
+    --url URL: Fetch it from there; needs --digest and --size.
+    --oci REFERENCE: A registry's blob; needs --digest and --size.
+    --digest SHA256: sha256: and 64 digits.
+    --size: Bytes.
+    --signature FILE: DSSE envelope, JSON; can come later.
+gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
+    Send the content of an artifact that was published as local; kept only if size and digest are as published.
+    file FILE
 gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.dsse
     Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.
     body FILE: DSSE envelope, JSON; - is stdin.
@@ -37,91 +50,72 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from gpuaas_contract import artifacts, trust_keys
 from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact
+from msgspec.inspect import IntType
 
-from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.client import session
+from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, files
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, asked, run, shared
-
-app = run.group("artifact", __doc__)
-
+from gpuaas_cli.runner import REQUIRED, SWITCH, Call, Command, Field, asked, shared
 
 CHUNK_BYTES = 1 << 20
 CONTENT_S = 900.0
 """The platform fetches and hashes the whole content before it answers."""
 
-Shared = Annotated[bool, typer.Option("--platform", help="Shared with every project, not the project's own.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, change nothing.")]
 
-
-_PUBLISHING = (artifacts.PUBLISH, artifacts.CONTENT_PUT, artifacts.SHARED_PUBLISH, artifacts.SHARED_CONTENT_PUT)
-
-
-@run.by_hand(app, reaches=_PUBLISHING)
-def publish(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    media_type: Annotated[str, typer.Option(help="type/subtype")],
-    file: Annotated[str, typer.Option(metavar="FILE", help="Upload this; digest and size are taken from it.")] = "",
-    url: Annotated[str, typer.Option(metavar="URL", help="Fetch it from there; needs --digest and --size.")] = "",
-    oci: Annotated[str, typer.Option(metavar="REFERENCE", help="A registry's blob; needs --digest and --size.")] = "",
-    digest: Annotated[str, typer.Option(metavar="SHA256", help="sha256: and 64 digits.")] = "",
-    size: Annotated[int, typer.Option(min=0, help="Bytes.")] = 0,
-    signature: Annotated[str, typer.Option(metavar="FILE", help="DSSE envelope, JSON; can come later.")] = "",
-    platform: Shared = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Publish content: a file of yours, or what a server or a registry keeps.
-
-    Example: gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
-    """
-    flags = run.flags_of(context)
-    if sum(map(bool, (file, url, oci))) != 1:
+def _check_source(call: Call) -> None:
+    if sum(map(bool, (call["file"], call["url"], call["oci"]))) != 1:
         raise failures.usage("Exactly one of --file, --url and --oci is needed", "gpuaas artifact publish --help")
-    if file:
-        digest, size = _measured(file)
-    envelope = files.document(signature, Envelope) if signature else None
-    source = HttpSource(url=url) if url else OciSource(reference=oci) if oci else LocalSource()
-    body = PublishArtifact(
-        name=name, digest=digest, size_bytes=size, media_type=media_type, source=source, signature=envelope
+
+
+async def _publish(call: Call) -> Artifact:
+    file, url, oci = call["file"], call["url"], call["oci"]
+    digest, size = _measured(file) if file else (call["digest"], call["size"])
+    made: Artifact = await call.send(
+        name=call["name"],
+        digest=digest,
+        size_bytes=size,
+        media_type=call["media_type"],
+        source=HttpSource(url=url) if url else OciSource(reference=oci) if oci else LocalSource(),
+        signature=files.document(call["signature"], Envelope) if call["signature"] else None,
     )
-
-    async def work(connection: session.Session) -> Artifact:
-        endpoint = artifacts.SHARED_PUBLISH if platform else artifacts.PUBLISH
-        made = await connection.call(endpoint, body, dry_run=dry_run)
-        return await _send(connection, made, file, platform=platform) if file and not dry_run else made
-
-    made = session.run(flags, work)
-    kinds.show(flags, "artifacts", made)
-    verify = f"  next: gpuaas artifact verify {made.artifact_id}{_flag(made)}"
-    output.talk("Nothing was changed." if dry_run else verify)
+    return await _send(call, made) if file and not call.dry_run else made
 
 
-@run.by_hand(app, reaches=(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT, artifacts.GET, artifacts.SHARED_GET))
-def upload(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Id, digest, or a name only one has.")],
-    file: Annotated[str, typer.Argument(metavar="FILE")],
-    platform: Shared = False,
-) -> None:
-    """Send the content of an artifact that was published as local; kept only if size and digest are as published.
+async def _upload(call: Call) -> Artifact:
+    endpoint = artifacts.SHARED_GET if call["platform"] else artifacts.GET
+    return await _send(call, await call.session.call(endpoint, artifact_id=call["artifact_id"]))
 
-    Example: gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
-    """
-    _measured(file)
 
-    async def work(connection: session.Session) -> Artifact:
-        endpoint = artifacts.SHARED_GET if platform else artifacts.GET
-        return await _send(connection, await connection.call(endpoint, artifact_id=name), file, platform=platform)
+async def _send(call: Call, artifact: Artifact) -> Artifact:
+    path = {"artifact_id": artifact.artifact_id}
+    if not call["platform"]:
+        path["project_id"] = await call.session.project()
+    output.talk(f"Sending {call['file']} ({artifact.size_bytes} bytes).")
+    endpoint = artifacts.SHARED_CONTENT_PUT if call["platform"] else artifacts.CONTENT_PUT
+    return await call.session.client.upload(endpoint, _chunks(call["file"]), dry_run=call.dry_run, **path)
 
-    flags = run.flags_of(context)
-    kinds.show(flags, "artifacts", session.run(flags, work))
+
+async def _chunks(file: str) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(Path(file).open, "rb") as content:
+        while chunk := await asyncio.to_thread(content.read, CHUNK_BYTES):
+            yield chunk
+
+
+def _measured(file: str) -> tuple[str, int]:
+    """Digest and size of a file that can be read."""
+    try:
+        with Path(file).open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            return f"sha256:{digest}", content.tell()
+    except OSError as error:
+        raise failures.usage(f"{file} cannot be read: {error.strerror}", "Name a file") from error
+
+
+def _flag(artifact: Artifact) -> str:
+    return " --platform" if artifact.scope == artifacts.SHARED else ""
 
 
 def _token(call: Call) -> str:
@@ -146,12 +140,28 @@ def _promote(artifact: Artifact) -> str:
 
 
 _SECRET, _WITH_TOKEN = {"source_token": asked(_token)}, {"with_token": SWITCH}
-run.declare(
-    app,
-    "artifact",
-    __doc__,
-    sign=Command(shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT), timeout_s=CONTENT_S),
-    verify=Command(
+COMMANDS = {
+    "artifact publish": Command(
+        shared(artifacts.PUBLISH, artifacts.SHARED_PUBLISH),
+        calls=(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT),
+        fields=dict.fromkeys(PublishArtifact.__struct_fields__),
+        extra={
+            **dict.fromkeys(("name", "media_type"), Field(default=REQUIRED)),
+            **dict.fromkeys(("digest", "signature"), Field()),
+            "size": Field(type=IntType(ge=0), default=0),
+        },
+        check=_check_source,
+        work=_publish,
+        next=lambda made: f"gpuaas artifact verify {made.artifact_id}{_flag(made)}",
+    ),
+    "artifact upload": Command(
+        shared(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT),
+        calls=(artifacts.GET, artifacts.SHARED_GET),
+        check=lambda call: _measured(call["file"]),
+        work=_upload,
+    ),
+    "artifact sign": Command(shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT), timeout_s=CONTENT_S),
+    "artifact verify": Command(
         shared(artifacts.VERIFY, artifacts.SHARED_VERIFY),
         fields=_SECRET,
         extra=_WITH_TOKEN,
@@ -159,56 +169,24 @@ run.declare(
         then=_verified,
         timeout_s=CONTENT_S,
     ),
-    promote=Command(
+    "artifact promote": Command(
         shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE), fields=_SECRET, extra=_WITH_TOKEN, timeout_s=CONTENT_S
     ),
-    deprecate=Command(shared(artifacts.DEPRECATE, artifacts.SHARED_DEPRECATE), timeout_s=CONTENT_S),
-    retire=Command(shared(artifacts.RETIRE, artifacts.SHARED_RETIRE), timeout_s=CONTENT_S),
-    revoke=Command(shared(artifacts.REVOKE, artifacts.SHARED_REVOKE), timeout_s=CONTENT_S),
-    list=Command(shared(artifacts.LIST, artifacts.SHARED_LIST), fields={"shared": None}),
-    storage=Command(
+    "artifact deprecate": Command(shared(artifacts.DEPRECATE, artifacts.SHARED_DEPRECATE), timeout_s=CONTENT_S),
+    "artifact retire": Command(shared(artifacts.RETIRE, artifacts.SHARED_RETIRE), timeout_s=CONTENT_S),
+    "artifact revoke": Command(shared(artifacts.REVOKE, artifacts.SHARED_REVOKE), timeout_s=CONTENT_S),
+    "artifact list": Command(shared(artifacts.LIST, artifacts.SHARED_LIST), fields={"shared": None}),
+    "artifact storage": Command(
         shared(artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET),
         table=table(
             "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT",
             LIMIT=lambda item: f"{item.limit.max} ({item.limit.layer} policy)" if item.limit else "none",
         ),
     ),
-)
-trust = run.group(
-    "artifact trust",
-    __doc__,
-    list=shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
-    add=Command(
+    "artifact trust list": shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),
+    "artifact trust add": Command(
         shared(trust_keys.TRUST_KEY_PUT, trust_keys.SHARED_TRUST_KEY_PUT),
         fields={"public_key_pem": Field(read=lambda _, path: files.text(path))},
     ),
-    revoke=shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
-)
-app.add_typer(trust, name="trust")
-
-
-async def _send(connection: session.Session, artifact: Artifact, file: str, *, platform: bool) -> Artifact:
-    endpoint = artifacts.SHARED_CONTENT_PUT if platform else artifacts.CONTENT_PUT
-    path = {"artifact_id": artifact.artifact_id, **({} if platform else {"project_id": await connection.project()})}
-    output.talk(f"Sending {file} ({artifact.size_bytes} bytes).")
-    return await connection.client.upload(endpoint, _chunks(file), **path)
-
-
-async def _chunks(file: str) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(Path(file).open, "rb") as content:
-        while chunk := await asyncio.to_thread(content.read, CHUNK_BYTES):
-            yield chunk
-
-
-def _measured(file: str) -> tuple[str, int]:
-    """Digest and size of a file that can be read."""
-    try:
-        with Path(file).open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-            return f"sha256:{digest}", content.tell()
-    except OSError as error:
-        raise failures.usage(f"{file} cannot be read: {error.strerror}", "Name a file") from error
-
-
-def _flag(artifact: Artifact) -> str:
-    return " --platform" if artifact.scope == artifacts.SHARED else ""
+    "artifact trust revoke": shared(trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE),
+}

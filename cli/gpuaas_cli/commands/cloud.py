@@ -1,48 +1,52 @@
-"""`gpuaas up` and `gpuaas down`."""
+"""`gpuaas up` and `gpuaas down`.
+
+gpuaas up --nodes 3
+    Start a GPU cloud on this host: machines, server, and an app that is proven to work. Everything keeps running in
+    the background; a second run does only what is missing.
+    --nodes: Machines.
+    --app: App to deploy.
+    --lab: Name of the lab; each has its own data.
+    --port: Port of the server on 127.0.0.1.
+    deploy --deploy/--no-deploy: Deploy the app; without, its controller waits for yours.
+    --control-plane-only: No machines; needs no root.
+gpuaas down --purge
+    Stop the local cloud. Data stays, so that gpuaas up continues where this ended.
+    --purge: Also delete machines and data.
+    --lab: Name of the lab.
+"""
 
 import os
 import sys
-from typing import Annotated
 
-import typer
+from msgspec.inspect import IntType
 
 from gpuaas_cli import failures
 from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
-from gpuaas_cli.runner import run
+from gpuaas_cli.runner import SWITCH, Call, Command, Field
 
 
-@run.alone()
-def up(
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="Machines.")] = 3,
-    app_slug: Annotated[str, typer.Option("--app", help="App to deploy.")] = "slurm",
-    lab: Annotated[str, typer.Option(help="Name of the lab; each has its own data.")] = "local",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the server on 127.0.0.1.")] = 7070,
-    deploy: Annotated[bool, typer.Option(help="Deploy the app; without, its controller waits for yours.")] = True,
-    control_plane_only: Annotated[
-        bool, typer.Option("--control-plane-only", help="No machines; needs no root.")
-    ] = False,
-) -> int:
-    """Start a GPU cloud on this host: machines, server, and an app that is proven to work. Everything keeps running in
-    the background; a second run does only what is missing.
-
-    Example: gpuaas up --nodes 3
-    """
+def _up(call: Call) -> int:
     if sys.platform != "linux":
         raise failures.Failure("gpuaas up needs Linux", fix="gpuaas login --server URL", code="not_linux")
-    wanted = plan.Wish(
-        nodes=nodes, app=app_slug, lab=lab, port=port, deploy=deploy, control_plane_only=control_plane_only
-    )
-    return cloud.up(home.folder(os.environ).absolute(), wanted)
+    return cloud.up(home.folder(os.environ).absolute(), plan.Wish(**call.values))
 
 
-@run.alone()
-def down(
-    purge: Annotated[bool, typer.Option("--purge", help="Also delete machines and data.")] = False,
-    lab: Annotated[str, typer.Option(help="Name of the lab.")] = "local",
-) -> None:
-    """Stop the local cloud. Data stays, so that gpuaas up continues where this ended.
+def _down(call: Call) -> None:
+    cloud.down(home.folder(os.environ).absolute(), call["lab"], purge=call["purge"])
 
-    Example: gpuaas down --purge
-    """
-    cloud.down(home.folder(os.environ).absolute(), lab, purge=purge)
+
+COMMANDS = {
+    "up": Command(
+        offline=_up,
+        extra={
+            "nodes": Field(type=IntType(ge=1, le=64), default=3),
+            "app": Field(default="slurm"),
+            "lab": Field(default="local"),
+            "port": Field(type=IntType(ge=1, le=65535), default=7070),
+            "deploy": Field(type=bool, default=True),
+            "control_plane_only": SWITCH,
+        },
+    ),
+    "down": Command(offline=_down, extra={"purge": SWITCH, "lab": Field(default="local")}),
+}

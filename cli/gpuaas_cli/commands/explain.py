@@ -1,16 +1,30 @@
-"""`gpuaas explain` and `gpuaas schema`: the contract in words. Neither asks a server."""
+"""`gpuaas explain` and `gpuaas schema`: the contract in words. Neither asks a server.
 
-from typing import Annotated, Any
+gpuaas explain node
+gpuaas explain operation.steps.state
+    What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
+
+    Without a name: the resources there are.
+    path RESOURCE[.FIELD]: Also a request: create-allocation.
+gpuaas schema capacity.node.cordon
+gpuaas schema node > node.schema.json
+    What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
+
+    Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
+    document of its own.
+    name ENDPOINT|RESOURCE
+"""
+
+from typing import Any
 
 import msgspec
-import typer
 from gpuaas_contract import meanings, openapi, registry
 from gpuaas_contract.endpoint import Endpoint
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import reach, run
+from gpuaas_cli.runner import Call, Command, Field, reach
 
 _KINDS = table(
     "KIND=plural FORM* MEANING",
@@ -19,33 +33,21 @@ _KINDS = table(
 )
 
 
-@run.alone()
-def explain(
-    context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="RESOURCE[.FIELD]", help="Also a request: create-allocation.")] = "",
-) -> None:
-    """What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
-
-    Without a name: the resources there are.
-
-    Example: gpuaas explain node
-
-    Example: gpuaas explain operation.steps.state
-    """
-    flags = run.flags_of(context)
-    if not path and flags.structured_whole:  # programs get the name of every form, people see what they can list
-        output.show_data(flags, list(forms.every()))
+def _explain(call: Call) -> None:
+    flags = call.flags
+    if not call["path"]:  # programs get the name of every form, people see what they can list
+        if flags.structured_whole:
+            output.show_data(flags, list(forms.every()))
+        else:
+            output.show(flags, kinds.KINDS, _KINDS)
         return
-    if not path:
-        output.show(flags, kinds.KINDS, _KINDS)
-        return
-    form, field = forms.find(path)
+    form, field = forms.find(call["path"])
     if flags.structured_whole:
         output.show_data(flags, pages.as_data(form) if field is None else field)
     elif flags.output == "name":
         print("\n".join(item.name for item in form.fields))
     else:
-        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
+        width = _width()
         print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
 
 
@@ -54,18 +56,8 @@ _ENDPOINTS = table(
 )
 
 
-@run.alone()
-def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="ENDPOINT|RESOURCE")] = "") -> None:
-    """What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
-
-    Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
-    document of its own.
-
-    Example: gpuaas schema capacity.node.cordon
-
-    Example: gpuaas schema node > node.schema.json
-    """
-    flags = run.flags_of(context)
+def _schema(call: Call) -> None:
+    flags, name = call.flags, call["name"]
     if not name and not flags.structured_whole:
         output.show(flags, registry.ENDPOINTS, _ENDPOINTS)
     elif not name:
@@ -76,8 +68,11 @@ def schema(context: typer.Context, name: Annotated[str, typer.Argument(metavar="
     elif flags.structured_whole:
         output.show_data(flags, openapi.document([_endpoint(name)]))
     else:
-        width = min(output.terminal_width(pages.WIDTH), pages.WIDTH)
-        print("\n".join(pages.of_endpoint(_endpoint(name), width)))
+        print("\n".join(pages.of_endpoint(_endpoint(name), _width())))
+
+
+def _width() -> int:
+    return min(output.terminal_width(pages.WIDTH), pages.WIDTH)
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
@@ -93,3 +88,9 @@ def _endpoint(name: str) -> Endpoint[Any, Any]:
             f"There is no endpoint {name!r}{failures.hint(name, registry.BY_NAME)}", "gpuaas schema"
         )
     return registry.BY_NAME[name]
+
+
+COMMANDS = {
+    "explain": Command(offline=_explain, extra={"path": Field(default="")}),
+    "schema": Command(offline=_schema, extra={"name": Field(default="")}),
+}

@@ -1,69 +1,71 @@
-"""`gpuaas get`: list things of any kind, or show one."""
+"""`gpuaas get`: list things of any kind, or show one.
 
-from typing import Annotated, Any
-
-import typer
-
-from gpuaas_cli import failures, kinds, output
-from gpuaas_cli.client import session
-from gpuaas_cli.runner import run
-
-
-@run.alone()
-def get(
-    context: typer.Context,
-    kind: Annotated[str, typer.Argument(metavar="KIND")],
-    name: Annotated[str, typer.Argument(metavar="NAME")] = "",
-    instance: Annotated[str, typer.Option(help="Only of this instance: members, operations, events, usage…")] = "",
-    correlation: Annotated[str, typer.Option(help="Only with this correlation id: operations, events, audit.")] = "",
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is gone.")] = False,
-) -> None:
-    """List things, or show one.
+gpuaas get members --instance slurm
+gpuaas get operations -o json
+    List things, or show one.
 
     KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
     grants, credentials, ssh-keys, apps, entitlements, artifacts, trust-keys, instances, members, operations,
     controllers, events, audit, usage; singular and short forms (inst, alloc, op, sa) work too.
     Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE; gpuaas get members
     INSTANCE works too.
+    kind KIND
+    name NAME
+    --instance: Only of this instance: members, operations, events, usage…
+    --correlation: Only with this correlation id: operations, events, audit.
+    everything --all -a: Also what is gone.
+"""
 
-    Example: gpuaas get members --instance slurm
+from typing import Any
 
-    Example: gpuaas get operations -o json
-    """
-    flags = run.flags_of(context)
-    wanted = kinds.find(kind)
-    if wanted is None:
+from gpuaas_cli import failures, kinds, output
+from gpuaas_cli.runner import SWITCH, Call, Command, Field
+
+
+def _kind(call: Call) -> kinds.Kind:
+    kind = kinds.find(call["kind"])
+    if kind is None:
         known = ", ".join(item.plural for item in kinds.KINDS)
-        raise failures.usage(f"There is no kind {kind!r}; there is {known}", "gpuaas get --help")
-    if wanted.of_instance and not instance and wanted.plural != "members":
-        if not name:
-            again = f"gpuaas get {wanted.plural} INSTANCE"
-            raise failures.usage(f"Name the instance whose {wanted.plural} you want", again)
+        raise failures.usage(f"There is no kind {call['kind']!r}; there is {known}", "gpuaas get --help")
+    if kind.of_instance and kind.plural != "members" and not (call["instance"] or call["name"]):
+        again = f"gpuaas get {kind.plural} INSTANCE"
+        raise failures.usage(f"Name the instance whose {kind.plural} you want", again)
+    return kind
+
+
+async def _get(call: Call) -> Any:
+    kind, instance, name = _kind(call), call["instance"], call["name"]
+    if kind.of_instance and kind.plural != "members" and not instance:
         instance, name = name, ""
     # What was named is shown even if it is gone.
-    filters = kinds.Filters(instance, correlation, everything or bool(name))
-    result = session.run(flags, lambda connection: _find(connection, wanted, filters, name))
-    output.show(flags, result, wanted.table)
-
-
-async def _list(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
-    rows = await kind.fetch(connection, filters)
-    return [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
-
-
-async def _find(connection: session.Session, kind: kinds.Kind, filters: kinds.Filters, name: str) -> Any:
+    filters = kinds.Filters(instance, call["correlation"], call["everything"] or bool(name))
     if not name:
-        return await _list(connection, kind, filters)
+        return await _list(call, kind, filters)
     if kind.getting is not None:
         parameter = kind.getting.path.rpartition("{")[2].rstrip("}")
         path: dict[str, Any] = {parameter: name}
-        return await connection.call(kind.getting, **path)
-    rows = await kind.fetch(connection, filters)
+        return await call.session.call(kind.getting, **path)
+    rows = await kind.fetch(call.session, filters)
     matching = [row for row in rows if name in (getattr(row, attribute) for attribute in kind.known_by)]
     if matching:
         # Things that are gone keep their node; the newest is the one people mean.
         return matching[-1]
     if kind.plural == "members":
-        return await _list(connection, kind, kinds.Filters(instance=name))
+        return await _list(call, kind, kinds.Filters(instance=name))
     hint = failures.hint(name, {str(getattr(row, kind.known_by[0])) for row in rows})
     raise failures.not_found(f"There is no {kind.plural.removesuffix('s')} {name}{hint}", f"gpuaas get {kind.plural}")
+
+
+async def _list(call: Call, kind: kinds.Kind, filters: kinds.Filters) -> list[Any]:
+    rows = await kind.fetch(call.session, filters)
+    return [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
+
+
+COMMANDS = {
+    "get": Command(
+        extra={"name": Field(default=""), "everything": SWITCH},
+        check=_kind,
+        work=_get,
+        show=lambda call, result: output.show(call.flags, result, _kind(call).table),
+    )
+}

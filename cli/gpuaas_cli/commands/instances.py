@@ -57,10 +57,11 @@ from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, times, values
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow, versions
 
+_EMPTY = Field(default="")
 _SETS = {"sets": Field(type=list[str], default=None)}
 
 
@@ -89,24 +90,6 @@ def _plan(answer: instances.Deployed) -> list[str]:
     ]
 
 
-deploy = run.single(
-    "deploy",
-    __doc__,
-    Command(
-        instances.INSTANCE_CREATE,
-        fields={
-            "name": Field(default=""),
-            "topology": Field(default=""),
-            "operating_mode": None,
-            "control_plane_scope": None,
-        },
-        extra=_SETS,
-        work=_deploy,
-        follows=True,
-    ),
-)
-
-
 async def _upgrade(call: Call) -> int:
     instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     wanted = await versions.find(call.session, instance.app_slug, call["version"])
@@ -114,11 +97,6 @@ async def _upgrade(call: Call) -> int:
     inputs = {**instance.inputs, **given} if given else None
     operation = await call.send(version=wanted.version, inputs=inputs)
     return await call.follow(operation, f"{len(operation.targets)} members, from {instance.app_version}")
-
-
-upgrade = run.single(
-    "upgrade", __doc__, Command(instances.UPGRADE, fields={"version": Field(default="")}, extra=_SETS, work=_upgrade)
-)
 
 
 async def _confirm(call: Call) -> None:
@@ -132,40 +110,9 @@ async def _confirm(call: Call) -> None:
     ask.confirm(call.flags, consequence, name=instance.name, what="instance", again=again)
 
 
-stop = run.single("stop", __doc__, instances.STOP)
-start = run.single("start", __doc__, instances.START)
-restart = run.single("restart", __doc__, instances.RESTART)
-rollback = run.single("rollback", __doc__, instances.ROLLBACK)
-decommission = run.single("decommission", __doc__, Command(instances.DECOMMISSION, confirm=_confirm))
-
-
-role = run.group("role", __doc__, reset_breaker=instances.BREAKER_RESET)
-
-
-hold = run.group(
-    "hold",
-    __doc__,
-    place=Command(HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}),
-    list=HOLD_LIST,
-    lift=HOLD_LIFT,
-)
-
-
 def _check(call: Call) -> None:
     if bool(call["operator_service_account_id"]) == call["any_account"]:
         raise failures.usage("Name a service account, or add --any", "gpuaas get service-accounts")
-
-
-operator = run.group(
-    "operator",
-    __doc__,
-    set=Command(
-        instances.OPERATOR_SET,
-        fields={"operator_service_account_id": Field(default="")},
-        extra={"any_account": SWITCH},
-        check=_check,
-    ),
-)
 
 
 async def _show(call: Call) -> instances.AccessBundle:
@@ -188,4 +135,31 @@ async def _nodes(call: Call, bundle: instances.AccessBundle) -> dict[str, str]:
     return nodes
 
 
-access = run.single("access", __doc__, Command(instances.ACCESS_BUNDLE_GET, work=_show, show=nothing))
+COMMANDS = {
+    "deploy": Command(
+        instances.INSTANCE_CREATE,
+        fields={"name": _EMPTY, "topology": _EMPTY, "operating_mode": None, "control_plane_scope": None},
+        extra=_SETS,
+        work=_deploy,
+        follows=True,
+    ),
+    "upgrade": Command(instances.UPGRADE, fields={"version": _EMPTY}, extra=_SETS, work=_upgrade),
+    "stop": instances.STOP,
+    "start": instances.START,
+    "restart": instances.RESTART,
+    "rollback": instances.ROLLBACK,
+    "decommission": Command(instances.DECOMMISSION, confirm=_confirm),
+    "role reset-breaker": instances.BREAKER_RESET,
+    "hold place": Command(
+        HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}
+    ),
+    "hold list": HOLD_LIST,
+    "hold lift": HOLD_LIFT,
+    "operator set": Command(
+        instances.OPERATOR_SET,
+        fields={"operator_service_account_id": _EMPTY},
+        extra={"any_account": SWITCH},
+        check=_check,
+    ),
+    "access": Command(instances.ACCESS_BUNDLE_GET, work=_show, show=nothing),
+}

@@ -22,7 +22,7 @@ from typing import Any
 from gpuaas_contract.instances import MEMBER_OPERATION_CREATE
 
 from gpuaas_cli import failures
-from gpuaas_cli.runner import Call, Command, Field, fixed, run, words
+from gpuaas_cli.runner import Call, Command, Field, fixed, words
 
 _NODES = Field(type=list[str], default=...)
 _MEMBERS: dict[str, Field | None] = {
@@ -55,14 +55,12 @@ def _command(kind: str, fields: dict[str, Field | None], **more: Any) -> Command
     return Command(MEMBER_OPERATION_CREATE, fields=given, work=_operate, **more)
 
 
-app = run.group(
-    "member",
-    __doc__,
-    add=_command(
+COMMANDS = {
+    "member add": _command(
         "add", {"component_key": Field(default=...), "allocation_ids": _NODES, "member_ids": None, "force": None}
     ),
-    drain=_command("drain", _MEMBERS),
-    resume=_command("resume", _MEMBERS),
-    remove=_command("remove", _MEMBERS),
-    replace=_command("replace", {**_MEMBERS, "allocation_ids": _NODES}, check=_check_counts),
-)
+    "member drain": _command("drain", _MEMBERS),
+    "member resume": _command("resume", _MEMBERS),
+    "member remove": _command("remove", _MEMBERS),
+    "member replace": _command("replace", {**_MEMBERS, "allocation_ids": _NODES}, check=_check_counts),
+}

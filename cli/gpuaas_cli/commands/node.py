@@ -38,9 +38,9 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
 
 from gpuaas_contract import agents, capacity
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, output
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, fixed, nothing, run
+from gpuaas_cli.runner import Call, Command, fixed, nothing
 from gpuaas_cli.show import machines
 from gpuaas_cli.work import waits
 
@@ -57,7 +57,7 @@ async def _token(call: Call) -> capacity.EnrolmentToken:
 async def _get(call: Call) -> capacity.Node:
     node: capacity.Node = await call.send()
     if call.flags.structured:
-        kinds.show(call.flags, "nodes", node)
+        call.show(node)
     else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
         print("\n".join(machines.of_node(node, allocations)))
@@ -99,7 +99,7 @@ def _check_set(call: Call) -> None:
 
 
 def _show_drained(call: Call, drained: list[capacity.NodeDrain]) -> None:
-    kinds.show(call.flags, "nodes", [item.node for item in drained])
+    call.show([item.node for item in drained])
     left: dict[str, list[capacity.NodeAllocation]] = {item.node.name: item.allocations for item in drained}
     for line in machines.of_drain(left):
         output.talk(line)
@@ -120,24 +120,17 @@ async def _describe_task(call: Call) -> agents.NodeTask:
 
 
 _FACTS, _HEALTH = {"type": fixed("host.facts")}, {"type": fixed("host.health")}
-app = run.group(
-    "node",
-    __doc__,
-    token=Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
-    list=Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
-    get=Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
-    inspect=Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),
-    health=Command(agents.NODE_INSPECT, many=True, fields=_HEALTH, work=_inspect, show=_show_inspected),
-    set=Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),
-    cordon=Command(capacity.NODE_CORDON, many=True),
-    uncordon=Command(capacity.NODE_UNCORDON, many=True),
-    drain=Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
-    retire=Command(capacity.NODE_RETIRE, many=True),
-)
-task = run.group(
-    "node task",
-    __doc__,
-    list=Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
-    describe=Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
-)
-app.add_typer(task, name="task")
+COMMANDS = {
+    "node token": Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
+    "node list": Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
+    "node get": Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
+    "node inspect": Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),
+    "node health": Command(agents.NODE_INSPECT, many=True, fields=_HEALTH, work=_inspect, show=_show_inspected),
+    "node set": Command(capacity.NODE_SET, many=True, check=_check_set, reads=capacity.NODE_GET),
+    "node cordon": Command(capacity.NODE_CORDON, many=True),
+    "node uncordon": Command(capacity.NODE_UNCORDON, many=True),
+    "node drain": Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
+    "node retire": Command(capacity.NODE_RETIRE, many=True),
+    "node task list": Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
+    "node task describe": Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
+}

@@ -2,6 +2,13 @@
 
 gpuaas op
     Every long change is an operation; watching it never changes it, and each exit needs a reason.
+gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
+    Show the steps as they happen, until the operation ends. Ctrl-C detaches.
+    operation OPERATION
+gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
+    Wait for any end: 0 succeeded, 1 failed or cancelled, 2 not ended in time.
+    operation OPERATION
+    --timeout: Seconds; 0 waits until it ends.
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
     Take a failed operation up again; steps that succeeded are not repeated.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
@@ -18,59 +25,36 @@ gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt do
 """
 
 import asyncio
-from typing import Annotated
 
-import typer
 from gpuaas_contract.operations import EXITS, OPERATION_GET
+from msgspec.inspect import FloatType
 
 from gpuaas_cli import failures
-from gpuaas_cli.client import session
-from gpuaas_cli.runner import Command, run
+from gpuaas_cli.runner import Call, Command, Field, nothing
 from gpuaas_cli.work import follow
 
-app = run.group("op", __doc__)
 
-OperationId = Annotated[str, typer.Argument(metavar="OPERATION")]
-
-
-@run.by_hand(app, "follow", reaches=(OPERATION_GET,))
-def follow_operation(context: typer.Context, operation: OperationId) -> int:
-    """Show the steps as they happen, until the operation ends. Ctrl-C detaches.
-
-    Example: gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
-    """
-    return session.run(run.flags_of(context), lambda connection: follow.to_the_end(connection, operation))
+async def _follow(call: Call) -> int:
+    return await follow.to_the_end(call.session, call["operation"])
 
 
-@run.by_hand(app, reaches=(OPERATION_GET,))
-def wait(
-    context: typer.Context,
-    operation: OperationId,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0, help="Seconds; 0 waits until it ends.")] = 0,
-) -> int:
-    """Wait for any end: 0 succeeded, 1 failed or cancelled, 2 not ended in time.
-
-    Example: gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
-    """
-    return session.run(run.flags_of(context), lambda connection: _wait(connection, operation, timeout_s))
-
-
-run.declare(
-    app,
-    "op",
-    __doc__,
-    retry=EXITS["retry"],
-    cancel=Command(EXITS["cancel"], wanted="cancelled"),
-    compensate=Command(EXITS["compensate"], wanted="cancelled"),
-    force_complete=Command(EXITS["force_complete"], follows=False),
-    tombstone=Command(EXITS["tombstone"], follows=False),
-)
-
-
-async def _wait(connection: session.Session, operation_id: str, timeout_s: float) -> int:
-    waiting = asyncio.ensure_future(follow.to_the_end(connection, operation_id, quiet=True))
+async def _wait(call: Call) -> int:
+    operation_id, timeout_s = call["operation"], call["timeout"]
+    waiting = asyncio.ensure_future(follow.to_the_end(call.session, operation_id, quiet=True))
     done, _ = await asyncio.wait({waiting}, timeout=timeout_s or None)
     if done:
         return waiting.result()
     message = f"{operation_id} has not ended within {timeout_s:g} s; it continues in the background"
     raise failures.timeout(message, f"gpuaas op follow {operation_id}")
+
+
+_TIMEOUT = Field(type=FloatType(ge=0), default=0)
+COMMANDS = {
+    "op follow": Command(calls=(OPERATION_GET,), work=_follow, show=nothing),
+    "op wait": Command(calls=(OPERATION_GET,), extra={"timeout": _TIMEOUT}, work=_wait, show=nothing),
+    "op retry": EXITS["retry"],
+    "op cancel": Command(EXITS["cancel"], wanted="cancelled"),
+    "op compensate": Command(EXITS["compensate"], wanted="cancelled"),
+    "op force-complete": Command(EXITS["force_complete"], follows=False),
+    "op tombstone": Command(EXITS["tombstone"], follows=False),
+}

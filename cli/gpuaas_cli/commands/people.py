@@ -1,4 +1,4 @@
-"""Organisations, projects, people, their roles, passwords and sessions.
+"""Organisations, projects, people, their roles, passwords and sessions, and service accounts.
 
 gpuaas org
     Organisations own projects.
@@ -54,18 +54,46 @@ gpuaas binding grant ada project_member --project research
     role ROLE
 gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
     Take a role away; it counts from the next call on.
+gpuaas service-account
+    Service accounts are how programs sign in.
+gpuaas service-account create slurm-controller --key-file slurm.json
+    Create a service account, and with --key-file its first key. The secret is never shown, only written.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account list
+    Service accounts of the project.
+gpuaas service-account disable slurm-controller
+    End all of its sessions at once; its keys open nothing until it is enabled.
+gpuaas service-account enable slurm-controller
+    Let a disabled service account sign in again, with its keys.
+gpuaas service-account delete slurm-controller
+    Delete a service account with all its keys, for good.
+gpuaas service-account key slurm-controller --key-file slurm.json
+    Make another key for a service account.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account keys slurm-controller
+    Keys of a service account: when they were made and last used. Never a secret.
+gpuaas service-account rotate-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2 --key-file new.json
+    Put a new key in the place of another; at most a day of grace.
+    grace_s --grace TIME: How long the old key still works: 10m, 1h.
+    --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2
+    End a key and the sessions that were made with it.
 """
 
+import json
 import os
+import sys
+from pathlib import Path
+from typing import Any
 
 from gpuaas_contract import bindings, identity, permissions, sessions, users
+from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
-from gpuaas_cli.input import ask
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked, run
-
-org = run.group("org", __doc__, create=identity.ORG_CREATE)
+from gpuaas_cli.input import ask, times
+from gpuaas_cli.output import table
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked
 
 
 def _use_first(call: Call, made: identity.Project) -> None:
@@ -78,58 +106,14 @@ def _use(call: Call, chosen: identity.Project) -> None:
     output.talk(f"Commands are now about project {chosen.name} ({chosen.project_id}).")
 
 
-project = run.group(
-    "project",
-    __doc__,
-    create=Command(identity.PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
-    get=identity.PROJECT_GET,
-    rename=Command(identity.PROJECT_RENAME, reads=identity.PROJECT_GET),
-    delete=identity.PROJECT_DELETE,
-    use=Command(identity.PROJECT_GET, show=_use),
-)
-
-
 def _password(call: Call) -> str:
     name = call["name"] or call["user_id"]
     return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
 
 
-user = run.group(
-    "user",
-    __doc__,
-    create=Command(
-        users.USER_CREATE,
-        fields={"password": asked(lambda call: _password(call) if call["with_password"] else "")},
-        extra={"with_password": SWITCH},
-        next="gpuaas binding grant {name} ROLE",
-    ),
-    list=users.USER_LIST,
-    disable=users.USER_DISABLE,
-    enable=users.USER_ENABLE,
-    set_password=Command(users.USER_SET_PASSWORD, fields={"password": asked(_password)}),
-)
-
-
 def _changed(call: Call, _: object) -> None:
     if not call.dry_run:
         output.talk("Changed. Your other sessions have ended; this one continues.")
-
-
-password = run.single(
-    "password",
-    __doc__,
-    Command(
-        users.MY_PASSWORD,
-        fields={
-            "present_password": asked(lambda call: ask.secret(call.flags, "Present password", "gpuaas password")),
-            "new_password": asked(lambda call: ask.new_password(call.flags, "yours from now on", "gpuaas password")),
-        },
-        then=_changed,
-    ),
-)
-
-
-own_sessions = run.group("session", __doc__, list=sessions.SESSION_LIST, end=sessions.SESSION_END)
 
 
 def _check_role(call: Call) -> None:
@@ -141,13 +125,101 @@ def _check_role(call: Call) -> None:
         )
 
 
-binding = run.group(
-    "binding",
-    __doc__,
-    list=Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
-    grant=Command(
+def _check_file(call: Call) -> None:
+    """A key that is in use must not be lost to a typo, and none is made that cannot be written."""
+    file = call["key_file"]
+    if file not in ("", "-") and Path(file).exists():
+        raise failures.Failure(f"{file} exists; it may hold a key in use", fix="Name another file.", code="exists")
+
+
+async def _create_account(call: Call) -> tuple[ServiceAccount, ServiceAccountKey | None]:
+    account = await call.send()
+    if not call["key_file"] or call.dry_run:
+        return account, None
+    key = await call.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+    return account, key
+
+
+def _keep(call: Call, key: ServiceAccountKey) -> None:
+    if call.dry_run:
+        return
+    file = call["key_file"]
+    content = json.dumps({"key_id": key.key_id, "client_secret": key.client_secret}) + "\n"
+    if file == "-":
+        sys.stdout.write(content)
+        return
+    home.write_private(Path(file).absolute(), content.encode())
+    output.talk(f"Key {key.key_id} is in {file}; the platform keeps no copy of its secret.")
+
+
+def _grace(_: Call, text: str) -> int:
+    grace_s = times.span_s(text, "--grace")
+    if grace_s > KEY_GRACE_MAX_S:
+        raise failures.usage(f"{text} of grace is more than a day", "--grace 24h")
+    return grace_s
+
+
+def _show_account(call: Call, answer: Any) -> None:
+    """The account is shown unless its key goes to stdout."""
+    account, key = answer
+    if call["key_file"] != "-":
+        call.show(account)
+    if key is not None:
+        _keep(call, key)
+
+
+_KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
+_KEY_FILE = {"key_file": Field(default=...)}
+COMMANDS = {
+    "org create": identity.ORG_CREATE,
+    "project create": Command(identity.PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
+    "project get": identity.PROJECT_GET,
+    "project rename": Command(identity.PROJECT_RENAME, reads=identity.PROJECT_GET),
+    "project delete": identity.PROJECT_DELETE,
+    "project use": Command(identity.PROJECT_GET, show=_use),
+    "user create": Command(
+        users.USER_CREATE,
+        fields={"password": asked(lambda call: _password(call) if call["with_password"] else "")},
+        extra={"with_password": SWITCH},
+        next="gpuaas binding grant {name} ROLE",
+    ),
+    "user list": users.USER_LIST,
+    "user disable": users.USER_DISABLE,
+    "user enable": users.USER_ENABLE,
+    "user set-password": Command(users.USER_SET_PASSWORD, fields={"password": asked(_password)}),
+    "password": Command(
+        users.MY_PASSWORD,
+        fields={
+            "present_password": asked(lambda call: ask.secret(call.flags, "Present password", "gpuaas password")),
+            "new_password": asked(lambda call: ask.new_password(call.flags, "yours from now on", "gpuaas password")),
+        },
+        then=_changed,
+    ),
+    "session list": sessions.SESSION_LIST,
+    "session end": sessions.SESSION_END,
+    "binding list": Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
+    "binding grant": Command(
         Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
         check=_check_role,
     ),
-    revoke=Levels(bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE),
-)
+    "binding revoke": Levels(
+        bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE
+    ),
+    "service-account create": Command(
+        identity.SERVICE_ACCOUNT_CREATE, check=_check_file, work=_create_account, show=_show_account
+    ),
+    "service-account list": identity.SERVICE_ACCOUNT_LIST,
+    "service-account disable": identity.SERVICE_ACCOUNT_DISABLE,
+    "service-account enable": identity.SERVICE_ACCOUNT_ENABLE,
+    "service-account delete": identity.SERVICE_ACCOUNT_DELETE,
+    "service-account key": Command(identity.SERVICE_ACCOUNT_KEY_CREATE, extra=_KEY_FILE, check=_check_file, show=_keep),
+    "service-account keys": Command(identity.SERVICE_ACCOUNT_KEY_LIST, table=_KEYS),
+    "service-account rotate-key": Command(
+        identity.SERVICE_ACCOUNT_KEY_ROTATE,
+        fields={"grace_s": Field(default="0s", read=_grace)},
+        extra=_KEY_FILE,
+        check=_check_file,
+        show=_keep,
+    ),
+    "service-account revoke-key": Command(identity.SERVICE_ACCOUNT_KEY_REVOKE, table=_KEYS),
+}

@@ -52,7 +52,7 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import times
 from gpuaas_cli.kinds.instances import AUDIT_LIMIT
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, Levels, nothing, run
+from gpuaas_cli.runner import Call, Command, Field, Levels, nothing
 from gpuaas_cli.show import story, timeline
 
 
@@ -84,21 +84,7 @@ def _line(flags: Flags, event: Event) -> str:
         return f"---\n{output.encoded('yaml', output.plain(event))}"
     if flags.output == "name":
         return event.event_id
-    return "  ".join(kinds.cells(flags, "events", event))
-
-
-events = run.single(
-    "events",
-    __doc__,
-    Command(
-        Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
-        fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
-        extra={"after": Field(type=int, default=None)},
-        check=_check,
-        work=_follow,
-        show=nothing,
-    ),
-)
+    return "  ".join(output.cells(event, kinds.get("events").table.columns, wide=flags.output == "wide"))
 
 
 def _moment(option: str, *, day: bool = False) -> Field:
@@ -112,28 +98,14 @@ def _moment(option: str, *, day: bool = False) -> Field:
 
 
 async def _list(call: Call) -> tuple[list[AuditRow], bool]:
-    query = {name: value for name, value in call.sent.items() if value not in ("", None)}
-    return await call.session.first(call["limit"], call.endpoint, query=query, **await call.path())
+    return await call.session.first(call["limit"], call.endpoint, query=call.query(), **await call.path())
 
 
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
-    kinds.show(call.flags, "audit", rows)
+    call.show(rows)
     if more:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
-
-
-audit = run.group(
-    "audit",
-    __doc__,
-    list=Command(
-        Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
-        fields={"result": Field(type=str, default=""), "since": _moment("--since"), "until": _moment("--until")},
-        extra={"limit": Field(type=int, default=AUDIT_LIMIT)},
-        work=_list,
-        show=_audit_show,
-    ),
-)
 
 
 def _filters(*, day: bool = False) -> dict[str, Field]:
@@ -156,7 +128,7 @@ async def _usage_list(call: Call) -> Sequence[Any]:
 
 
 async def _export(call: Call) -> None:
-    query = {name: text for name, text in {**call.sent, **await _instance(call)}.items() if text}
+    query = call.query(**await _instance(call))
     content = call.session.client.download(USAGE_EXPORT, query=query, project_id=await call.session.project())
     with _target(call["csv"]) as file:
         async for chunk in content:
@@ -181,20 +153,6 @@ def _target(path: str) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
 
 
-usage = run.group(
-    "usage",
-    __doc__,
-    list=Command(USAGE_LIST, fields=_filters(), work=_usage_list),
-    summary=Command(
-        USAGE_SUMMARY,
-        fields=_filters(day=True),
-        work=_usage_list,
-        table=table("DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
-    ),
-    export=Command(USAGE_EXPORT, extra={"csv": Field(default="-")}, fields=_filters(), work=_export, show=nothing),
-)
-
-
 _ENTRIES = table("TIME=at SOURCE WHAT DETAIL", "what")
 
 
@@ -211,4 +169,31 @@ def _triage_show(call: Call, result: Correlation) -> None:
     print("\n".join(story.section("Next", next_commands)))
 
 
-triage = run.single("triage", __doc__, Command(CORRELATION_GET, show=_triage_show))
+COMMANDS = {
+    "events": Command(
+        Levels(EVENT_LIST, PLATFORM_EVENT_LIST, ORG_EVENT_LIST),
+        fields=dict.fromkeys(EVENT_LIST.query.__struct_fields__),
+        extra={"after": Field(type=int, default=None)},
+        check=_check,
+        work=_follow,
+        show=nothing,
+    ),
+    "audit list": Command(
+        Levels(AUDIT_LIST, PLATFORM_AUDIT_LIST, ORG_AUDIT_LIST),
+        fields={"result": Field(type=str, default=""), "since": _moment("--since"), "until": _moment("--until")},
+        extra={"limit": Field(type=int, default=AUDIT_LIMIT)},
+        work=_list,
+        show=_audit_show,
+    ),
+    "usage list": Command(USAGE_LIST, fields=_filters(), work=_usage_list),
+    "usage summary": Command(
+        USAGE_SUMMARY,
+        fields=_filters(day=True),
+        work=_usage_list,
+        table=table("DAY APP=app_slug INSTANCE=instance_id METER QUANTITY UNIT RECORDS"),
+    ),
+    "usage export": Command(
+        USAGE_EXPORT, extra={"csv": Field(default="-")}, fields=_filters(), work=_export, show=nothing
+    ),
+    "triage": Command(CORRELATION_GET, show=_triage_show),
+}

@@ -42,7 +42,7 @@ from gpuaas_contract.permissions import BREAK_GLASS
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import aligned, clock_time
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, run
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels
 from gpuaas_cli.show.story import section
 
 
@@ -53,21 +53,6 @@ async def _ask(call: Call) -> contract.CanIAnswer:
     if not call.flags.structured_whole:
         output.talk(answer.explanation)
     return answer
-
-
-can_i = run.single(
-    "can-i",
-    __doc__,
-    Command(
-        contract.CAN_I,
-        fields={"project_id": None, "org_id": None},
-        extra={"platform": SWITCH},
-        work=_ask,
-        page=lambda answer: ["yes" if answer.allowed else "no"],
-        then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,
-        asks=True,
-    ),
-)
 
 
 _GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)
@@ -127,15 +112,6 @@ def _ineffective(entries: list[contract.Ineffective]) -> list[str]:
     ]
 
 
-policy = run.group(
-    "policy",
-    __doc__,
-    show=Command(_GET, page=lambda layer: _text(layer.overlay).splitlines(), then=_show_origin),
-    set=Command(_SET, extra={"revision": Field(type=int, default=None)}, work=_set, page=_changed),
-    explain=Command(contract.EXPLAIN, page=_explanation, asks=True),
-)
-
-
 def _check(call: Call) -> None:
     if not call["end"] and not call["reason"]:
         project = call["project_id"]
@@ -178,10 +154,20 @@ def _tell(call: Call, binding: RoleBinding) -> None:
         output.talk(f"  when you are done: gpuaas break-glass {binding.scope} --end")
 
 
-break_glass = run.single(
-    "break-glass",
-    __doc__,
-    Command(
+COMMANDS = {
+    "can-i": Command(
+        contract.CAN_I,
+        fields={"project_id": None, "org_id": None},
+        extra={"platform": SWITCH},
+        work=_ask,
+        page=lambda answer: ["yes" if answer.allowed else "no"],
+        then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,
+        asks=True,
+    ),
+    "policy show": Command(_GET, page=lambda layer: _text(layer.overlay).splitlines(), then=_show_origin),
+    "policy set": Command(_SET, extra={"revision": Field(type=int, default=None)}, work=_set, page=_changed),
+    "policy explain": Command(contract.EXPLAIN, page=_explanation, asks=True),
+    "break-glass": Command(
         BREAK_GLASS_CREATE,
         fields={"reason": Field(default="")},
         extra={"end": SWITCH},
@@ -191,4 +177,4 @@ break_glass = run.single(
         then=_tell,
         also=(BREAK_GLASS_END,),
     ),
-)
+}

@@ -1,17 +1,22 @@
 """Sign in, sign out, and who you are.
 
+gpuaas login --server http://127.0.0.1:7070 --name admin
+gpuaas login --server https://gpuaas.example.com --browser
+    Sign in. The password is asked for, or read from stdin; never give it on the command line.
+    --name: Your name on the server.
+    --browser: Sign in through the server's identity provider.
+    --key-file FILE: As a service account, with its key; - is stdin.
+gpuaas logout --context prod
+    End the session at the server and forget its token, of the current context or of the one named by --context.
 gpuaas whoami -o json
     Who you are, and with which roles.
 """
 
 import asyncio
 import os
-from typing import Annotated
 
-import typer
 from gpuaas_contract import identity, sessions
 from gpuaas_contract.errors import ApiError
-from gpuaas_contract.identity import ME, Me
 from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures, output
@@ -19,29 +24,15 @@ from gpuaas_cli.client import home, session, sign_in
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, run
+from gpuaas_cli.runner import SWITCH, Call, Command
 
 
-@run.alone(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE)
-def login(
-    context: typer.Context,
-    name: Annotated[str, typer.Option(help="Your name on the server.")] = "",
-    browser: Annotated[bool, typer.Option("--browser", help="Sign in through the server's identity provider.")] = False,
-    key_file: Annotated[str, typer.Option(metavar="FILE", help="As a service account, with its key; - is stdin.")] = "",
-) -> None:
-    """Sign in. The password is asked for, or read from stdin; never give it on the command line.
-
-    Example: gpuaas login --server http://127.0.0.1:7070 --name admin
-
-    Example: gpuaas login --server https://gpuaas.example.com --browser
-    """
-    flags = run.flags_of(context)
-    if sum(map(bool, (name, browser, key_file))) > 1:
+def _login(call: Call) -> None:
+    if sum(map(bool, call.values.values())) > 1:
         raise failures.usage("--name, --browser and --key-file exclude each other", "gpuaas login --help")
-    folder = home.folder(os.environ)
-    target = _target(flags, home.load(folder))
-    prove = _proof(flags, name, key_file, browser=browser)
-    result = asyncio.run(session.sign_in(target, prove))
+    folder, name = home.folder(os.environ), call["name"]
+    target = _target(call.flags, home.load(folder))
+    result = asyncio.run(session.sign_in(target, _proof(call)))
     home.set_context(folder, target.context, result)
     output.talk(f"Signed in to {result.server}{f' as {name}' if name else ''} (context {target.context}).")
     if not result.project_id:
@@ -58,25 +49,19 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
     return home.Target(context_name, server.rstrip("/"), ca_file=ca_file)
 
 
-def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
-    if browser:
-        return sign_in.by_browser(flags)
-    if key_file:
-        return sign_in.by_key_file(key_file)
-    name = name or ask.name(flags, "gpuaas login")
-    return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))
+def _proof(call: Call) -> session.Prove:
+    if call["browser"]:
+        return sign_in.by_browser(call.flags)
+    if call["key_file"]:
+        return sign_in.by_key_file(call["key_file"])
+    name = call["name"] or ask.name(call.flags, "gpuaas login")
+    return sign_in.by_password(name, ask.password(call.flags, name, "gpuaas login"))
 
 
-@run.alone(sessions.LOGOUT)
-def logout(context: typer.Context) -> None:
-    """End the session at the server and forget its token, of the current context or of the one named by --context.
-
-    Example: gpuaas logout --context prod
-    """
-    flags = run.flags_of(context)
+def _logout(call: Call) -> None:
     folder = home.folder(os.environ)
     config = home.load(folder)
-    name = home.resolve(flags, os.environ, config).context
+    name = home.resolve(call.flags, os.environ, config).context
     known = config.contexts.get(name)
     if known is None or not known.token:
         output.talk("You were not signed in.")
@@ -100,20 +85,24 @@ async def _end(target: home.Target) -> str:
     return ""
 
 
-def _where(call: Call, _: Me) -> None:
+def _where(call: Call, _: identity.Me) -> None:
     target = call.session.target
     output.talk(f"context {target.context or '-'}, server {target.server}, project {target.project or '-'}")
 
 
-whoami = run.single(
-    "whoami",
-    __doc__,
-    Command(
-        ME,
+COMMANDS = {
+    "login": Command(
+        calls=(identity.LOGIN, identity.SERVICE_ACCOUNT_TOKEN, sessions.OIDC_AUTHORIZE, sessions.OIDC_EXCHANGE),
+        extra={"browser": SWITCH},
+        offline=_login,
+    ),
+    "logout": Command(calls=(sessions.LOGOUT,), offline=_logout),
+    "whoami": Command(
+        identity.ME,
         table=table(
             "NAME TYPE=actor_type ID=actor_id ROLES",
             ROLES=lambda me: ",".join(f"{binding.role}@{binding.scope}" for binding in me.bindings),
         ),
         then=_where,
     ),
-)
+}

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from gpuaas_cli import output
 from gpuaas_cli.client import session
-from gpuaas_cli.flags import Flags
 from gpuaas_cli.kinds import instances, machines, people
 from gpuaas_cli.kinds.kind import Filters as Filters
 from gpuaas_cli.kinds.kind import Kind as Kind
+from gpuaas_cli.kinds.kind import declared
 from gpuaas_cli.kinds.kind import item_of as item_of
 
-KINDS: tuple[Kind, ...] = (*people.KINDS, *machines.KINDS, *instances.KINDS)
+KINDS = tuple(kind for domain in (people, machines, instances) for kind in declared(domain.__doc__, domain.KINDS))
 
 
 def find(word: str) -> Kind | None:
@@ -24,15 +23,6 @@ def get(plural: str) -> Kind:
 def of(struct: Any) -> Kind | None:
     """The kind whose things have this form."""
     return next((kind for kind in KINDS if kind.struct is struct), None)
-
-
-def show(flags: Flags, plural: str, answer: Any) -> None:
-    output.show(flags, answer, get(plural).table)
-
-
-def cells(flags: Flags, plural: str, row: Any) -> list[str]:
-    """One line of the table, for rows that come one at a time."""
-    return output.cells(row, get(plural).table.columns, wide=flags.output == "wide")
 
 
 async def members(connection: session.Session, instance: str = "") -> list[Any]:

@@ -1,4 +1,22 @@
-"""App instances, all that belongs to one, and what was recorded: events, the audit trail, usage."""
+"""App instances, all that belongs to one, and what was recorded: events, the audit trail, usage.
+
+instances inst insts app-instance app-instances: NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at
+    INSTANCE=instance_id OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason
+members mem: MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id
+    OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* VERSION=observed_version* ADDRESS*
+    DETAIL=status_reason
+roles: ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER
+holds: HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON
+operations op ops: OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id
+    ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR
+controllers: CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN
+secrets runtime-secret runtime-secrets: SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at
+    FINGERPRINT* BY=issued_by* OPERATION=operation_id
+events ev: TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD
+audit audits audit-rows: TIME=occurred_at ACTOR ACTION RESULT CORRELATION=correlation_id AUDIT=audit_id* TARGET
+usage usage-records: STARTED=started_at ENDED=ended_at METER QUANTITY UNIT APP=app_slug INSTANCE=instance_id
+    MEMBER=member_id* RECORD=record_id* CORRELATION=correlation_id* SUBJECT
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,99 +57,54 @@ async def _audit(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
     return (await session.first(AUDIT_LIMIT, endpoint, query=dict(filters.query), **filters.path))[0]
 
 
-KINDS = (
-    Kind(
-        "instances",
-        instances.INSTANCE_LIST,
-        "NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at INSTANCE=instance_id "
-        "OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason",
-        words="inst insts app-instance app-instances",
-        getting=instances.INSTANCE_GET,
-        live={"live": "true"},
-    ),
-    Kind(
-        "members",
+KINDS = {
+    "instances": Kind(instances.INSTANCE_LIST, getting=instances.INSTANCE_GET, live={"live": "true"}),
+    "members": Kind(
         instances.MEMBER_LIST,
-        "MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id "
-        "OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* VERSION=observed_version* "
-        "ADDRESS* DETAIL=status_reason",
-        words="mem",
         ids="node_name",
         is_gone=lambda member: member.status in GONE_MEMBER,
         live={"live": "true"},
         fetch_rows=_members,
     ),
-    Kind(
-        "roles",
-        instances.ROLE_LIST,
-        "ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER",
-        {"BREAKER": lambda role: states.of_breaker(role.breaker)},
-    ),
-    Kind(
-        "holds",
+    "roles": Kind(instances.ROLE_LIST, {"BREAKER": lambda role: states.of_breaker(role.breaker)}),
+    "holds": Kind(
         holds.HOLD_LIST,
-        "HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON",
         {"STATE": states.of_hold},
         ids="name",
         is_gone=lambda hold: states.of_hold(hold) != "active",
     ),
-    Kind(
-        "operations",
+    "operations": Kind(
         operations.OPERATION_LIST,
-        "OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id "
-        "ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR",
         {"ERROR": lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else ""},
-        words="op ops",
         getting=operations.OPERATION_GET,
         is_gone=lambda operation: operation.kind == "preview",
         by_instance="instance_id",
     ),
-    Kind(
-        "controllers",
+    "controllers": Kind(
         runtime.CONTROLLER_LIST,
-        "CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN",
         {"LAST_SEEN": lambda controller: f"{age(controller.last_seen_at)} ago"},
         ids="controller_id",
     ),
-    Kind(
-        "secrets",
+    "secrets": Kind(
         secrets.SECRET_LIST,
-        "SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at FINGERPRINT* BY=issued_by* "
-        "OPERATION=operation_id",
         {"OPENED": lambda secret: f"{secret.deliveries_opened}/{secret.deliveries}"},
-        words="runtime-secret runtime-secrets",
         ids="name",
         is_gone=lambda secret: secret.state != "issued",
     ),
-    Kind(
-        "events",
+    "events": Kind(
         events.EVENT_LIST,
-        "TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD",
         {"PAYLOAD": lambda event: payload_text(event.payload)},
         name="event_id",
-        words="ev",
         by_instance="app_instance_id",
         by_correlation=True,
         fetch_rows=_events,
     ),
-    Kind(
-        "audit",
+    "audit": Kind(
         audit.AUDIT_LIST,
-        "TIME=occurred_at ACTOR ACTION RESULT CORRELATION=correlation_id AUDIT=audit_id* TARGET",
         {"ACTOR": lambda row: f"{row.actor_type}:{row.actor_id}" if row.actor_id else row.actor_type},
         name="audit_id",
-        words="audits audit-rows",
         by_correlation=True,
         fetch_rows=_audit,
     ),
-    Kind(
-        "usage",
-        usage.USAGE_LIST,
-        "STARTED=started_at ENDED=ended_at METER QUANTITY UNIT APP=app_slug INSTANCE=instance_id "
-        "MEMBER=member_id* RECORD=record_id* CORRELATION=correlation_id* SUBJECT",
-        name="usage_id",
-        words="usage-records",
-        ids="record_id",
-        by_instance="instance_id",
-    ),
-)
+    "usage": Kind(usage.USAGE_LIST, name="usage_id", ids="record_id", by_instance="instance_id"),
+}

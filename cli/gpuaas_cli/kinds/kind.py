@@ -1,6 +1,8 @@
 """What one kind of thing is to the commands: its names, its endpoints, which of its things are gone, its columns."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,19 +44,14 @@ async def listed(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
 
 @dataclass(frozen=True)
 class Kind:
-    plural: str
     listing: AnyEndpoint
     """The endpoint that lists them."""
-    columns: str
-    """As `output.table` takes them."""
     cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     """Functions of columns that no attribute has."""
     name: str = ""
     """The attribute that other commands take for one of these; else that of the first column."""
     ids: str = ""
     """Other attributes that NAME may be in `gpuaas get KIND NAME`, where no endpoint answers with one."""
-    words: str = ""
-    """Other names, beside the plural and what is left of it without its last letter."""
     listing_all: AnyEndpoint | None = None
     """The endpoint that also lists what is gone, where it is another one."""
     getting: AnyEndpoint | None = None
@@ -67,6 +64,11 @@ class Kind:
     """The query parameter that asks for what belongs to one instance."""
     by_correlation: bool = False
     fetch_rows: Fetch = listed
+    plural: str = ""
+    words: str = ""
+    """Other names, beside the plural and what is left of it without its last letter."""
+    columns: str = ""
+    """As `output.table` takes them."""
 
     @property
     def table(self) -> Table:
@@ -112,3 +114,11 @@ class Kind:
         if filters.everything or self.is_gone is None:
             return rows
         return [row for row in rows if not self.is_gone(row)]
+
+
+def declared(text: str | None, kinds: Mapping[str, Kind]) -> Iterator[Kind]:
+    """The kinds with their other names and columns, from rows of their module's docstring: `members mem: STATUS …`."""
+    rows = re.findall(r"^([a-z-]+)([a-z -]*): (.*(?:\n +.*)*)", text or "", re.MULTILINE)
+    of_plural = {plural: {"words": words, "columns": columns} for plural, words, columns in rows}
+    for plural, kind in kinds.items():
+        yield dataclasses.replace(kind, plural=plural, **of_plural[plural])

@@ -1,4 +1,22 @@
-"""Nodes, the claims of projects on them, who may enter them, and what is put on them: apps and artifacts."""
+"""Nodes, the claims of projects on them, who may enter them, and what is put on them: apps and artifacts.
+
+nodes: NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at SKU*
+    REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id WHY=admin_reason
+allocations alloc allocs: ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids
+    AGE=created_at SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason
+agent-releases: VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256
+grants machine-grant machine-grants: GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL*
+    ALLOCATION=allocation_id* ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason
+credentials cred creds: NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at
+    CREDENTIAL=credential_id USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT
+ssh-keys sshkey sshkeys: KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT
+apps: APP=app_slug VERSION STATE CHANNELS TOPOLOGIES ROLES* AGE=created_at* SUMMARY
+entitlements: APP=app_slug ENTITLED=enabled VERSIONS CHANNELS INSTANCES_MAX MEMBERS_MAX AGE=changed_at BY=changed_by*
+    PROJECT=project_id
+artifacts: ARTIFACT=artifact_id NAME LIFECYCLE TRUST CHANNELS BYTES=size_bytes AGE=created_at DIGEST MEDIA_TYPE*
+    SOURCE* WHY
+trust-keys: KEY=trust_key_id STATE SCOPE BY=created_by* AGE=created_at FINGERPRINT
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,63 +42,32 @@ def _source(artifact: artifacts.Artifact) -> str:
     return source.reference if isinstance(source, artifacts.OciSource) else "local"
 
 
-KINDS = (
-    Kind(
-        "nodes",
+KINDS = {
+    "nodes": Kind(
         capacity.NODE_LIST,
-        "NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at "
-        "SKU* REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id WHY=admin_reason",
         {"GPUS": lambda node: str(len(node.facts.gpus))},
         getting=capacity.NODE_GET,
         is_gone=lambda node: node.admin_state == "retired",
         fetch_rows=_nodes,
     ),
-    Kind(
-        "allocations",
+    "allocations": Kind(
         capacity.ALLOCATION_LIST,
-        "ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids AGE=created_at "
-        "SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason",
-        words="alloc allocs",
         getting=capacity.ALLOCATION_GET,
         is_gone=lambda allocation: allocation.status == "released",
     ),
-    Kind(
-        "agent-releases",
-        agents.AGENT_RELEASE_LIST,
-        "VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256",
-        name="sha256",
-        ids="version",
+    "agent-releases": Kind(agents.AGENT_RELEASE_LIST, name="sha256", ids="version"),
+    "grants": Kind(
+        access.GRANT_LIST, {"WHO": lambda grant: grant.actor_name or grant.actor_id}, live={"state": "active"}
     ),
-    Kind(
-        "grants",
-        access.GRANT_LIST,
-        "GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL* ALLOCATION=allocation_id* "
-        "ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason",
-        {"WHO": lambda grant: grant.actor_name or grant.actor_id},
-        words="machine-grant machine-grants",
-        live={"state": "active"},
-    ),
-    Kind(
-        "credentials",
+    "credentials": Kind(
         credentials.CREDENTIAL_LIST,
-        "NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at CREDENTIAL=credential_id "
-        "USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT",
         {"OPENED": lambda credential: f"{credential.deliveries_opened}/{credential.deliveries}"},
-        words="cred creds",
         getting=credentials.CREDENTIAL_GET,
         is_gone=lambda credential: credential.state == "revoked",
     ),
-    Kind(
-        "ssh-keys",
-        ssh_keys.SSH_KEY_LIST,
-        "KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT",
-        words="sshkey sshkeys",
-        ids="fingerprint comment",
-    ),
-    Kind(
-        "apps",
+    "ssh-keys": Kind(ssh_keys.SSH_KEY_LIST, ids="fingerprint comment"),
+    "apps": Kind(
         catalog.PROJECT_APP_LIST,
-        "APP=app_slug VERSION STATE CHANNELS TOPOLOGIES ROLES* AGE=created_at* SUMMARY",
         {
             "TOPOLOGIES": lambda version: ",".join(version.manifest.topologies),
             "ROLES": lambda version: ",".join(role.component_key for role in version.manifest.roles),
@@ -88,31 +75,23 @@ KINDS = (
         },
         listing_all=catalog.VERSION_LIST,
     ),
-    Kind(
-        "entitlements",
+    "entitlements": Kind(
         catalog.ENTITLEMENT_LIST,
-        "APP=app_slug ENTITLED=enabled VERSIONS CHANNELS INSTANCES_MAX MEMBERS_MAX AGE=changed_at BY=changed_by* "
-        "PROJECT=project_id",
         {
             "VERSIONS": lambda entitlement: ",".join(entitlement.versions) or "all",
             "CHANNELS": lambda entitlement: ",".join(entitlement.channels) or "all",
         },
         getting=catalog.ENTITLEMENT_GET,
     ),
-    Kind(
-        "artifacts",
+    "artifacts": Kind(
         artifacts.LIST,
-        "ARTIFACT=artifact_id NAME LIFECYCLE TRUST CHANNELS BYTES=size_bytes AGE=created_at DIGEST MEDIA_TYPE* "
-        "SOURCE* WHY",
         {"SOURCE": _source, "WHY": lambda artifact: artifact.reason or artifact.trust_message},
         getting=artifacts.GET,
         is_gone=lambda artifact: artifact.lifecycle == "retired",
     ),
-    Kind(
-        "trust-keys",
+    "trust-keys": Kind(
         trust_keys.TRUST_KEY_LIST,
-        "KEY=trust_key_id STATE SCOPE BY=created_by* AGE=created_at FINGERPRINT",
         {"STATE": lambda key: "revoked" if key.revoked_at else "trusted"},
         ids="fingerprint",
     ),
-)
+}

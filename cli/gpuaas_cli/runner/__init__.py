@@ -1,6 +1,6 @@
 """Run a command from its declaration: arguments, request, answer, exit code."""
 
 from gpuaas_cli.runner.call import Call, words
-from gpuaas_cli.runner.command import SWITCH, Command, Field, Levels, asked, fixed, nothing, shared
+from gpuaas_cli.runner.command import REQUIRED, SWITCH, Command, Field, Levels, asked, fixed, nothing, shared
 
-__all__ = ["SWITCH", "Call", "Command", "Field", "Levels", "asked", "fixed", "nothing", "shared", "words"]
+__all__ = ["REQUIRED", "SWITCH", "Call", "Command", "Field", "Levels", "asked", "fixed", "nothing", "shared", "words"]

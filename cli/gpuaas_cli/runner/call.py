@@ -26,6 +26,9 @@ class Call:
 
     def __init__(self, command: Command, words: str, flags: Flags, values: Mapping[str, Any]) -> None:
         self.command, self.words, self.flags, self.values = command, words, flags, values
+        declared = command.endpoint
+        self.endpoint: AnyEndpoint = getattr(declared, self.level) if isinstance(declared, Levels) else declared
+        """Of the level that the command is about; `work` may choose another one with the same path parameters."""
         self.dry_run: bool = values.get("dry_run", False)
         self.targets: list[str] = []
         self.sent: dict[str, Any] = {}
@@ -47,12 +50,6 @@ class Call:
             return "platform"
         return "org" if self["org"] else "project"
 
-    @property
-    def endpoint(self) -> AnyEndpoint:
-        """The endpoint of the level the command is about."""
-        declared = self.command.endpoint
-        return getattr(declared, self.level) if isinstance(declared, Levels) else declared
-
     async def path(self, target: str = "") -> dict[str, Any]:
         names = parameters.path_names(self.command)
         given = {name: self.values[name] for name in names}
@@ -64,14 +61,8 @@ class Call:
         """Call the endpoint once; `changes` are fields of the request that differ."""
         path = await self.path(target)
         body, etag = await self._body(path, changes)
-        return await self.session.call(
-            self.endpoint,
-            body,
-            if_match=etag,
-            dry_run=self.dry_run if dry_run is None else dry_run,
-            timeout_s=self.command.timeout_s,
-            **path,
-        )
+        dry_run, timeout_s = self.dry_run if dry_run is None else dry_run, self.command.timeout_s
+        return await self.session.call(self.endpoint, body, if_match=etag, dry_run=dry_run, timeout_s=timeout_s, **path)
 
     async def each(self) -> list[Any]:
         """Call it for every target. All are rehearsed first, so that a typo in the last one changes nothing."""
@@ -115,12 +106,16 @@ class Call:
     async def rows(self, **query: Any) -> Sequence[Any]:
         """What the list has; `query` are parameters that differ."""
         kind = kinds.of(kinds.item_of(self.endpoint.response))
-        given = {name: value for name, value in {**self.sent, **query}.items() if value not in ("", None)}
-        asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+        asked = self.query(**query)
         filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
         if kind is None:
             return await self.session.every(self.endpoint, query=asked, **filters.path)
         return await kind.fetch(self.session, filters, self.endpoint)
+
+    def query(self, **changes: Any) -> dict[str, Any]:
+        """The parameters that were given; `changes` are those that differ."""
+        given = {name: value for name, value in {**self.sent, **changes}.items() if value not in ("", None)}
+        return {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
 
     async def follow(self, operation: Any, about: str = "") -> int:
         about = about or f"{len(operation.targets)} members"
@@ -132,8 +127,8 @@ class Call:
         command = self.command
         if command.page and self.flags.output != "name":
             output.show_page(self.flags, answer, command.page(answer))
-            return None
-        output.show(self.flags, answer, command.table or _table(answer, self.endpoint))
+        else:
+            output.show(self.flags, answer, command.table or _table(answer, self.endpoint))
         return None
 
     async def _body(self, path: dict[str, Any], changes: Mapping[str, Any]) -> tuple[Any, str]:
@@ -156,6 +151,8 @@ class Call:
 
 def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) -> int:
     call = Call(command, line, flags, values)
+    if command.offline:
+        return command.offline(call) or failures.OK
     call.prepare()
     try:
         answer = session.run(flags, call.work)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_cli.output import Table
 from gpuaas_cli.runner.manual import Page
@@ -70,6 +71,7 @@ class Levels:
 
 Target = AnyEndpoint | Levels
 """What a command calls."""
+_NO_ENDPOINT: AnyEndpoint = Endpoint("", "GET", "", "", NoBody, NoBody)
 
 
 def fixed(value: str) -> Field:
@@ -94,7 +96,10 @@ def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
 
 @dataclass(frozen=True)
 class Command:
-    endpoint: Target
+    endpoint: Target = _NO_ENDPOINT
+    """Its path and its request make arguments and options. Without one, the command has those of its manual."""
+    calls: tuple[AnyEndpoint, ...] = ()
+    """Other endpoints that it is made for; `work` calls them."""
     manual: Page = field(default_factory=Page)
     """Examples, help, and the words for its options, from the docstring of its module."""
     many: bool = False
@@ -105,8 +110,10 @@ class Command:
     """How the whole body is given, instead of field by field: a document in a file. The manual has it as `body`."""
     extra: Mapping[str, Field] = field(default_factory=dict)
     """Options that are no part of the request; `work`, `check` and `then` read them."""
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Any], object] | None = None
     """Refuses what cannot be sent, before anything is."""
+    offline: Callable[[Any], int | None] | None = None
+    """Takes the place of everything else: there is no session, and no answer to show."""
     work: Callable[[Any], Awaitable[Any]] | None = None
     """Takes the place of the one call of the endpoint."""
     reads: AnyEndpoint | None = None
@@ -135,11 +142,12 @@ class Command:
 
     @property
     def endpoints(self) -> tuple[AnyEndpoint, ...]:
-        return self.endpoint.every if isinstance(self.endpoint, Levels) else (self.endpoint,)
+        own = self.endpoint.every if isinstance(self.endpoint, Levels) else (self.endpoint,)
+        return (*(item for item in own if item is not _NO_ENDPOINT), *self.calls)
 
     @property
     def main(self) -> AnyEndpoint:
-        return self.endpoints[0]
+        return self.endpoint.project if isinstance(self.endpoint, Levels) else self.endpoint
 
     @property
     def is_list(self) -> bool:
@@ -149,7 +157,8 @@ class Command:
     def with_manual(self, page: Page) -> "Command":
         """What the manual names and the request does not have is an option of the command's own."""
         form = self.main.request if self.main.mutates else self.main.query
-        of_request = {*re.findall(r"{(\w+)}", self.main.path), *form.__struct_fields__} - set(self.extra)
+        of_form = getattr(form, "__struct_fields__", ())
+        of_request = {*re.findall(r"{(\w+)}", self.main.path), *of_form} - set(self.extra)
         named = {
             name: dataclasses.replace(self.fields.get(name) or self.extra.get(name) or Field(), flag=flag, help=text)
             for name, flag, text in page.options

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OPTION = re.compile(r"(?:([a-z_]+) )?((?:--[a-z][^:]*)|[A-Z][A-Z_|]*)(?:: (.*))?")
+_OPTION = re.compile(r"(?:([a-z_]+) )?((?:--[a-z][^:]*)|[A-Z][A-Z_|.[\]]*)(?:: (.*))?")
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _all(command: Command) -> Iterator[inspect.Parameter]:
         if given.typed:
             yield _of_form(field, given, reads=command.reads is not None)
     for name, given in (*command.extra.items(), *_of_runner(command)):
-        default = "" if given.default is FROM_FORM else given.default
+        default = "" if given.default is FROM_FORM and not given.is_argument else given.default
         yield _parameter(name, given, given.type or str, default, given.help)
 
 
@@ -162,9 +162,9 @@ def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
     if isinstance(kind, shapes.UnionType):
         parts = [part for part in kind.types if not isinstance(part, shapes.NoneType)]
         return _annotation(parts[0], optional=True)
-    if isinstance(kind, shapes.IntType):
+    if isinstance(kind, shapes.IntType | shapes.FloatType):
         options = {name: limit for name, limit in (("min", kind.ge), ("max", kind.le)) if limit is not None}
-        result: Any = int
+        result: Any = int if isinstance(kind, shapes.IntType) else float
     elif isinstance(kind, shapes.LiteralType):
         words = [str(value).replace("_", "-") for value in kind.values]
         options = {"parser": _choice(words), "metavar": "|".join(words)}

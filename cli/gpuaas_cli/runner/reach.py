@@ -1,7 +1,6 @@
 """Which command reaches which endpoint, read from the declarations; and why some endpoints have no command."""
 
 import functools
-import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,10 +40,8 @@ def leaves() -> Iterator[tuple[str, str, Any]]:
     for title, commands in COMMANDS.items():
         for name, (place, _) in commands.items():
             if place:
-                module, _, attribute = place.partition(":")
-                app: run.App = getattr(importlib.import_module(f"gpuaas_cli.commands.{module}"), attribute or "app")
-                app.register()
-                yield from ((title, words, command) for words, command in _below(name, typer.main.get_command(app)))
+                below = _below(name, typer.main.get_command(run.load(place, name)))
+                yield from ((title, words, command) for words, command in below)
 
 
 @functools.cache

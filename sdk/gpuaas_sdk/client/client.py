@@ -154,15 +154,23 @@ class Client:
         return events.follow(ask, after)
 
     async def upload(
-        self, endpoint: Endpoint[bytes, Answer], content: AsyncIterable[bytes], **path_params: str
+        self,
+        endpoint: Endpoint[bytes, Answer],
+        content: AsyncIterable[bytes],
+        *,
+        dry_run: bool = False,
+        **path_params: str,
     ) -> Answer:
-        """Upload content in one attempt. The platform stores all of it or nothing, so the caller may repeat it."""
+        """Upload content in one attempt. The platform stores all of it or nothing, so the caller may repeat it.
+
+        A dry run uploads all of it too, because the platform checks its size and digest."""
         header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)
         headers = {"Authorization": header, "Content-Type": "application/octet-stream"}
+        path, parameters = request.path(endpoint, path_params), request.query(endpoint, {}, dry_run=dry_run)
         timeout = httpx.Timeout(ATTEMPT_S, read=DEADLINE_S)
         try:
             response = await self._http.request(
-                endpoint.method, request.path(endpoint, path_params), content=content, headers=headers, timeout=timeout
+                endpoint.method, path, params=parameters, content=content, headers=headers, timeout=timeout
             )
         except httpx.TransportError as error:
             raise self._connection_broke(endpoint, error) from error

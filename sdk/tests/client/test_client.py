@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from gpuaas_contract import policy
 from gpuaas_contract.catalog import ENTITLEMENT_SET, SetEntitlement
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import ApiError, Conflict, PreconditionFailed, TokenExpired
-from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg
+from gpuaas_contract.identity import ME, ORG_CREATE, ORG_LIST, CreateOrg, Org
 from gpuaas_contract.runtime import ClaimOperation, CompleteOperation
 from gpuaas_sdk.auth import BearerToken, NoAuth, ServiceAccount
 from gpuaas_sdk.client import Client, retries
@@ -70,6 +71,20 @@ def problem(code: str, status: int, *, retryable: bool = False, retry_after: str
     }
     headers = {"Retry-After": retry_after} if retry_after else {}
     return JSONResponse(document, status, headers, media_type="application/problem+json")
+
+
+async def test_a_dry_run_of_an_upload_sends_the_content_and_asks_for_no_change() -> None:
+    async def content() -> AsyncIterator[bytes]:
+        yield b"the "
+        yield b"content"
+
+    endpoint = Endpoint("thing.put", "PUT", "/things/{thing_id}", "Upload", bytes, Org)
+    server = Server(org())
+    async with talking_to(server) as client:
+        await client.upload(endpoint, content(), dry_run=True, thing_id="t1")
+        await client.upload(endpoint, content(), thing_id="t1")
+    assert [request.url.query for request in server.requests] == ["dry_run=true", ""]
+    assert [await request.body() for request in server.requests] == [b"the content", b"the content"]
 
 
 async def test_a_lost_answer_is_asked_for_again_with_the_same_key(lossy: Lossy) -> None:
