@@ -3,6 +3,7 @@
 import datetime
 import functools
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +14,11 @@ import msgspec
 
 from gpuaas_cli.flags import Flags
 
-ELIDED_TAIL = 6
-
-
+_LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
 _AGES = frozenset({"AGE", "SEEN", "USED"})
 """Titles of columns that show how long ago a moment is."""
 
+Lines = list[str]
 Value = str | Callable[[Any], str]
 """An attribute of the row, dotted where it is in a part of it; or a function that words it."""
 
@@ -38,6 +38,9 @@ class Table:
     name: Value
     """What `-o name` prints, which other commands take."""
     columns: tuple[Column, ...]
+
+    def shown(self, wide: bool) -> list[Column]:
+        return [column for column in self.columns if wide or not column.wide]
 
 
 def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
@@ -68,7 +71,7 @@ def show(flags: Flags, answer: Any, shape: Table) -> None:
         print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
     elif rows:
         wide = flags.output == "wide"
-        print("\n".join(lines(rows, shape.columns, wide=wide, width=0 if wide else terminal_width())))
+        print("\n".join(listing(rows, shape, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
 
@@ -103,34 +106,30 @@ def encoded(form: str, value: Any) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
-def lines(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
-    """Lines of a table: no cell but the last has a space, so columns can be cut by position. With a width, ids that
-    do not fit are shortened visibly, the first column never."""
-    result = [[column.title for column in columns if wide or not column.wide]]
-    result += [cells(row, columns, wide=wide) for row in rows]
-    if width and _width(result) > width:
-        result = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in result]
+def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int = 0) -> Lines:
+    """Lines of a table, none without rows. No cell but the last has a space, so columns can be cut by position. With a
+    width, ids that do not fit are shortened visibly, the first column never."""
+    if not rows:
+        return []
+    result = [[column.title for column in shape.shown(wide)], *(cells(row, shape, wide=wide) for row in rows)]
+    if width and max(map(len, aligned(result))) > width:
+        result = [[first, *(_LONG_ID.sub(r"\1_…\2", text) for text in rest)] for first, *rest in result]
     return aligned(result)
 
 
-def listing(rows: Sequence[Any], shape: Table) -> list[str]:
-    """A table inside a page; nothing where there are no rows."""
-    return lines(rows, shape.columns) if rows else []
-
-
-def facts(row: Any, shape: Table) -> list[str]:
+def facts(row: Any, shape: Table) -> Lines:
     """The columns below each other, those that are empty left out; `_` in a title is a space."""
     texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
     return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
 
 
-def cells(row: Any, columns: Sequence[Column], *, wide: bool = False) -> list[str]:
-    shown = [column for column in columns if wide or not column.wide]
-    return [cell(_text(row, column.value, column.title), spaces=column is shown[-1]) for column in shown]
+def cells(row: Any, shape: Table, *, wide: bool = False) -> list[str]:
+    *first, last = [_text(row, column.value, column.title) for column in shape.shown(wide)]
+    return [*(cell(text, spaces=False) for text in first), cell(last, spaces=True)]
 
 
-def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = _widths(cells)
+def aligned(cells: Sequence[Sequence[str]]) -> Lines:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(text.ljust(size) for text, size in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
@@ -148,14 +147,6 @@ def payload_text(payload: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
 
 
-def elided(text: str) -> str:
-    """`op_01k9…h2x7` for a long id; other words stay whole."""
-    prefix, mark, rest = text.partition("_")
-    if mark and prefix.isalpha() and len(rest) == 26 and rest.isalnum():
-        return f"{prefix}_…{rest[-ELIDED_TAIL:]}"
-    return text
-
-
 def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
     seconds = max(0, int(((at or now()) - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
@@ -164,7 +155,8 @@ def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
     return f"{seconds}s"
 
 
-def duration(seconds: float) -> str:
+def duration(time: datetime.timedelta) -> str:
+    seconds = time.total_seconds()
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -186,11 +178,3 @@ def _text(row: Any, value: Value, title: str = "") -> str:
     if isinstance(result, datetime.datetime):
         return age(result) if title in _AGES else clock_time(result)
     return ",".join(map(str, result)) if isinstance(result, list | tuple) else str(result)
-
-
-def _width(cells: Sequence[Sequence[str]]) -> int:
-    return sum(_widths(cells)) + 2 * (len(cells[0]) - 1)
-
-
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*cells, strict=True)]

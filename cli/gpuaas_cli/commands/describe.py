@@ -53,7 +53,7 @@ def member(
     Example: gpuaas describe member gpu-2
     """
 
-    async def gather(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+    async def gather(connection: session.Session, named: str) -> tuple[output.Lines, Any]:
         result = await _member(connection, named, instance)
         operations = await _operations(connection, result.instance_id, result.last_operation_id)
         about = story.operations_on(result, operations)
@@ -62,7 +62,7 @@ def member(
     _show(context, gather, name)
 
 
-async def _instance(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+async def _instance(connection: session.Session, named: str) -> tuple[output.Lines, Any]:
     result = await connection.call(INSTANCE_GET, instance_id=named)
     around = story.Surroundings(
         members=await kinds.members(connection, result.instance_id),
@@ -74,7 +74,7 @@ async def _instance(connection: session.Session, named: str) -> tuple[story.Line
     return story.of_instance(result, around, output.now()), {"instance": result, **vars(around)}
 
 
-async def _operation(connection: session.Session, named: str) -> tuple[story.Lines, Any]:
+async def _operation(connection: session.Session, named: str) -> tuple[output.Lines, Any]:
     result = await _with_steps(connection, await connection.call(OPERATION_GET, operation_id=named))
     members, names = await kinds.members(connection, result.instance_id), await follow.names_in(connection, result)
     return story.of_operation(result, members, names, output.now()), {"operation": result, "members": members}

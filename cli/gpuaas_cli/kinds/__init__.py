@@ -32,7 +32,7 @@ def show(flags: Flags, plural: str, answer: Any) -> None:
 
 def cells(flags: Flags, plural: str, row: Any) -> list[str]:
     """One line of the table, for rows that come one at a time."""
-    return output.cells(row, get(plural).table.columns, wide=flags.output == "wide")
+    return output.cells(row, get(plural).table, wide=flags.output == "wide")
 
 
 async def members(connection: session.Session, instance: str = "") -> list[Any]:

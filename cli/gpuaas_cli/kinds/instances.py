@@ -9,7 +9,7 @@ from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
 from gpuaas_cli.output import age, payload_text
-from gpuaas_cli.show import states
+from gpuaas_cli.show import story
 
 EVENT_LIMIT = 500
 AUDIT_LIMIT = 500
@@ -65,15 +65,15 @@ KINDS = (
         "roles",
         instances.ROLE_LIST,
         "ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.failures BREAKER",
-        {"BREAKER": lambda role: states.of_breaker(role.breaker)},
+        {"BREAKER": lambda role: story.state_of_breaker(role.breaker)},
     ),
     Kind(
         "holds",
         holds.HOLD_LIST,
         "HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON",
-        {"STATE": states.of_hold},
+        {"STATE": story.state_of_hold},
         ids="name",
-        is_gone=lambda hold: states.of_hold(hold) != "active",
+        is_gone=lambda hold: story.state_of_hold(hold) != "active",
     ),
     Kind(
         "operations",

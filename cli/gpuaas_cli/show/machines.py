@@ -6,11 +6,8 @@ from typing import Any
 
 from gpuaas_contract import agents, capacity, ssh_keys
 
-from gpuaas_cli.output import Table, age, aligned, cell, clean, clock_time, facts, listing, table
-from gpuaas_cli.show import states
+from gpuaas_cli.output import Lines, Table, age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show.story import section
-
-Lines = list[str]
 
 _NODE = table(
     "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
@@ -25,6 +22,13 @@ _NODE = table(
     System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
 )
 _ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids")
+_CHECKS = table(
+    "NODE CHECK OK WHY",
+    NODE=lambda row: row[0].name,
+    CHECK=lambda row: str(row[1]["name"]),
+    OK=lambda row: "yes" if row[1]["ok"] else "no",
+    WHY=lambda row: str(row[1]["message"]),
+)
 _PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
@@ -49,7 +53,7 @@ def tasks(node_names: Mapping[str, str]) -> Table:
     return table(
         "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
         NODE=lambda task: node_names.get(task.node_id, task.node_id),
-        WHY=states.why_not,
+        WHY=why_not,
     )
 
 
@@ -59,13 +63,19 @@ def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
 
 def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
     """A line for each check of each node."""
-    rows = [["NODE", "CHECK", "OK", "WHY"]]
+    rows: list[tuple[capacity.Node, Mapping[str, Any]]] = []
     for node, task in matches:
-        for check in task.result.get("checks", []):
-            rows.append(_check(node, str(check["name"]), ok=bool(check["ok"]), why=str(check["message"])))
+        rows += [(node, check) for check in task.result.get("checks", [])]
         if task.state != "succeeded":
-            rows.append(_check(node, "answers", ok=False, why=states.why_not(task)))
-    return aligned(rows)
+            rows.append((node, {"name": "answers", "ok": False, "message": why_not(task)}))
+    return listing(rows, _CHECKS)
+
+
+def why_not(task: agents.NodeTask) -> str:
+    """Why a node's task did not succeed; empty for any other."""
+    if task.error:
+        return task.error.message
+    return "it was not taken in time; is its agent running?" if task.state == "expired" else ""
 
 
 def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:
@@ -87,10 +97,6 @@ def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
     if keys.state == "pending":
         state = f"not on the machine yet{f': {keys.error}' if keys.error else ''}"
     return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
-
-
-def _check(node: capacity.Node, name: str, *, ok: bool, why: str) -> list[str]:
-    return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
 
 
 def _values(result: Mapping[str, Any]) -> Lines:

@@ -1,12 +1,13 @@
-"""Pure: turn an operation into what a watcher reads. `follow` prints these lines, `live` draws the same facts."""
+"""Pure: an operation as lines, for a person who watches it or asks with `--dry-run` what it would do. `follow` prints
+these lines, `live` draws the same facts."""
 
 import datetime
 from collections.abc import Mapping, Sequence
 
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, ExitName, Operation, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
-from gpuaas_cli.output import aligned, clean, duration
+from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, table
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -15,6 +16,10 @@ Seen = dict[Key, tuple[str, str]]
 
 def key(step: Step) -> Key:
     return step.name, step.member_id
+
+
+def took(step: Step, now: datetime.datetime) -> str:
+    return duration((step.ended_at or now) - step.started_at)
 
 
 def names_of(members: Sequence[Member]) -> dict[str, str]:
@@ -42,28 +47,25 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
     """One line per step that changed since `seen`, oldest first; `seen` is brought up to date. A message that changes
     while its step runs is of `now`."""
-    lines: list[tuple[float, str]] = []
+    changes: list[tuple[datetime.timedelta, Step]] = []
     for step in operation.steps:
-        state = (step.state, step.message)
-        if seen.get(key(step)) == state:
-            continue
-        changed_at = now if key(step) in seen else step.started_at
-        seen[key(step)] = state
-        moment = (step.ended_at or changed_at) - operation.created_at
-        lines.append((moment.total_seconds(), line(step, moment.total_seconds(), names)))
-    return [text for _, text in sorted(lines, key=lambda pair: pair[0])]
+        if seen.get(key(step)) != (step.state, step.message):
+            changed_at = step.ended_at or (now if key(step) in seen else step.started_at)
+            changes.append((changed_at - operation.created_at, step))
+            seen[key(step)] = (step.state, step.message)
+    return [_line(step, after, names) for after, step in sorted(changes, key=lambda change: change[0])]
 
 
-def line(step: Step, elapsed_s: float, names: Mapping[str, str]) -> str:
+def _line(step: Step, after: datetime.timedelta, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
     message = f"  {clean(step.message)}" if step.message else ""
-    return f"{duration(elapsed_s):>7}  {who}  {step.name}  {step.state}{message}"
+    return f"{duration(after):>7}  {who}  {step.name}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
-    took = duration(elapsed_s(operation, operation.ended_at or operation.created_at))
     word = "in" if operation.status == "succeeded" else "after"
-    return f"{title(operation)} {operation.status} {word} {took}"
+    after = duration((operation.ended_at or operation.created_at) - operation.created_at)
+    return f"{title(operation)} {operation.status} {word} {after}"
 
 
 def title(operation: Operation) -> str:
@@ -84,22 +86,40 @@ def waiting(operation: Operation) -> str:
 
 def ways_out(operation: Operation) -> list[str]:
     """Commands that end an operation which has stopped, ready to be pasted; then those the caller may not use."""
-    mine = [[exit_command(operation, item.name), f"# {item.meaning}"] for item in operation.exits if item.permitted]
-    others = [f"{_word(item.name)} needs {item.permission}" for item in operation.exits if not item.permitted]
+    mine, others = [], []
+    for item in operation.exits:
+        word = item.name.replace("_", "-")
+        if item.permitted:
+            mine.append([f"gpuaas op {word} {operation.operation_id} --reason REASON", f"# {item.meaning}"])
+        else:
+            others.append(f"{word} needs {item.permission}")
     return [*aligned(mine), *others]
 
 
-def exit_command(operation: Operation, name: ExitName) -> str:
-    return f"gpuaas op {_word(name)} {operation.operation_id} --reason REASON"
+def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+    """What a change would do, and what it would interrupt as the app's controller sees it."""
+    preview = _preview(operation.preview, names, now) if operation.preview else []
+    return [f"would {title(operation)}: {about}", *(f"  {line}" for line in preview)]
 
 
-def elapsed_s(operation: Operation, now: datetime.datetime) -> float:
-    return (now - operation.created_at).total_seconds()
-
-
-def step_s(step: Step, now: datetime.datetime) -> float:
-    return ((step.ended_at or now) - step.started_at).total_seconds()
-
-
-def _word(name: ExitName) -> str:
-    return name.replace("_", "-")
+def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+    notes = [clean(note) for note in preview.notes]
+    if not preview.answered:
+        return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
+    count = len(preview.running_work)
+    work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
+    at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
+    seen = f", {duration(now - preview.observed_at)} ago" if preview.observed_at else ""
+    shape = table(
+        "WORK=work_id ON OWNER GPUS RUNS_FOR ENDS",
+        ON=lambda work: ",".join(names.get(member_id, member_id) for member_id in work.member_ids),
+        RUNS_FOR=lambda work: duration(now - work.started_at) if work.started_at else "",
+        ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
+    )
+    return [
+        f"{work}{at_stake} (seen by {clean(preview.source) or 'the app controller'}{seen})",
+        *(f"  {line}" for line in listing(preview.running_work, shape)),
+        *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),
+        *(f"cannot be undone: {clean(lost)}" for lost in preview.irreversible),
+        *notes,
+    ]
