@@ -46,26 +46,22 @@ def page() -> str:
     leaves = list(reach.leaves())
     for title in dict.fromkeys(title for title, _, _ in leaves):
         rows = [_row(words, command) for of_title, words, command in leaves if of_title == title]
-        parts.append("\n".join([f"## {title}", "", "| `gpuaas` | does | endpoints |", "|---|---|---|", *rows, ""]))
+        parts += [f"## {title}\n", "| `gpuaas` | does | endpoints |", "|---|---|---|", *rows, ""]
     reasons = [f"| `{name}` | {why} |" for name, why in reach.UNREACHED.items()]
-    parts.append("\n".join(["## Endpoints without a command", "", "| endpoint | why |", "|---|---|", *reasons, ""]))
-    return "\n".join(parts)
+    return "\n".join([*parts, "## Endpoints without a command\n", "| endpoint | why |", "|---|---|", *reasons, ""])
 
 
 def _row(words: str, command: Any) -> str:
     meaning = " ".join(command.help.split("\n\n")[0].split()).replace("|", "\\|")
-    reached = [endpoint.name for endpoint in registry.ENDPOINTS if _reaches(words, endpoint.name)]
+    every = {endpoint.name: reach.commands().get(endpoint.name, ()) for endpoint in registry.ENDPOINTS}
+    reached = [name for name, commands in every.items() if any(_is_under(words, item) for item in commands)]
     return f"| `{words}` | {meaning} | {', '.join(f'`{name}`' for name in reached)} |"
 
 
-def _reaches(words: str, endpoint_name: str) -> bool:
-    reached = reach.commands().get(endpoint_name, ())
-    return words in reached or (words == "get" and any(item.startswith("get ") for item in reached))
-
-
-def run() -> int:
-    return golden.main("the commands", lambda _: page())
+def _is_under(words: str, command: str) -> bool:
+    """`get` stands for `get nodes` and all the others."""
+    return words == command or (words == "get" and command.startswith("get "))
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(golden.main("the commands", lambda _: page()))

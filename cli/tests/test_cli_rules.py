@@ -16,7 +16,7 @@ from gpuaas_cli import failures, output
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.home import Config, Context
 from gpuaas_cli.commands import access
-from gpuaas_cli.flags import FlagError, Flags, check, take
+from gpuaas_cli.flags import Flags, check, take
 from gpuaas_cli.input import times, values
 from gpuaas_cli.local import plan, processes
 from gpuaas_cli.show import steps, story
@@ -69,9 +69,9 @@ def test_flags_may_stand_anywhere_but_not_after_two_dashes() -> None:
 
 
 def test_a_flag_without_its_value_is_refused() -> None:
-    with pytest.raises(FlagError, match="-o needs a value"):
+    with pytest.raises(failures.Failure, match="-o needs a value"):
         take(["get", "nodes", "-o"])
-    with pytest.raises(FlagError, match="not 'xml'"):
+    with pytest.raises(failures.Failure, match="not 'xml'"):
         check(Flags(output="xml"))
 
 

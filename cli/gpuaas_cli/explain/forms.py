@@ -70,9 +70,9 @@ def find(path: str) -> tuple[Form, Field | None]:
     word, *rest = path.split(".")
     form, field = _named(word), None
     for name in rest:
-        fix = f"gpuaas explain {form.name}"
         if field and not field.form:
-            raise failures.not_found(f"{form.name}.{field.name} is {field.type}, without fields", fix)
+            message = f"{form.name}.{field.name} is {field.type}, without fields"
+            raise failures.not_found(message, f"gpuaas explain {form.name}")
         form = every()[field.form] if field else form
         fields = {item.name: item for item in form.fields}
         if name not in fields:
