@@ -20,7 +20,7 @@ _AGES = frozenset({"AGE", "SEEN", "USED"})
 
 Lines = list[str]
 Value = str | Callable[[Any], str]
-"""An attribute of the row, dotted where it is in a part of it; or a function that words it."""
+"""An attribute of the row, `error.message` if it is in a part that may be missing; or a function that makes a text."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def clock_time(moment: datetime.datetime) -> str:
 def _text(row: Any, value: Value, title: str = "") -> str:
     if not isinstance(value, str):
         return value(row)
-    result = functools.reduce(getattr, value.split("."), row)
+    result = functools.reduce(lambda part, name: None if part is None else getattr(part, name), value.split("."), row)
     if result is None:
         return ""
     if isinstance(result, bool):

@@ -59,7 +59,7 @@ def _row(words: str, command: Any) -> str:
 
 
 def _is_under(words: str, command: str) -> bool:
-    """`get` stands for `get nodes` and all the others."""
+    """Whether the words are the command, or `get`, which has a word for each kind."""
     return words == command or (words == "get" and command.startswith("get "))
 
 

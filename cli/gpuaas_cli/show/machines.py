@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from gpuaas_contract import agents, capacity, ssh_keys
@@ -22,13 +23,7 @@ _NODE = table(
     System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
 )
 _ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids")
-_CHECKS = table(
-    "NODE CHECK OK WHY",
-    NODE=lambda row: row[0].name,
-    CHECK=lambda row: str(row[1]["name"]),
-    OK=lambda row: "yes" if row[1]["ok"] else "no",
-    WHY=lambda row: str(row[1]["message"]),
-)
+_CHECKS = table("NODE CHECK OK WHY")
 _PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
@@ -63,11 +58,12 @@ def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
 
 def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
     """A line for each check of each node."""
-    rows: list[tuple[capacity.Node, Mapping[str, Any]]] = []
+    rows = []
     for node, task in matches:
-        rows += [(node, check) for check in task.result.get("checks", [])]
+        for check in task.result.get("checks", []):
+            rows.append(SimpleNamespace(node=node.name, check=check["name"], ok=check["ok"], why=check["message"]))
         if task.state != "succeeded":
-            rows.append((node, {"name": "answers", "ok": False, "message": why_not(task)}))
+            rows.append(SimpleNamespace(node=node.name, check="answers", ok=False, why=why_not(task)))
     return listing(rows, _CHECKS)
 
 

@@ -4,6 +4,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from gpuaas_contract.holds import Hold
@@ -149,8 +150,11 @@ _MEMBERS = table(
     "REASON=status_reason"
 )
 _OPERATIONS = table(
-    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
-    ERROR=lambda operation: operation.error.message if operation.error else "",
+    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR=error.message"
+)
+_TARGETS = table(
+    "MEMBER=target.member_id NODE=member.node_name ROLE=member.component_key STATUS=member.status "
+    "OUTCOME=target.outcome ERROR"
 )
 
 
@@ -196,25 +200,15 @@ def _error(operation: Operation) -> Lines:
 
 
 def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
-    by_id = {member.member_id: member for member in members}
-    order = {member_id: place for place, member_id in enumerate(by_id)}
-
-    def of_member(attribute: str) -> Any:
-        return lambda target: getattr(by_id.get(target.member_id), attribute, "")
-
-    def error(target: Any) -> str:
-        text = target.error or of_member("status_reason")(target)
-        seen = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
-        return f"{text}{seen}".strip()
-
-    shape = table(
-        "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
-        NODE=of_member("node_name"),
-        ROLE=of_member("component_key"),
-        STATUS=of_member("status"),
-        ERROR=error,
-    )
-    return listing(sorted(operation.targets, key=lambda target: order.get(target.member_id, -1)), shape)
+    """In the order of the members, unknown ones first."""
+    places = {member.member_id: (place, member) for place, member in enumerate(members)}
+    rows = []
+    for target in operation.targets:
+        place, member = places.get(target.member_id, (-1, None))
+        evidence = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
+        error = f"{target.error or (member.status_reason if member else '')}{evidence}".strip()
+        rows.append(SimpleNamespace(place=place, target=target, member=member, error=error))
+    return listing(sorted(rows, key=lambda row: row.place), _TARGETS)
 
 
 def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
