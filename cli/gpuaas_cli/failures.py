@@ -6,14 +6,18 @@ import json
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 
-OK = 0
-FAILED = 1
-SERVER = 2
-AUTH = 3
-NOT_FOUND = 4
-CONFLICT = 5
-USAGE = 64
-DETACHED = 130
+MEANINGS = {
+    0: "done",
+    1: "it failed, or the answer is no",
+    2: "no answer in time, or an internal error of the server",
+    3: "not signed in, or not permitted",
+    4: "not found, or you have no access to it",
+    5: "its state forbids it, it was changed by another since, or the name is ambiguous",
+    64: "the command line is wrong; nothing was sent",
+    130: "interrupted; what runs on the platform continues",
+}
+"""Of the exit codes, whose names follow in the same order."""
+OK, FAILED, SERVER, AUTH, NOT_FOUND, CONFLICT, USAGE, DETACHED = MEANINGS
 _EXIT_CODES = {401: AUTH, 403: AUTH, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT}
 
 

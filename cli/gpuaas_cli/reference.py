@@ -28,20 +28,10 @@ are asked for or read from stdin, never taken from the command line.
 |---|---|
 {codes}
 """
-_CODES = {
-    failures.OK: "done",
-    failures.FAILED: "it failed, or the answer is no",
-    failures.SERVER: "no answer in time, or an internal error of the server",
-    failures.AUTH: "not signed in, or not permitted",
-    failures.NOT_FOUND: "not found, or you have no access to it",
-    failures.CONFLICT: "its state forbids it, it was changed by another since, or the name is ambiguous",
-    failures.USAGE: "the command line is wrong; nothing was sent",
-    failures.DETACHED: "interrupted; what runs on the platform continues",
-}
 
 
 def page() -> str:
-    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in _CODES.items())
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in failures.MEANINGS.items())
     parts = [_HEAD.format(flags=HELP, codes=codes)]
     leaves = list(reach.leaves())
     for title in dict.fromkeys(title for title, _, _ in leaves):
@@ -52,15 +42,11 @@ def page() -> str:
 
 
 def _row(words: str, command: Any) -> str:
+    """`get` is one command, and reaches what `get nodes` and the like reach."""
     meaning = " ".join(command.help.split("\n\n")[0].split()).replace("|", "\\|")
-    every = {endpoint.name: reach.commands().get(endpoint.name, ()) for endpoint in registry.ENDPOINTS}
-    reached = [name for name, commands in every.items() if any(_is_under(words, item) for item in commands)]
+    commands = {endpoint.name: reach.commands().get(endpoint.name, ()) for endpoint in registry.ENDPOINTS}
+    reached = [name for name, lines in commands.items() if any(f"{line} ".startswith(f"{words} ") for line in lines)]
     return f"| `{words}` | {meaning} | {', '.join(f'`{name}`' for name in reached)} |"
-
-
-def _is_under(words: str, command: str) -> bool:
-    """Whether the words are the command, or `get`, which has a word for each kind."""
-    return words == command or (words == "get" and command.startswith("get "))
 
 
 if __name__ == "__main__":
