@@ -147,16 +147,17 @@ def payload_text(payload: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
 
 
-def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
-    seconds = max(0, int(((at or now()) - moment).total_seconds()))
+def age(moment: datetime.datetime) -> str:
+    seconds = max(0, int((now() - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
 
 
-def duration(time: datetime.timedelta) -> str:
-    seconds = time.total_seconds()
+def duration(start: datetime.datetime, end: datetime.datetime | None = None) -> str:
+    """Until now, if it has not ended."""
+    seconds = ((end or now()) - start).total_seconds()
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"
     minutes, rest = divmod(int(seconds), 60)

@@ -57,7 +57,7 @@ def member(
         result = await _member(connection, named, instance)
         operations = await _operations(connection, result.instance_id, result.last_operation_id)
         about = story.operations_on(result, operations)
-        return story.of_member(result, operations, output.now()), {"member": result, "operations": about}
+        return story.of_member(result, operations), {"member": result, "operations": about}
 
     _show(context, gather, name)
 
@@ -71,13 +71,13 @@ async def _instance(connection: session.Session, named: str) -> tuple[output.Lin
         holds=await connection.every(HOLD_LIST, instance_id=result.instance_id),
         controllers=await connection.every(CONTROLLER_LIST),
     )
-    return story.of_instance(result, around, output.now()), {"instance": result, **vars(around)}
+    return story.of_instance(result, around), {"instance": result, **vars(around)}
 
 
 async def _operation(connection: session.Session, named: str) -> tuple[output.Lines, Any]:
     result = await _with_steps(connection, await connection.call(OPERATION_GET, operation_id=named))
     members, names = await kinds.members(connection, result.instance_id), await follow.names_in(connection, result)
-    return story.of_operation(result, members, names, output.now()), {"operation": result, "members": members}
+    return story.of_operation(result, members, names), {"operation": result, "members": members}
 
 
 async def _member(connection: session.Session, named: str, instance: str) -> Member:

@@ -1,13 +1,16 @@
-"""Pure: an operation as lines, for a person who watches it or asks with `--dry-run` what it would do. `follow` prints
-these lines, `live` draws the same facts."""
+"""Operations as lines, for a person who watches one, asks with `--dry-run` what it would do, or with `triage` what
+happened. `work.follow` prints the lines of a running one, `work.live` draws the same facts."""
 
 import datetime
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from gpuaas_contract.correlations import Correlation
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
-from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, table
+from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, payload_text, table
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -18,17 +21,11 @@ def key(step: Step) -> Key:
     return step.name, step.member_id
 
 
-def took(step: Step, now: datetime.datetime) -> str:
-    return duration((step.ended_at or now) - step.started_at)
-
-
 def names_of(members: Sequence[Member]) -> dict[str, str]:
     """What people call each member: its node; with the role where a node carries several."""
-    roles: dict[str, set[str]] = {}
-    for member in members:
-        roles.setdefault(member.node_name, set()).add(member.component_key)
+    roles = Counter(node for node, _ in {(member.node_name, member.component_key) for member in members})
     return {
-        item.member_id: f"{item.node_name}/{item.component_key}" if len(roles[item.node_name]) > 1 else item.node_name
+        item.member_id: f"{item.node_name}/{item.component_key}" if roles[item.node_name] > 1 else item.node_name
         for item in members
     }
 
@@ -47,24 +44,25 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
     """One line per step that changed since `seen`, oldest first; `seen` is brought up to date. A message that changes
     while its step runs is of `now`."""
-    changes: list[tuple[datetime.timedelta, Step]] = []
+    changes: list[tuple[datetime.datetime, Step]] = []
     for step in operation.steps:
         if seen.get(key(step)) != (step.state, step.message):
             changed_at = step.ended_at or (now if key(step) in seen else step.started_at)
-            changes.append((changed_at - operation.created_at, step))
+            changes.append((changed_at, step))
             seen[key(step)] = (step.state, step.message)
-    return [_line(step, after, names) for after, step in sorted(changes, key=lambda change: change[0])]
+    changes.sort(key=lambda change: change[0])
+    return [_line(step, duration(operation.created_at, changed_at), names) for changed_at, step in changes]
 
 
-def _line(step: Step, after: datetime.timedelta, names: Mapping[str, str]) -> str:
+def _line(step: Step, after: str, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
     message = f"  {clean(step.message)}" if step.message else ""
-    return f"{duration(after):>7}  {who}  {step.name}  {step.state}{message}"
+    return f"{after:>7}  {who}  {step.name}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
     word = "in" if operation.status == "succeeded" else "after"
-    after = duration((operation.ended_at or operation.created_at) - operation.created_at)
+    after = duration(operation.created_at, operation.ended_at or operation.created_at)
     return f"{title(operation)} {operation.status} {word} {after}"
 
 
@@ -109,11 +107,11 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
     count = len(preview.running_work)
     work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
     at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
-    seen = f", {duration(now - preview.observed_at)} ago" if preview.observed_at else ""
+    seen = f", {duration(preview.observed_at, now)} ago" if preview.observed_at else ""
     shape = table(
         "WORK=work_id ON OWNER GPUS RUNS_FOR ENDS",
         ON=lambda work: ",".join(names.get(member_id, member_id) for member_id in work.member_ids),
-        RUNS_FOR=lambda work: duration(now - work.started_at) if work.started_at else "",
+        RUNS_FOR=lambda work: duration(work.started_at, now) if work.started_at else "",
         ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
     )
     return [
@@ -123,3 +121,47 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
         *(f"cannot be undone: {clean(lost)}" for lost in preview.irreversible),
         *notes,
     ]
+
+
+@dataclass(frozen=True)
+class Entry:
+    at: datetime.datetime
+    source: str
+    what: str
+    detail: str
+
+
+def timeline(bundle: Correlation) -> list[Entry]:
+    """Everything that carries one correlation id, in time order."""
+    names = names_of(bundle.members)
+    rows = [entry for operation in bundle.operations for entry in _operation_entries(operation, names)]
+    rows += [_member_entry(member) for member in bundle.members]
+    for event in bundle.events:
+        if event.type != "apps.operation.step":  # steps are on the operation already, with their durations
+            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(event.payload)))
+    for row in bundle.audit or ():
+        detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
+        rows.append(Entry(row.occurred_at, "audit", row.action, detail))
+    return sorted(rows, key=lambda entry: entry.at)
+
+
+def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:
+    about = f"{operation.operation_id} {title(operation)}"
+    rows = [Entry(operation.created_at, "operation", "accepted", about)]
+    for step in operation.steps:
+        label = f"{names.get(step.member_id, step.member_id)} {step.name}".strip()
+        rows.append(Entry(step.started_at, "step", "started", label))
+        if step.ended_at:
+            message = f": {step.message}" if step.message else ""
+            rows.append(Entry(step.ended_at, "step", step.state, f"{label}{message}"))
+    if operation.ended_at:
+        error = f": {operation.error.code}: {operation.error.message}" if operation.error else ""
+        rows.append(Entry(operation.ended_at, "operation", operation.status, f"{about}{error}"))
+    return rows
+
+
+def _member_entry(member: Member) -> Entry:
+    reason = f": {member.status_reason}" if member.status_reason else ""
+    reported = f" [{payload_text(member.adapter_detail)}]" if member.adapter_detail else ""
+    detail = f"{member.member_id} {member.component_key} on {member.node_name}{reason}{reported}"
+    return Entry(member.updated_at, "member", member.status, detail)

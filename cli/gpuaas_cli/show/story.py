@@ -1,4 +1,4 @@
-"""Pure: everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
+"""Everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
 
 import datetime
 import json
@@ -21,15 +21,13 @@ CONTROLLERS_SHOWN = 3
 OPERATIONS_SHOWN = 10
 
 
-def of_operation(
-    operation: Operation, members: Sequence[Member], names: Mapping[str, str], now: datetime.datetime
-) -> Lines:
+def of_operation(operation: Operation, members: Sequence[Member], names: Mapping[str, str]) -> Lines:
     involved = [member for member in members if member.member_id in {target.member_id for target in operation.targets}]
     return [
-        *_operation_facts(operation, now),
+        *_operation_facts(operation),
         *section("Error", _error(operation)),
         *section("Members", _targets(operation, members)),
-        *section("Steps", _steps(operation.steps, operation, names, now)),
+        *section("Steps", _steps(operation.steps, operation, names)),
         *section("Adapter detail", _details(involved, names)),
         *section("Result", of_result(operation.result or {})),
         *section("Exits", steps.ways_out(operation)),
@@ -48,47 +46,41 @@ class Surroundings:
     controllers: Sequence[Controller] = ()
 
 
-def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
+def of_instance(instance: Instance, around: Surroundings) -> Lines:
     # A preview is a question; its end has no meaning for the instance.
     members, operations = around.members, [item for item in around.operations if item.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
     latest, names = operations[-1] if operations else None, steps.names_of(members)
     failed = next((item for item in reversed(operations) if item.status == "failed"), None)
     story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
-    active = [hold for hold in around.holds if state_of_hold(hold, now) == "active"]
+    active = [hold for hold in around.holds if state_of_hold(hold) == "active"]
     held = table(_HOLDS, ON=lambda hold: names.get(hold.member_id, hold.member_id))
     # A breaker closes by itself; after a repair it can be reset at once.
     tripped = [role.component_key for role in around.roles if role.breaker.open]
     resets = [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
     return [
-        *_instance_facts(instance, now),
+        *facts(instance, _INSTANCE),
         *section("Conditions", listing(instance.conditions, _CONDITIONS)),
-        *section("Controllers", _controllers(instance, around.controllers, now)),
+        *section("Controllers", _controllers(instance, around.controllers)),
         *section("Roles", listing(around.roles, _ROLES)),
         *section("Members", listing(live, _MEMBERS)),
         *section("Holds", listing(active, held)),
         *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
-        *(_failure_of(story, names, now) if story else []),
+        *(_failure_of(story, names) if story else []),
         *section("Adapter detail", _details(live, names)),
         *section("Next", [*_next_of_instance(instance, latest, story), *resets]),
     ]
 
 
-def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
+def of_member(member: Member, operations: Sequence[Operation]) -> Lines:
     latest = next((item for item in operations if item.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
     about, names = operations_on(member, operations), {member.member_id: member.node_name}
     next_lines = [f"gpuaas describe operation {member.last_operation_id}", f"gpuaas ssh {member.node_name}"]
-    shape = table(
-        "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
-        "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
-        Node=lambda item: f"{item.node_name} {item.address}",
-        Changed=lambda item: f"{duration(now - item.updated_at)} ago",
-    )
     return [
-        *facts(member, shape),
+        *facts(member, _MEMBER),
         *section("Adapter detail", _details([member], names)),
-        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names, now) if latest else []),
+        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names) if latest else []),
         *section("Error", _error(latest) if latest else []),
         *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
         *section("Next", next_lines if member.status not in GONE_MEMBER else []),
@@ -138,6 +130,24 @@ def section(title: str, lines: Sequence[str]) -> Lines:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
+_INSTANCE = table(
+    "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
+    "Resource=resource_name",
+    Instance=lambda instance: f"{instance.name} ({instance.instance_id})",
+    App=lambda instance: (
+        f"{instance.app_slug} {instance.app_version}"
+        + (f" (before: {instance.previous_version})" if instance.previous_version else "")
+    ),
+    Inputs=lambda instance: json.dumps(instance.inputs, ensure_ascii=False) if instance.inputs else "",
+    Created=lambda instance: f"{clock_time(instance.created_at)} by {instance.requested_by}",
+    Changed=lambda instance: f"{duration(instance.updated_at)} ago",
+)
+_MEMBER = table(
+    "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
+    "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
+    Node=lambda member: f"{member.node_name} {member.address}",
+    Changed=lambda member: f"{duration(member.updated_at)} ago",
+)
 _HOLDS = "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON"
 _CONDITIONS = table("CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
 _ROLES = table(
@@ -158,10 +168,9 @@ _TARGETS = table(
 )
 
 
-def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
-    took = duration((operation.ended_at or now) - operation.created_at)
-    ended = operation.status in ENDED_OPERATION
-    holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
+def _operation_facts(operation: Operation) -> Lines:
+    ended, took = operation.status in ENDED_OPERATION, duration(operation.created_at, operation.ended_at)
+    holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease else "none has taken it yet"
     shape = table(
         "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
         "Attempts Controller Deadline",
@@ -170,24 +179,10 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
         Instance=lambda item: f"{item.instance_name} ({item.instance_id})",
         Requested=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
         Forced=lambda item: "yes" if item.force else "",
-        Controller=lambda _: holder or ("" if ended else "none has taken it yet"),
+        Controller=lambda _: "" if ended else holder,
         Deadline=lambda item: "" if ended else clock_time(item.deadline_at),
     )
     return facts(operation, shape)
-
-
-def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
-    before = f" (before: {instance.previous_version})" if instance.previous_version else ""
-    shape = table(
-        "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
-        "Resource=resource_name",
-        Instance=lambda item: f"{item.name} ({item.instance_id})",
-        App=lambda item: f"{item.app_slug} {item.app_version}{before}",
-        Inputs=lambda item: json.dumps(item.inputs, ensure_ascii=False) if item.inputs else "",
-        Created=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
-        Changed=lambda item: f"{duration(now - item.updated_at)} ago",
-    )
-    return facts(instance, shape)
 
 
 def _error(operation: Operation) -> Lines:
@@ -211,32 +206,30 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
     return listing(sorted(rows, key=lambda row: row.place), _TARGETS)
 
 
-def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
+def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines:
     """Those that could work on the instance, the one seen last first."""
     operator = instance.operator_service_account_id
     mine = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned(
-        [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
-    )
+    return aligned([[item.holder, item.version or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest])
 
 
-def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str]) -> Lines:
     """Step names keep their spaces: they are sentences, as the controller wrote them."""
     rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
     for step in matches:
-        at, took = duration(step.started_at - operation.created_at), steps.took(step, now)
+        at, took = duration(operation.created_at, step.started_at), duration(step.started_at, step.ended_at)
         state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
         who = cell(names.get(step.member_id, step.member_id), spaces=False)
         rows.append([at, took, who, state, clean(step.name), cell(step.message, spaces=True)])
     return aligned(rows) if matches else []
 
 
-def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+def _failure_of(operation: Operation, names: Mapping[str, str]) -> Lines:
     title = f"Failed: {steps.title(operation)} ({operation.operation_id}, {operation.correlation_id})"
-    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names, now))]
+    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names))]
 
 
 def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
