@@ -18,6 +18,9 @@ _LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
 _AGES = frozenset({"AGE", "SEEN", "USED"})
 """Titles of columns that show how long ago a moment is."""
 
+plain = msgspec.to_builtins
+"""Dicts, lists and numbers in place of records."""
+
 Lines = list[str]
 Value = str | Callable[[Any], str]
 """An attribute of the row, `error.message` if it is in a part that may be missing; or a function that makes a text."""
@@ -58,12 +61,12 @@ def now() -> datetime.datetime:
 
 
 def talk(text: str) -> None:
-    """For people, never for programs."""
+    """Print a message for people, apart from the data that programs read."""
     print(text, file=sys.stderr, flush=True)
 
 
 def show(flags: Flags, answer: Any, shape: Table) -> None:
-    """A list, or one thing."""
+    """Print a list of things, or one thing."""
     rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
         show_data(flags, {"items": list(rows)} if rows is answer else answer)
@@ -88,13 +91,8 @@ def show_data(flags: Flags, value: Any) -> None:
     print(encoded(flags.output, plain(value)), flush=True)
 
 
-def plain(value: Any) -> Any:
-    """Dicts, lists and numbers in place of records."""
-    return msgspec.to_builtins(value)
-
-
 def terminal_width(otherwise: int = 0) -> int:
-    """How wide the reader's window is; for a pipe or a file, what the caller thinks best."""
+    """The columns of the terminal; `otherwise` for a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
@@ -118,7 +116,7 @@ def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int
 
 
 def facts(row: Any, shape: Table) -> Lines:
-    """The columns below each other, those that are empty left out; `_` in a title is a space."""
+    """A line for each column that is not empty; `_` in a title is a space."""
     texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
     return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
 
@@ -156,7 +154,7 @@ def age(moment: datetime.datetime) -> str:
 
 
 def duration(start: datetime.datetime, end: datetime.datetime | None = None) -> str:
-    """Until now, if it has not ended."""
+    """From one moment to another, or until now."""
     seconds = ((end or now()) - start).total_seconds()
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"
