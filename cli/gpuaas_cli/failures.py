@@ -16,7 +16,7 @@ MEANINGS = {
     64: "the command line is wrong; nothing was sent",
     130: "interrupted; what runs on the platform continues",
 }
-"""Of the exit codes, whose names follow in the same order."""
+"""What each exit code means. Their names follow in the same order."""
 OK, FAILED, SERVER, AUTH, NOT_FOUND, CONFLICT, USAGE, DETACHED = MEANINGS
 _EXIT_CODES = {401: AUTH, 403: AUTH, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT}
 
@@ -48,7 +48,7 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 
 def as_failure(error: Exception) -> Failure:
-    """Of an `ApiError` or of a `NoAnswer`, by their attributes: importing them would slow down `gpuaas --help`."""
+    """Make one from an `ApiError` or a `NoAnswer`; importing these here would slow down `gpuaas --help`."""
     if isinstance(error, Failure):
         return error
     status, code = getattr(error, "status", 500), getattr(error, "code", "no_answer")

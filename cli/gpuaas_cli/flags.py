@@ -1,4 +1,4 @@
-"""The flags that every command takes. `main` takes them off the command line before the command sees the rest."""
+"""The flags that every command takes. `main` removes them before the command reads the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Flags:
 
     @property
     def structured_whole(self) -> bool:
-        """Programs get the records as the API has them."""
+        """The output is the records of the API, complete."""
         return self.output in ("json", "yaml")
 
 

@@ -1,4 +1,4 @@
-"""The command `gpuaas`: find the command, run it, turn every end into an exit code.
+"""The command `gpuaas`: find the command, run it, return its exit code.
 
 Only the module of the command that was asked for is imported, so that help and short commands start at once."""
 

@@ -1,4 +1,4 @@
-"""Write answers to stdout in the form asked for. Tables are for people and awk; json and yaml are the API's."""
+"""Print answers in the form that -o names. Tables are for people and awk; json and yaml are the records of the API."""
 
 import datetime
 import functools
@@ -47,8 +47,8 @@ class Table:
 
 
 def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
-    """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
-    `words` has the functions of columns that no attribute has. Without a name it is the value of the first column."""
+    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is shown by
+    `-o wide` only. `words` has functions for columns that are no attribute. `name` is the first column by default."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
@@ -105,8 +105,8 @@ def encoded(form: str, value: Any) -> str:
 
 
 def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int = 0) -> Lines:
-    """Lines of a table, none without rows. No cell but the last has a space, so columns can be cut by position. With a
-    width, ids that do not fit are shortened visibly, the first column never."""
+    """The lines of a table; none if there are no rows. Only the last cell may have spaces, so that columns can be cut
+    by position. If a line is longer than `width`, long ids are shortened, except in the first column."""
     if not rows:
         return []
     result = [[column.title for column in shape.shown(wide)], *(cells(row, shape, wide=wide) for row in rows)]
@@ -137,7 +137,7 @@ def cell(text: str, *, spaces: bool) -> str:
 
 
 def clean(text: str) -> str:
-    """Text from machines and apps may hold terminal commands; none of them reaches the terminal."""
+    """Replace control characters: text from machines and apps may contain terminal commands."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
 
 

@@ -170,7 +170,7 @@ def permitted(kind: shapes.Type) -> list[str]:
 
 
 def limits(kind: shapes.Type) -> str:
-    """As the contract words it, else by its numbers."""
+    """The text of the contract if it has one, else the numbers."""
     if isinstance(kind, shapes.Metadata) and "description" in (kind.extra_json_schema or {}):
         return str((kind.extra_json_schema or {})["description"])
     if isinstance(kind, shapes.StrType | shapes.BytesType | shapes.ListType | shapes.DictType):

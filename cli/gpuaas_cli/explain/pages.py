@@ -44,7 +44,7 @@ def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
 
 
 def commands(form: forms.Form) -> dict[str, str]:
-    """Each once, with what the first endpoint it reaches does; a repeated text is left out."""
+    """Each command with the summary of the first endpoint that it reaches; a repeated summary is left out."""
     result: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint):
@@ -83,7 +83,7 @@ def _fields_of(struct: Any, width: int) -> Lines:
 
 
 def _named(struct: Any) -> str:
-    """`page of node` for what lists answer with."""
+    """The name of a form; `page of node` for the answer of a list."""
     inside = getattr(struct, "__args__", ())
     if inside:
         return f"page of {_named(inside[0])}"
@@ -127,7 +127,7 @@ def _given(field: forms.Field) -> str:
 
 
 def as_data(form: forms.Form) -> dict[str, Any]:
-    """For programs: the same as `of_form`, in fields."""
+    """The same as `of_form`, for programs."""
     reached = [(line, item) for item in forms.endpoints_of(form) for line in reach.lines(item)]
     return {
         "form": form.name,

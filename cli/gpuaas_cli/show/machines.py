@@ -1,4 +1,4 @@
-"""Pure: nodes, their tasks, and the people on an allocation, as lines."""
+"""Nodes, their tasks, and the people on an allocation, as lines."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
 
 
 def tasks(node_names: Mapping[str, str]) -> Table:
-    """A task has the id of its node; people know its name. Tasks are listed for a node at a time."""
+    """The table of tasks. A task has the id of its node; `node_names` has the names by id."""
     return table(
         "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
         NODE=lambda task: node_names.get(task.node_id, task.node_id),
@@ -68,7 +68,7 @@ def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines
 
 
 def why_not(task: agents.NodeTask) -> str:
-    """Why a node's task did not succeed; empty for any other."""
+    """Why a node's task failed or expired; else empty."""
     if task.error:
         return task.error.message
     return "it was not taken in time; is its agent running?" if task.state == "expired" else ""
@@ -96,6 +96,6 @@ def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
 
 
 def _values(result: Mapping[str, Any]) -> Lines:
-    """What a node answered, value by value, in the agent's own words."""
+    """The values of a result, as the agent reported them."""
     plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
     return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

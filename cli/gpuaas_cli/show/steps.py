@@ -22,7 +22,7 @@ def key(step: Step) -> Key:
 
 
 def names_of(members: Sequence[Member]) -> dict[str, str]:
-    """What people call each member: its node; with the role where a node carries several."""
+    """The name of each member for people: its node, with the role if the node has several."""
     roles = Counter(node for node, _ in {(member.node_name, member.component_key) for member in members})
     return {
         item.member_id: f"{item.node_name}/{item.component_key}" if roles[item.node_name] > 1 else item.node_name
@@ -31,8 +31,8 @@ def names_of(members: Sequence[Member]) -> dict[str, str]:
 
 
 def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
-    """Names of members that an operation moves: `gpu-2->gpu-5`, for its steps run on both machines. `nodes` has the
-    node of each allocation."""
+    """The names, with `gpu-2->gpu-5` for a member that the operation moves: its steps run on both machines. `nodes` has
+    the node of each allocation."""
     result = dict(names)
     for target in operation.targets:
         old, new = nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, "")
@@ -42,8 +42,8 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
 
 
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """One line per step that changed since `seen`, oldest first; `seen` is brought up to date. A message that changes
-    while its step runs is of `now`."""
+    """One line per step that changed since `seen`, oldest first; updates `seen`. If the message of a running step
+    changed, the time of the change is `now`."""
     changes: list[tuple[datetime.datetime, Step]] = []
     for step in operation.steps:
         if seen.get(key(step)) != (step.state, step.message):

@@ -108,10 +108,11 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
 
 def of_result(result: Mapping[str, Any]) -> Lines:
     """What an app reports, value by value: the result of an action, the detail of a member."""
-    texts = {
-        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in result.items()
-    }
-    return [f"{clean(str(key))}: {clean(text)}".replace("\n", "\n      ") for key, text in texts.items()]
+    lines = []
+    for key, value in result.items():
+        text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        lines.append(f"{clean(str(key))}: {text}".replace("\n", "\n      "))
+    return lines
 
 
 def state_of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["active", "lifted", "expired"]:
@@ -207,7 +208,7 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
 
 
 def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines:
-    """Those that could work on the instance, the one seen last first."""
+    """The controllers that may work on the instance, the one seen last first."""
     operator = instance.operator_service_account_id
     mine = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
@@ -236,9 +237,8 @@ def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
     lines: Lines = []
     for member in members:
         if member.adapter_detail:
-            lines.append(
-                f"{names.get(member.member_id, member.node_name)} ({member.component_key}, {member.member_id})"
-            )
+            name = names.get(member.member_id, member.node_name)
+            lines.append(f"{name} ({member.component_key}, {member.member_id})")
             lines += [f"  {line}" for line in of_result(member.adapter_detail)]
     return lines
 
