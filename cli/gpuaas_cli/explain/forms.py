@@ -101,8 +101,11 @@ def parents_of(form: Form) -> list[str]:
     ]
 
 
-def name_of(struct: type) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
+def name_of(struct: Any) -> str:
+    """`create-allocation` of a form, `page of node` of the answer of a list."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
+    inside = getattr(struct, "__args__", ())
+    return f"page of {name_of(inside[0])}" if inside else name
 
 
 def _named(word: str) -> Form:

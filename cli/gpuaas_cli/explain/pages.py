@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, NoQuery
 
 from gpuaas_cli.explain import forms
 from gpuaas_cli.output import Lines, aligned
@@ -53,7 +52,7 @@ def commands(form: forms.Form) -> dict[str, str]:
 
 
 def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
-    answer = _named(endpoint.response).removeprefix("page of ")
+    answer = forms.name_of(endpoint.response).removeprefix("page of ")
     further = [f"gpuaas explain {answer}"] if answer in forms.every() else []
     repeated = "with the same X-Idempotency-Key, once" if endpoint.repeat == "key" else "as often as you like, the same"
     errors = sorted(endpoint.possible_errors(), key=lambda item: (item.status, item.code))
@@ -64,12 +63,12 @@ def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
             Does=endpoint.summary,
             Request=f"{endpoint.method} {endpoint.path}",
             Permission=endpoint.permission or "none of its own",
-            Answers=f"{endpoint.status} {_named(endpoint.response)}",
+            Answers=f"{endpoint.status} {forms.name_of(endpoint.response)}",
             Repeated=repeated if endpoint.mutates else "",
             Command=", ".join(reach.lines(endpoint)) or f"none: {reach.why_unreached(endpoint)}",
         ),
         *section("Parameters", _fields_of(endpoint.query, width)),
-        *section(f"Body: {_named(endpoint.request)}", _fields_of(endpoint.request, width)),
+        *section(f"Body: {forms.name_of(endpoint.request)}", _fields_of(endpoint.request, width)),
         *section("Example", [json.dumps(endpoint.example)] if endpoint.example else []),
         *section("Errors", _columns({f"{item.status}  {item.code}": item.title for item in errors}, width - 2)),
         *section("More", [f"gpuaas schema {endpoint.name} -o json", *further]),
@@ -77,17 +76,8 @@ def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
 
 
 def _fields_of(struct: Any, width: int) -> Lines:
-    if struct in (NoBody, NoQuery):
-        return []
-    return ["raw bytes"] if struct is bytes else _fields(forms.every()[forms.name_of(struct)], width)
-
-
-def _named(struct: Any) -> str:
-    """The name of a form; `page of node` for the answer of a list."""
-    inside = getattr(struct, "__args__", ())
-    if inside:
-        return f"page of {_named(inside[0])}"
-    return "bytes" if struct is bytes else forms.name_of(struct)
+    form = forms.every().get(forms.name_of(struct))
+    return _fields(form, width) if form else ["raw bytes"] if struct is bytes else []
 
 
 def _fields(form: forms.Form, width: int) -> Lines:
