@@ -54,7 +54,8 @@ def as_failure(error: Exception) -> Failure:
     status, code = getattr(error, "status", 500), getattr(error, "code", "no_answer")
     exit_code = _EXIT_CODES.get(status, SERVER if status >= 500 else FAILED)
     correlation_id = getattr(error, "correlation_id", "")
-    return Failure(str(error), getattr(error, "fix", ""), correlation_id, code=code, exit_code=exit_code)
+    message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
+    return Failure(message, fix, correlation_id, code=code, exit_code=exit_code)
 
 
 def text(failure: Failure, *, as_json: bool) -> str:
