@@ -1,8 +1,10 @@
-"""The flags that every command takes. `main` takes them off the command line before the command sees the rest."""
+"""The flags that every command takes. `main` removes them before the command reads the rest."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from gpuaas_cli import failures
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 HELP = (
@@ -10,18 +12,8 @@ HELP = (
     "--no-input"
 )
 
-_TAKES_VALUE = {
-    "-o": "output",
-    "--output": "output",
-    "--project": "project",
-    "--context": "context",
-    "--server": "server",
-    "--ca-file": "ca_file",
-}
-
-
-class FlagError(Exception):
-    """A flag without a value, or with one it does not know."""
+_NAMES = ("output", "project", "context", "server", "ca_file")
+_TAKES_VALUE = {"-o": "output", **{f"--{name.replace('_', '-')}": name for name in _NAMES}}
 
 
 @dataclass(frozen=True)
@@ -35,37 +27,35 @@ class Flags:
 
     @property
     def structured(self) -> bool:
-        """The answer goes to stdout for a program, so all talk goes to stderr."""
+        """A program reads the answer from stdout, so messages for people go to stderr."""
         return self.output in ("json", "yaml", "name")
 
     @property
     def structured_whole(self) -> bool:
-        """Programs get the records as the API has them."""
+        """The output is the records of the API, complete."""
         return self.output in ("json", "yaml")
 
 
 def take(argv: Sequence[str]) -> tuple[Flags, list[str]]:
-    """The flags, and what is left. Nothing after `--` is ours."""
-    given: dict[str, str | bool] = {}
+    """The flags, and the other words. Words after `--` are not flags of this command."""
+    given: dict[str, Any] = {}
     left: list[str] = []
-    waiting = list(argv)
-    while waiting:
-        word = waiting.pop(0)
-        if word == "--":
-            left += [word, *waiting]
-            break
+    words = iter(argv)
+    for word in words:
         flag, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        if flag == "--no-input":
+        if word == "--":
+            left += [word, *words]
+        elif flag == "--no-input":
             given["no_input"] = True
         elif flag in _TAKES_VALUE:
-            if not has_value and not waiting:
-                raise FlagError(f"{flag} needs a value")
-            given[_TAKES_VALUE[flag]] = value if has_value else waiting.pop(0)
+            given[_TAKES_VALUE[flag]] = value if has_value else next(words, None)
+            if given[_TAKES_VALUE[flag]] is None:
+                raise failures.usage(f"{flag} needs a value", "gpuaas --help")
         else:
             left.append(word)
-    return dataclasses.replace(Flags(), **given), left  # type: ignore[arg-type]
+    return Flags(**given), left
 
 
 def check(flags: Flags) -> None:
     if flags.output not in OUTPUTS:
-        raise FlagError(f"-o takes {', '.join(OUTPUTS)}, not {flags.output!r}")
+        raise failures.usage(f"-o takes {', '.join(OUTPUTS)}, not {flags.output!r}", "gpuaas --help")

@@ -1,8 +1,9 @@
-"""Write answers to stdout in the form asked for. Tables are for people and awk; json and yaml are the API's."""
+"""Print answers in the form that -o names. Tables are for people and awk; json and yaml are the records of the API."""
 
 import datetime
 import functools
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +14,16 @@ import msgspec
 
 from gpuaas_cli.flags import Flags
 
-ELIDED_TAIL = 6
-
-
+_LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
 _AGES = frozenset({"AGE", "SEEN", "USED"})
 """Titles of columns that show how long ago a moment is."""
 
+plain = msgspec.to_builtins
+"""Dicts, lists and numbers in place of records."""
+
+Lines = list[str]
 Value = str | Callable[[Any], str]
-"""An attribute of the row, dotted where it is in a part of it; or a function that words it."""
+"""An attribute of the row, `error.message` if it is in a part that may be missing; or a function that makes a text."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,13 @@ class Table:
     """What `-o name` prints, which other commands take."""
     columns: tuple[Column, ...]
 
+    def shown(self, wide: bool) -> list[Column]:
+        return [column for column in self.columns if wide or not column.wide]
+
 
 def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
-    """Columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is for `-o wide`.
-    `words` has the functions of columns that no attribute has. Without a name it is the value of the first column."""
+    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is shown by
+    `-o wide` only. `words` has functions for columns that are no attribute. `name` is the first column by default."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
@@ -55,12 +61,12 @@ def now() -> datetime.datetime:
 
 
 def talk(text: str) -> None:
-    """For people, never for programs."""
+    """Print a message for people, apart from the data that programs read."""
     print(text, file=sys.stderr, flush=True)
 
 
 def show(flags: Flags, answer: Any, shape: Table) -> None:
-    """A list, or one thing."""
+    """Print a list of things, or one thing."""
     rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
         show_data(flags, {"items": list(rows)} if rows is answer else answer)
@@ -68,7 +74,7 @@ def show(flags: Flags, answer: Any, shape: Table) -> None:
         print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
     elif rows:
         wide = flags.output == "wide"
-        print("\n".join(lines(rows, shape.columns, wide=wide, width=0 if wide else terminal_width())))
+        print("\n".join(listing(rows, shape, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
 
@@ -85,13 +91,8 @@ def show_data(flags: Flags, value: Any) -> None:
     print(encoded(flags.output, plain(value)), flush=True)
 
 
-def plain(value: Any) -> Any:
-    """Dicts, lists and numbers in place of records."""
-    return msgspec.to_builtins(value)
-
-
 def terminal_width(otherwise: int = 0) -> int:
-    """How wide the reader's window is; for a pipe or a file, what the caller thinks best."""
+    """The columns of the terminal; `otherwise` for a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
@@ -103,34 +104,30 @@ def encoded(form: str, value: Any) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
-def lines(rows: Sequence[Any], columns: Sequence[Column], *, wide: bool = False, width: int = 0) -> list[str]:
-    """Lines of a table: no cell but the last has a space, so columns can be cut by position. With a width, ids that
-    do not fit are shortened visibly, the first column never."""
-    result = [[column.title for column in columns if wide or not column.wide]]
-    result += [cells(row, columns, wide=wide) for row in rows]
-    if width and _width(result) > width:
-        result = [[text if place == 0 else elided(text) for place, text in enumerate(line)] for line in result]
+def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int = 0) -> Lines:
+    """The lines of a table; none if there are no rows. Only the last cell may have spaces, so that columns can be cut
+    by position. If a line is longer than `width`, long ids are shortened, except in the first column."""
+    if not rows:
+        return []
+    result = [[column.title for column in shape.shown(wide)], *(cells(row, shape, wide=wide) for row in rows)]
+    if width and max(map(len, aligned(result))) > width:
+        result = [[first, *(_LONG_ID.sub(r"\1_…\2", text) for text in rest)] for first, *rest in result]
     return aligned(result)
 
 
-def listing(rows: Sequence[Any], shape: Table) -> list[str]:
-    """A table inside a page; nothing where there are no rows."""
-    return lines(rows, shape.columns) if rows else []
-
-
-def facts(row: Any, shape: Table) -> list[str]:
-    """The columns below each other, those that are empty left out; `_` in a title is a space."""
+def facts(row: Any, shape: Table) -> Lines:
+    """A line for each column that is not empty; `_` in a title is a space."""
     texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
     return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
 
 
-def cells(row: Any, columns: Sequence[Column], *, wide: bool = False) -> list[str]:
-    shown = [column for column in columns if wide or not column.wide]
-    return [cell(_text(row, column.value, column.title), spaces=column is shown[-1]) for column in shown]
+def cells(row: Any, shape: Table, *, wide: bool = False) -> list[str]:
+    *first, last = [_text(row, column.value, column.title) for column in shape.shown(wide)]
+    return [*(cell(text, spaces=False) for text in first), cell(last, spaces=True)]
 
 
-def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = _widths(cells)
+def aligned(cells: Sequence[Sequence[str]]) -> Lines:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(text.ljust(size) for text, size in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
@@ -140,7 +137,7 @@ def cell(text: str, *, spaces: bool) -> str:
 
 
 def clean(text: str) -> str:
-    """Text from machines and apps may hold terminal commands; none of them reaches the terminal."""
+    """Replace control characters: text from machines and apps may contain terminal commands."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
 
 
@@ -148,23 +145,17 @@ def payload_text(payload: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
 
 
-def elided(text: str) -> str:
-    """`op_01k9…h2x7` for a long id; other words stay whole."""
-    prefix, mark, rest = text.partition("_")
-    if mark and prefix.isalpha() and len(rest) == 26 and rest.isalnum():
-        return f"{prefix}_…{rest[-ELIDED_TAIL:]}"
-    return text
-
-
-def age(moment: datetime.datetime, at: datetime.datetime | None = None) -> str:
-    seconds = max(0, int(((at or now()) - moment).total_seconds()))
+def age(moment: datetime.datetime) -> str:
+    seconds = max(0, int((now() - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
 
 
-def duration(seconds: float) -> str:
+def duration(start: datetime.datetime, end: datetime.datetime | None = None) -> str:
+    """From one moment to another, or until now."""
+    seconds = ((end or now()) - start).total_seconds()
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -178,7 +169,7 @@ def clock_time(moment: datetime.datetime) -> str:
 def _text(row: Any, value: Value, title: str = "") -> str:
     if not isinstance(value, str):
         return value(row)
-    result = functools.reduce(getattr, value.split("."), row)
+    result = functools.reduce(lambda part, name: None if part is None else getattr(part, name), value.split("."), row)
     if result is None:
         return ""
     if isinstance(result, bool):
@@ -186,11 +177,3 @@ def _text(row: Any, value: Value, title: str = "") -> str:
     if isinstance(result, datetime.datetime):
         return age(result) if title in _AGES else clock_time(result)
     return ",".join(map(str, result)) if isinstance(result, list | tuple) else str(result)
-
-
-def _width(cells: Sequence[Sequence[str]]) -> int:
-    return sum(_widths(cells)) + 2 * (len(cells[0]) - 1)
-
-
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -28,44 +28,26 @@ are asked for or read from stdin, never taken from the command line.
 |---|---|
 {codes}
 """
-_CODES = {
-    failures.OK: "done",
-    failures.FAILED: "it failed, or the answer is no",
-    failures.SERVER: "no answer in time, or an internal error of the server",
-    failures.AUTH: "not signed in, or not permitted",
-    failures.NOT_FOUND: "not found, or you have no access to it",
-    failures.CONFLICT: "its state forbids it, it was changed by another since, or the name is ambiguous",
-    failures.USAGE: "the command line is wrong; nothing was sent",
-    failures.DETACHED: "interrupted; what runs on the platform continues",
-}
 
 
 def page() -> str:
-    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in _CODES.items())
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in failures.MEANINGS.items())
     parts = [_HEAD.format(flags=HELP, codes=codes)]
     leaves = list(reach.leaves())
     for title in dict.fromkeys(title for title, _, _ in leaves):
         rows = [_row(words, command) for of_title, words, command in leaves if of_title == title]
-        parts.append("\n".join([f"## {title}", "", "| `gpuaas` | does | endpoints |", "|---|---|---|", *rows, ""]))
+        parts += [f"## {title}\n", "| `gpuaas` | does | endpoints |", "|---|---|---|", *rows, ""]
     reasons = [f"| `{name}` | {why} |" for name, why in reach.UNREACHED.items()]
-    parts.append("\n".join(["## Endpoints without a command", "", "| endpoint | why |", "|---|---|", *reasons, ""]))
-    return "\n".join(parts)
+    return "\n".join([*parts, "## Endpoints without a command\n", "| endpoint | why |", "|---|---|", *reasons, ""])
 
 
 def _row(words: str, command: Any) -> str:
+    """`get` is one command, and reaches what `get nodes` and the like reach."""
     meaning = " ".join(command.help.split("\n\n")[0].split()).replace("|", "\\|")
-    reached = [endpoint.name for endpoint in registry.ENDPOINTS if _reaches(words, endpoint.name)]
+    commands = {endpoint.name: reach.commands().get(endpoint.name, ()) for endpoint in registry.ENDPOINTS}
+    reached = [name for name, lines in commands.items() if any(f"{line} ".startswith(f"{words} ") for line in lines)]
     return f"| `{words}` | {meaning} | {', '.join(f'`{name}`' for name in reached)} |"
 
 
-def _reaches(words: str, endpoint_name: str) -> bool:
-    reached = reach.commands().get(endpoint_name, ())
-    return words in reached or (words == "get" and any(item.startswith("get ") for item in reached))
-
-
-def run() -> int:
-    return golden.main("the commands", lambda _: page())
-
-
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(golden.main("the commands", lambda _: page()))

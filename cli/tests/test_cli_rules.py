@@ -16,10 +16,10 @@ from gpuaas_cli import failures, output
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.home import Config, Context
 from gpuaas_cli.commands import access
-from gpuaas_cli.flags import FlagError, Flags, check, take
+from gpuaas_cli.flags import Flags, check, take
 from gpuaas_cli.input import times, values
 from gpuaas_cli.local import plan, processes
-from gpuaas_cli.show import plans, states, steps
+from gpuaas_cli.show import steps, story
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.custody import CustodyStatus
@@ -69,9 +69,9 @@ def test_flags_may_stand_anywhere_but_not_after_two_dashes() -> None:
 
 
 def test_a_flag_without_its_value_is_refused() -> None:
-    with pytest.raises(FlagError, match="-o needs a value"):
+    with pytest.raises(failures.Failure, match="-o needs a value"):
         take(["get", "nodes", "-o"])
-    with pytest.raises(FlagError, match="not 'xml'"):
+    with pytest.raises(failures.Failure, match="not 'xml'"):
         check(Flags(output="xml"))
 
 
@@ -110,15 +110,15 @@ def test_an_error_ends_with_the_next_command() -> None:
 
 
 def test_only_the_last_cell_of_a_table_has_spaces() -> None:
-    columns = (output.Column("A", lambda row: row[0]), output.Column("B", lambda row: row[1]))
-    assert output.lines([("x y", "p q"), ("", "")], columns) == ["A    B", "x_y  p q", "-    -"]
+    shape = output.table("A B", A=lambda row: row[0], B=lambda row: row[1])
+    assert output.listing([("x y", "p q"), ("", "")], shape) == ["A    B", "x_y  p q", "-    -"]
 
 
 def test_ids_that_do_not_fit_the_window_are_shortened_but_not_the_first() -> None:
     whole = "op_01m7gd33a3y8w7c1z35h55an7a"
-    columns = (output.Column("A", lambda row: row), output.Column("B", lambda row: row))
-    assert output.lines([whole], columns, width=40)[1] == f"{whole}  op_…55an7a"
-    assert output.lines([whole], columns, width=80)[1] == f"{whole}  {whole}"
+    shape = output.table("A B", A=str, B=str)
+    assert output.listing([whole], shape, width=40)[1] == f"{whole}  op_…55an7a"
+    assert output.listing([whole], shape, width=80)[1] == f"{whole}  {whole}"
 
 
 def test_text_from_machines_cannot_command_the_terminal() -> None:
@@ -281,7 +281,7 @@ def test_ways_out_are_pasteable_where_the_caller_may_take_them() -> None:
 def test_a_preview_nobody_answered_is_not_called_safe() -> None:
     preview = Preview(answered=False, notes=["No app controller answered within 10 s."])
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
-    assert plans.of_operation(operation, "3 members", {}, NOW) == [
+    assert steps.plan(operation, "3 members", {}, NOW) == [
         "would stop lab: 3 members",
         "  what it would interrupt is unknown, so do not assume that it is safe",
         "  No app controller answered within 10 s.",
@@ -291,7 +291,7 @@ def test_a_preview_nobody_answered_is_not_called_safe() -> None:
 def test_a_preview_without_work_says_who_looked() -> None:
     preview = Preview(answered=True, source="squeue", observed_at=NOW, done_by=NOW, irreversible=["scratch files"])
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
-    assert plans.of_operation(operation, "3 members", {}, NOW)[1:] == [
+    assert steps.plan(operation, "3 members", {}, NOW)[1:] == [
         "  no running work (seen by squeue, 0.0s ago)",
         "  nothing would be interrupted after 2030-01-01T00:00:00Z",
         "  cannot be undone: scratch files",
@@ -311,9 +311,9 @@ def test_times_are_typed_as_spans_or_moments() -> None:
 
 def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
     later = NOW + datetime.timedelta(hours=1)
-    assert states.of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "active"
-    assert states.of_hold(make(Hold, expires_at=NOW, lifted_at=None), NOW) == "expired"
-    assert states.of_hold(make(Hold, expires_at=later, lifted_at=NOW), NOW) == "lifted"
+    assert story.state_of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "active"
+    assert story.state_of_hold(make(Hold, expires_at=NOW, lifted_at=None), NOW) == "expired"
+    assert story.state_of_hold(make(Hold, expires_at=later, lifted_at=NOW), NOW) == "lifted"
 
 
 def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from gpuaas_cli.show import story
 from gpuaas_cli.work import follow
 
 
-async def _instance(call: Call) -> tuple[story.Lines, Any]:
+async def _instance(call: Call) -> tuple[output.Lines, Any]:
     connection = call.session
     result = await connection.call(INSTANCE_GET, instance_id=call["name"])
     around = story.Surroundings(
@@ -41,21 +41,21 @@ async def _instance(call: Call) -> tuple[story.Lines, Any]:
         holds=await connection.every(HOLD_LIST, instance_id=result.instance_id),
         controllers=await connection.every(CONTROLLER_LIST),
     )
-    return story.of_instance(result, around, output.now()), {"instance": result, **vars(around)}
+    return story.of_instance(result, around), {"instance": result, **vars(around)}
 
 
-async def _operation(call: Call) -> tuple[story.Lines, Any]:
+async def _operation(call: Call) -> tuple[output.Lines, Any]:
     connection = call.session
     result = await _with_steps(connection, await connection.call(OPERATION_GET, operation_id=call["name"]))
     members, names = await kinds.members(connection, result.instance_id), await follow.names_in(connection, result)
-    return story.of_operation(result, members, names, output.now()), {"operation": result, "members": members}
+    return story.of_operation(result, members, names), {"operation": result, "members": members}
 
 
-async def _member(call: Call) -> tuple[story.Lines, Any]:
+async def _member(call: Call) -> tuple[output.Lines, Any]:
     result = await _find_member(call.session, call["name"], call["instance"])
     operations = await _operations(call.session, result.instance_id, result.last_operation_id)
     about = story.operations_on(result, operations)
-    return story.of_member(result, operations, output.now()), {"member": result, "operations": about}
+    return story.of_member(result, operations), {"member": result, "operations": about}
 
 
 async def _find_member(connection: Session, named: str, instance: str) -> Member:
@@ -89,7 +89,7 @@ async def _with_steps(connection: Session, operation: Operation) -> Operation:
     return msgspec.structs.replace(operation, steps=steps)
 
 
-def _show(call: Call, gathered: tuple[story.Lines, Any]) -> None:
+def _show(call: Call, gathered: tuple[output.Lines, Any]) -> None:
     lines, data = gathered
     output.show_page(call.flags, data, lines)
 

@@ -53,7 +53,7 @@ from gpuaas_cli.input import times
 from gpuaas_cli.kinds.instances import AUDIT_LIMIT
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, Levels, nothing
-from gpuaas_cli.show import story, timeline
+from gpuaas_cli.show import steps, story
 
 
 def _check(call: Call) -> None:
@@ -84,7 +84,7 @@ def _line(flags: Flags, event: Event) -> str:
         return f"---\n{output.encoded('yaml', output.plain(event))}"
     if flags.output == "name":
         return event.event_id
-    return "  ".join(output.cells(event, kinds.get("events").table.columns, wide=flags.output == "wide"))
+    return "  ".join(output.cells(event, kinds.get("events").table, wide=flags.output == "wide"))
 
 
 def _moment(option: str, *, day: bool = False) -> Field:
@@ -164,7 +164,7 @@ def _triage_show(call: Call, result: Correlation) -> None:
     if call.flags.structured_whole:
         output.show_data(call.flags, result)
         return
-    output.show(call.flags, timeline.entries(result), _ENTRIES)
+    output.show(call.flags, steps.timeline(result), _ENTRIES)
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
     print("\n".join(story.section("Next", next_commands)))
 

@@ -1,5 +1,5 @@
-"""Pure: what crosses the wire, as people ask for it: a form by its name, its fields, what each means. Needs no server;
-everything is read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
+"""Pure: the requests and answers of the API, each as a form with a name, its fields and their meaning. Everything is
+read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
 
 import functools
 import inspect
@@ -36,11 +36,11 @@ class Field:
     required: bool
     default: Any
     values: list[str]
-    """Nothing else is permitted; empty where anything of the type is."""
+    """The only permitted values; empty if every value of the type is permitted."""
     limits: str
     meaning: str
     form: str
-    """The form its value has, when it has fields of its own."""
+    """The form of its value, if the value has fields of its own."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Form:
     meaning: str
     fields: list[Field]
     is_sent: bool
-    """Callers fill it in; of any other it makes no difference which fields are required."""
+    """Whether callers send it; only then does it matter which fields are required."""
 
 
 @functools.cache
@@ -66,23 +66,24 @@ def every() -> dict[str, Form]:
 
 
 def find(path: str) -> tuple[Form, Field | None]:
-    """`node`, `Node`, `nodes`, or on into it: `node.facts.gpus`."""
+    """The form of a path, `node`, `Node` or `nodes`, and the field that the path ends with: `node.facts.gpus`."""
     word, *rest = path.split(".")
     form, field = _named(word), None
-    for place, name in enumerate(rest):
-        field = next((item for item in form.fields if item.name == name), None)
-        if field is None:
-            raise _unknown(f"{form.name} has no field {name!r}", name, [item.name for item in form.fields], form.name)
-        if place + 1 < len(rest):
-            if not field.form:
-                message = f"{form.name}.{name} is {field.type}, without fields"
-                raise failures.not_found(message, f"gpuaas explain {form.name}")
-            form = every()[field.form]
+    for name in rest:
+        if field and not field.form:
+            message = f"{form.name}.{field.name} is {field.type}, without fields"
+            raise failures.not_found(message, f"gpuaas explain {form.name}")
+        form = every()[field.form] if field else form
+        fields = {item.name: item for item in form.fields}
+        if name not in fields:
+            hint = failures.hint(name, fields)
+            raise failures.not_found(f"{form.name} has no field {name!r}{hint}", f"gpuaas explain {form.name}")
+        field = fields[name]
     return form, field
 
 
 def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
-    """Those that take one, answer with one, list them, or have one as the last thing their path names."""
+    """Endpoints that take the form, answer with it, list it, or have its id as the last parameter of their path."""
     id_field = form.fields[0].name if form.fields else ""
     is_its_own = f"{form.name.replace('-', '_')}_id".endswith(id_field) and id_field.endswith("_id")
     return [
@@ -94,30 +95,27 @@ def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
 
 
 def parents_of(form: Form) -> list[str]:
-    """Where the form is a part: `node.facts`."""
+    """The fields whose value has the form: `node.facts`."""
     return [
         f"{item.name}.{field.name}" for item in every().values() for field in item.fields if field.form == form.name
     ]
 
 
-def name_of(struct: type) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
+def name_of(struct: Any) -> str:
+    """`create-allocation` of a form, `page of node` of the answer of a list."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
+    inside = getattr(struct, "__args__", ())
+    return f"page of {name_of(inside[0])}" if inside else name
 
 
 def _named(word: str) -> Form:
     forms, plain = every(), word.lower().replace("_", "-")
     kind = kinds.find(plain)
+    known = {name.replace("-", ""): form for name, form in forms.items()} | forms
     for name in (name_of(kind.struct) if kind else plain, plain, plain.removesuffix("s")):
-        if name in forms:
-            return forms[name]
-    squeezed = {name.replace("-", ""): form for name, form in forms.items()}
-    if plain in squeezed:
-        return squeezed[plain]
-    raise _unknown(f"There is no form {word!r}", plain, list(forms), "")
-
-
-def _unknown(message: str, word: str, known: list[str], of_form: str) -> failures.Failure:
-    return failures.not_found(f"{message}{failures.hint(word, known)}", f"gpuaas explain {of_form}".rstrip())
+        if name in known:
+            return known[name]
+    raise failures.not_found(f"There is no form {word!r}{failures.hint(plain, forms)}", "gpuaas explain")
 
 
 def _gather(kind: shapes.Type, result: dict[str, shapes.StructType]) -> None:
@@ -132,9 +130,8 @@ def _gather(kind: shapes.Type, result: dict[str, shapes.StructType]) -> None:
 
 
 def _form(name: str, struct: shapes.StructType, *, is_sent: bool) -> Form:
-    texts = meanings.of(struct.cls)
+    texts, meaning = meanings.of(struct.cls), inspect.cleandoc(struct.cls.__dict__.get("__doc__") or "")
     fields = [_field(field, texts.get(field.name, "")) for field in struct.fields]
-    meaning = inspect.cleandoc(struct.cls.__dict__.get("__doc__") or "")
     return Form(name, struct.cls, meaning, fields, is_sent)
 
 
@@ -176,23 +173,19 @@ def permitted(kind: shapes.Type) -> list[str]:
 
 
 def limits(kind: shapes.Type) -> str:
-    """As the contract words it, else by its numbers."""
-    if isinstance(kind, shapes.Metadata):
-        text_of = (kind.extra_json_schema or {}).get("description", "")
-        return str(text_of) or limits(kind.type)
+    """The text of the contract if it has one, else the numbers."""
+    if isinstance(kind, shapes.Metadata) and "description" in (kind.extra_json_schema or {}):
+        return str((kind.extra_json_schema or {})["description"])
     if isinstance(kind, shapes.StrType | shapes.BytesType | shapes.ListType | shapes.DictType):
-        return _range(kind.min_length, kind.max_length, _UNITS.get(type(kind), "items"))
+        return _range(kind.min_length, kind.max_length, f" {_UNITS.get(type(kind), 'items')}")
     if isinstance(kind, shapes.IntType | shapes.FloatType):
         return _range(kind.ge, kind.le, "")
-    if isinstance(kind, shapes.UnionType):
-        return next(filter(None, map(limits, kind.types)), "")
-    return ""
+    return next(filter(None, map(limits, meanings.parts(kind))), "")
 
 
-def _range(least: Any, most: Any, unit: str) -> str:
-    after = f" {unit}" if unit else ""
-    if least is not None and most is not None:
-        return f"{least:g} to {most:g}{after}" if isinstance(least, float) else f"{least} to {most}{after}"
-    if least is not None:
-        return f"{least} or more{after}"
-    return f"at most {most}{after}" if most is not None else ""
+def _range(least: float | None, most: float | None, unit: str) -> str:
+    if least is None:
+        return f"at most {most}{unit}" if most is not None else ""
+    if most is None:
+        return f"{least} or more{unit}"
+    return f"{least:g} to {most:g}{unit}" if isinstance(least, float) else f"{least} to {most}{unit}"

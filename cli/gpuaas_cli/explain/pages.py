@@ -7,23 +7,19 @@ from typing import Any
 
 import msgspec
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.wire import NoBody, NoQuery
 
 from gpuaas_cli.explain import forms
-from gpuaas_cli.output import aligned
+from gpuaas_cli.output import Lines, aligned
 from gpuaas_cli.runner import reach
 from gpuaas_cli.show.story import section
 
 WIDTH = 100
 _TEXT_WIDTH_MIN = 24
 
-Lines = list[str]
-
 
 def of_form(form: forms.Form, width: int = WIDTH) -> Lines:
-    parents = ", ".join(forms.parents_of(form))
     return [
-        *_facts({"Form": form.name, "Meaning": form.meaning, "Part of": parents}, width),
+        *_facts(width, Form=form.name, Meaning=form.meaning, Part_of=", ".join(forms.parents_of(form))),
         *section("Fields", _fields(form, width)),
         *section("Commands", _columns(commands(form), width - 2)),
         *section("More", [f"gpuaas explain {form.name}.{item.name}" for item in form.fields if item.form]),
@@ -34,22 +30,20 @@ def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
     inner = forms.every()[field.form] if field.form else None
     return [
         *_facts(
-            {
-                "Field": f"{form.name}.{field.name}",
-                "Meaning": field.meaning,
-                "Type": field.type,
-                "Given": _given(field) if form.is_sent else "",
-                "Values": ", ".join(field.values),
-                "Limits": field.limits,
-            },
             width,
+            Field=f"{form.name}.{field.name}",
+            Meaning=field.meaning,
+            Type=field.type,
+            Given=_given(field) if form.is_sent else "",
+            Values=", ".join(field.values),
+            Limits=field.limits,
         ),
         *(section(f"Fields of {inner.name}", _fields(inner, width)) if inner else []),
     ]
 
 
 def commands(form: forms.Form) -> dict[str, str]:
-    """Each once, with what the first endpoint it reaches does; a repeated text is left out."""
+    """Each command with the summary of the first endpoint that it reaches; a repeated summary is left out."""
     result: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint):
@@ -58,52 +52,32 @@ def commands(form: forms.Form) -> dict[str, str]:
 
 
 def of_endpoint(endpoint: Endpoint[Any, Any], width: int = WIDTH) -> Lines:
-    lines, answer = reach.lines(endpoint), _named(endpoint.response).removeprefix("page of ")
+    answer = forms.name_of(endpoint.response).removeprefix("page of ")
     further = [f"gpuaas explain {answer}"] if answer in forms.every() else []
+    repeated = "with the same X-Idempotency-Key, once" if endpoint.repeat == "key" else "as often as you like, the same"
+    errors = sorted(endpoint.possible_errors(), key=lambda item: (item.status, item.code))
     return [
         *_facts(
-            {
-                "Endpoint": endpoint.name,
-                "Does": endpoint.summary,
-                "Request": f"{endpoint.method} {endpoint.path}",
-                "Permission": endpoint.permission or "none of its own",
-                "Answers": f"{endpoint.status} {_named(endpoint.response)}",
-                "Repeated": _repeated(endpoint),
-                "Command": ", ".join(lines) or f"none: {reach.why_unreached(endpoint)}",
-            },
             width,
+            Endpoint=endpoint.name,
+            Does=endpoint.summary,
+            Request=f"{endpoint.method} {endpoint.path}",
+            Permission=endpoint.permission or "none of its own",
+            Answers=f"{endpoint.status} {forms.name_of(endpoint.response)}",
+            Repeated=repeated if endpoint.mutates else "",
+            Command=", ".join(reach.lines(endpoint)) or f"none: {reach.why_unreached(endpoint)}",
         ),
         *section("Parameters", _fields_of(endpoint.query, width)),
-        *section(f"Body: {_named(endpoint.request)}", _fields_of(endpoint.request, width)),
+        *section(f"Body: {forms.name_of(endpoint.request)}", _fields_of(endpoint.request, width)),
         *section("Example", [json.dumps(endpoint.example)] if endpoint.example else []),
-        *section("Errors", _columns(_errors(endpoint), width - 2)),
+        *section("Errors", _columns({f"{item.status}  {item.code}": item.title for item in errors}, width - 2)),
         *section("More", [f"gpuaas schema {endpoint.name} -o json", *further]),
     ]
 
 
 def _fields_of(struct: Any, width: int) -> Lines:
-    if struct in (NoBody, NoQuery):
-        return []
-    return ["raw bytes"] if struct is bytes else _fields(forms.every()[forms.name_of(struct)], width)
-
-
-def _named(struct: Any) -> str:
-    """`page of node` for what lists answer with."""
-    inside = getattr(struct, "__args__", ())
-    if inside:
-        return f"page of {_named(inside[0])}"
-    return "bytes" if struct is bytes else forms.name_of(struct)
-
-
-def _repeated(endpoint: Endpoint[Any, Any]) -> str:
-    if not endpoint.mutates:
-        return ""
-    return "with the same X-Idempotency-Key, once" if endpoint.repeat == "key" else "as often as you like, the same"
-
-
-def _errors(endpoint: Endpoint[Any, Any]) -> dict[str, str]:
-    result = sorted(endpoint.possible_errors(), key=lambda item: (item.status, item.code))
-    return {f"{item.status}  {item.code}": item.title for item in result}
+    form = forms.every().get(forms.name_of(struct))
+    return _fields(form, width) if form else ["raw bytes"] if struct is bytes else []
 
 
 def _fields(form: forms.Form, width: int) -> Lines:
@@ -111,13 +85,14 @@ def _fields(form: forms.Form, width: int) -> Lines:
     lines: Lines = []
     for head, field in zip(aligned(rows), form.fields, strict=True):
         values = f"One of {', '.join(field.values)}." if field.values else ""
-        text = " ".join(filter(None, (field.meaning, values, field.limits and _sentence(field.limits))))
+        limits = f"{field.limits[0].upper()}{field.limits[1:].removesuffix('.')}." if field.limits else ""
+        text = " ".join(filter(None, (field.meaning, values, limits)))
         lines += [head, *_wrapped(text, width - 2, "    ", "    ")]
     return lines
 
 
-def _facts(pairs: Mapping[str, str], width: int) -> Lines:
-    return _columns({name: value for name, value in pairs.items() if value}, width)
+def _facts(width: int, **pairs: str) -> Lines:
+    return _columns({name.replace("_", " "): value for name, value in pairs.items() if value}, width)
 
 
 def _columns(pairs: Mapping[str, str], width: int) -> Lines:
@@ -141,12 +116,8 @@ def _given(field: forms.Field) -> str:
     return f"default {json.dumps(field.default)}" if field.default not in (None, "", [], {}) else "optional"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
-
-
 def as_data(form: forms.Form) -> dict[str, Any]:
-    """For programs: the same as `of_form`, in fields."""
+    """The same as `of_form`, for programs."""
     reached = [(line, item) for item in forms.endpoints_of(form) for line in reach.lines(item)]
     return {
         "form": form.name,

@@ -27,7 +27,7 @@ from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
 from gpuaas_cli.output import age, payload_text
-from gpuaas_cli.show import states
+from gpuaas_cli.show import story
 
 EVENT_LIMIT = 500
 AUDIT_LIMIT = 500
@@ -66,12 +66,12 @@ KINDS = {
         live={"live": "true"},
         fetch_rows=_members,
     ),
-    "roles": Kind(instances.ROLE_LIST, {"BREAKER": lambda role: states.of_breaker(role.breaker)}),
+    "roles": Kind(instances.ROLE_LIST, {"BREAKER": lambda role: story.state_of_breaker(role.breaker)}),
     "holds": Kind(
         holds.HOLD_LIST,
-        {"STATE": states.of_hold},
+        {"STATE": story.state_of_hold},
         ids="name",
-        is_gone=lambda hold: states.of_hold(hold) != "active",
+        is_gone=lambda hold: story.state_of_hold(hold) != "active",
     ),
     "operations": Kind(
         operations.OPERATION_LIST,

@@ -1,1 +1,1 @@
-"""Pure: records of the platform as lines for people."""
+"""Records of the platform as lines for people."""

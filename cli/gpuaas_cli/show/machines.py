@@ -1,16 +1,14 @@
-"""Pure: nodes, their tasks, and the people on an allocation, as lines."""
+"""Nodes, their tasks, and the people on an allocation, as lines."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from gpuaas_contract import agents, capacity, ssh_keys
 
-from gpuaas_cli.output import Table, age, aligned, cell, clean, clock_time, facts, listing, table
-from gpuaas_cli.show import states
+from gpuaas_cli.output import Lines, Table, age, aligned, cell, clean, clock_time, facts, listing, table
 from gpuaas_cli.show.story import section
-
-Lines = list[str]
 
 _NODE = table(
     "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
@@ -25,6 +23,7 @@ _NODE = table(
     System=lambda node: " ".join(filter(None, (node.facts.os, node.facts.kernel, node.facts.architecture))),
 )
 _ALLOCATIONS = table("ALLOCATION=allocation_id STATUS PROJECT=project_id BY=requested_by USED_BY=used_by_instance_ids")
+_CHECKS = table("NODE CHECK OK WHY")
 _PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerprints)))
 
 
@@ -45,11 +44,11 @@ def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
 
 
 def tasks(node_names: Mapping[str, str]) -> Table:
-    """A task has the id of its node; people know its name. Tasks are listed for a node at a time."""
+    """The table of tasks. A task has the id of its node; `node_names` has the names by id."""
     return table(
         "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
         NODE=lambda task: node_names.get(task.node_id, task.node_id),
-        WHY=states.why_not,
+        WHY=why_not,
     )
 
 
@@ -59,13 +58,20 @@ def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
 
 def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
     """A line for each check of each node."""
-    rows = [["NODE", "CHECK", "OK", "WHY"]]
+    rows = []
     for node, task in matches:
         for check in task.result.get("checks", []):
-            rows.append(_check(node, str(check["name"]), ok=bool(check["ok"]), why=str(check["message"])))
+            rows.append(SimpleNamespace(node=node.name, check=check["name"], ok=check["ok"], why=check["message"]))
         if task.state != "succeeded":
-            rows.append(_check(node, "answers", ok=False, why=states.why_not(task)))
-    return aligned(rows)
+            rows.append(SimpleNamespace(node=node.name, check="answers", ok=False, why=why_not(task)))
+    return listing(rows, _CHECKS)
+
+
+def why_not(task: agents.NodeTask) -> str:
+    """Why a node's task failed or expired; else empty."""
+    if task.error:
+        return task.error.message
+    return "it was not taken in time; is its agent running?" if task.state == "expired" else ""
 
 
 def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:
@@ -89,11 +95,7 @@ def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
     return [*(listing(keys.people, _PEOPLE) or ["No person's keys are on it."]), state]
 
 
-def _check(node: capacity.Node, name: str, *, ok: bool, why: str) -> list[str]:
-    return [node.name, cell(name, spaces=False), "yes" if ok else "no", cell(why, spaces=True)]
-
-
 def _values(result: Mapping[str, Any]) -> Lines:
-    """What a node answered, value by value, in the agent's own words."""
+    """The values of a result, as the agent reported them."""
     plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
     return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

@@ -1,12 +1,16 @@
-"""Pure: turn an operation into what a watcher reads. `follow` prints these lines, `live` draws the same facts."""
+"""Operations as lines, for a person who watches one, asks with `--dry-run` what it would do, or with `triage` what
+happened. `work.follow` prints the lines of a running one, `work.live` draws the same facts."""
 
 import datetime
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from gpuaas_contract.correlations import Correlation
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, ExitName, Operation, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
-from gpuaas_cli.output import aligned, clean, duration
+from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, payload_text, table
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -18,19 +22,17 @@ def key(step: Step) -> Key:
 
 
 def names_of(members: Sequence[Member]) -> dict[str, str]:
-    """What people call each member: its node; with the role where a node carries several."""
-    roles: dict[str, set[str]] = {}
-    for member in members:
-        roles.setdefault(member.node_name, set()).add(member.component_key)
+    """The name of each member for people: its node, with the role if the node has several."""
+    roles = Counter(node for node, _ in {(member.node_name, member.component_key) for member in members})
     return {
-        item.member_id: f"{item.node_name}/{item.component_key}" if len(roles[item.node_name]) > 1 else item.node_name
+        item.member_id: f"{item.node_name}/{item.component_key}" if roles[item.node_name] > 1 else item.node_name
         for item in members
     }
 
 
 def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
-    """Names of members that an operation moves: `gpu-2->gpu-5`, for its steps run on both machines. `nodes` has the
-    node of each allocation."""
+    """The names, with `gpu-2->gpu-5` for a member that the operation moves: its steps run on both machines. `nodes` has
+    the node of each allocation."""
     result = dict(names)
     for target in operation.targets:
         old, new = nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, "")
@@ -40,30 +42,28 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
 
 
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """One line per step that changed since `seen`, oldest first; `seen` is brought up to date. A message that changes
-    while its step runs is of `now`."""
-    lines: list[tuple[float, str]] = []
+    """One line per step that changed since `seen`, oldest first; updates `seen`. If the message of a running step
+    changed, the time of the change is `now`."""
+    changes: list[tuple[datetime.datetime, Step]] = []
     for step in operation.steps:
-        state = (step.state, step.message)
-        if seen.get(key(step)) == state:
-            continue
-        changed_at = now if key(step) in seen else step.started_at
-        seen[key(step)] = state
-        moment = (step.ended_at or changed_at) - operation.created_at
-        lines.append((moment.total_seconds(), line(step, moment.total_seconds(), names)))
-    return [text for _, text in sorted(lines, key=lambda pair: pair[0])]
+        if seen.get(key(step)) != (step.state, step.message):
+            changed_at = step.ended_at or (now if key(step) in seen else step.started_at)
+            changes.append((changed_at, step))
+            seen[key(step)] = (step.state, step.message)
+    changes.sort(key=lambda change: change[0])
+    return [_line(step, duration(operation.created_at, changed_at), names) for changed_at, step in changes]
 
 
-def line(step: Step, elapsed_s: float, names: Mapping[str, str]) -> str:
+def _line(step: Step, after: str, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
     message = f"  {clean(step.message)}" if step.message else ""
-    return f"{duration(elapsed_s):>7}  {who}  {step.name}  {step.state}{message}"
+    return f"{after:>7}  {who}  {step.name}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
-    took = duration(elapsed_s(operation, operation.ended_at or operation.created_at))
     word = "in" if operation.status == "succeeded" else "after"
-    return f"{title(operation)} {operation.status} {word} {took}"
+    after = duration(operation.created_at, operation.ended_at or operation.created_at)
+    return f"{title(operation)} {operation.status} {word} {after}"
 
 
 def title(operation: Operation) -> str:
@@ -84,22 +84,84 @@ def waiting(operation: Operation) -> str:
 
 def ways_out(operation: Operation) -> list[str]:
     """Commands that end an operation which has stopped, ready to be pasted; then those the caller may not use."""
-    mine = [[exit_command(operation, item.name), f"# {item.meaning}"] for item in operation.exits if item.permitted]
-    others = [f"{_word(item.name)} needs {item.permission}" for item in operation.exits if not item.permitted]
+    mine, others = [], []
+    for item in operation.exits:
+        word = item.name.replace("_", "-")
+        if item.permitted:
+            mine.append([f"gpuaas op {word} {operation.operation_id} --reason REASON", f"# {item.meaning}"])
+        else:
+            others.append(f"{word} needs {item.permission}")
     return [*aligned(mine), *others]
 
 
-def exit_command(operation: Operation, name: ExitName) -> str:
-    return f"gpuaas op {_word(name)} {operation.operation_id} --reason REASON"
+def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+    """What a change would do, and what it would interrupt as the app's controller sees it."""
+    preview = _preview(operation.preview, names, now) if operation.preview else []
+    return [f"would {title(operation)}: {about}", *(f"  {line}" for line in preview)]
 
 
-def elapsed_s(operation: Operation, now: datetime.datetime) -> float:
-    return (now - operation.created_at).total_seconds()
+def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+    notes = [clean(note) for note in preview.notes]
+    if not preview.answered:
+        return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
+    count = len(preview.running_work)
+    work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
+    at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
+    seen = f", {duration(preview.observed_at, now)} ago" if preview.observed_at else ""
+    shape = table(
+        "WORK=work_id ON OWNER GPUS RUNS_FOR ENDS",
+        ON=lambda work: ",".join(names.get(member_id, member_id) for member_id in work.member_ids),
+        RUNS_FOR=lambda work: duration(work.started_at, now) if work.started_at else "",
+        ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
+    )
+    return [
+        f"{work}{at_stake} (seen by {clean(preview.source) or 'the app controller'}{seen})",
+        *(f"  {line}" for line in listing(preview.running_work, shape)),
+        *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),
+        *(f"cannot be undone: {clean(lost)}" for lost in preview.irreversible),
+        *notes,
+    ]
 
 
-def step_s(step: Step, now: datetime.datetime) -> float:
-    return ((step.ended_at or now) - step.started_at).total_seconds()
+@dataclass(frozen=True)
+class Entry:
+    at: datetime.datetime
+    source: str
+    what: str
+    detail: str
 
 
-def _word(name: ExitName) -> str:
-    return name.replace("_", "-")
+def timeline(bundle: Correlation) -> list[Entry]:
+    """Everything that carries one correlation id, in time order."""
+    names = names_of(bundle.members)
+    rows = [entry for operation in bundle.operations for entry in _operation_entries(operation, names)]
+    rows += [_member_entry(member) for member in bundle.members]
+    for event in bundle.events:
+        if event.type != "apps.operation.step":  # steps are on the operation already, with their durations
+            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(event.payload)))
+    for row in bundle.audit or ():
+        detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
+        rows.append(Entry(row.occurred_at, "audit", row.action, detail))
+    return sorted(rows, key=lambda entry: entry.at)
+
+
+def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:
+    about = f"{operation.operation_id} {title(operation)}"
+    rows = [Entry(operation.created_at, "operation", "accepted", about)]
+    for step in operation.steps:
+        label = f"{names.get(step.member_id, step.member_id)} {step.name}".strip()
+        rows.append(Entry(step.started_at, "step", "started", label))
+        if step.ended_at:
+            message = f": {step.message}" if step.message else ""
+            rows.append(Entry(step.ended_at, "step", step.state, f"{label}{message}"))
+    if operation.ended_at:
+        error = f": {operation.error.code}: {operation.error.message}" if operation.error else ""
+        rows.append(Entry(operation.ended_at, "operation", operation.status, f"{about}{error}"))
+    return rows
+
+
+def _member_entry(member: Member) -> Entry:
+    reason = f": {member.status_reason}" if member.status_reason else ""
+    reported = f" [{payload_text(member.adapter_detail)}]" if member.adapter_detail else ""
+    detail = f"{member.member_id} {member.component_key} on {member.node_name}{reason}{reported}"
+    return Entry(member.updated_at, "member", member.status, detail)

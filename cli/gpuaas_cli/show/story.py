@@ -1,35 +1,33 @@
-"""Pure: everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
+"""Everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
 
 import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import AccessBundle, Instance, Member, Role
+from gpuaas_contract.instances import AccessBundle, BreakerState, Instance, Member, Role
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
 
-from gpuaas_cli.output import age, aligned, cell, clean, clock_time, duration, facts, listing, table
-from gpuaas_cli.show import states, steps
+from gpuaas_cli import output
+from gpuaas_cli.output import Lines, age, aligned, cell, clean, clock_time, duration, facts, listing, table
+from gpuaas_cli.show import steps
 
 CONTROLLERS_SHOWN = 3
 OPERATIONS_SHOWN = 10
 
-Lines = list[str]
 
-
-def of_operation(
-    operation: Operation, members: Sequence[Member], names: Mapping[str, str], now: datetime.datetime
-) -> Lines:
+def of_operation(operation: Operation, members: Sequence[Member], names: Mapping[str, str]) -> Lines:
     involved = [member for member in members if member.member_id in {target.member_id for target in operation.targets}]
     return [
-        *_operation_facts(operation, now),
+        *_operation_facts(operation),
         *section("Error", _error(operation)),
         *section("Members", _targets(operation, members)),
-        *section("Steps", _steps(operation.steps, operation, names, now)),
+        *section("Steps", _steps(operation.steps, operation, names)),
         *section("Adapter detail", _details(involved, names)),
         *section("Result", of_result(operation.result or {})),
         *section("Exits", steps.ways_out(operation)),
@@ -48,40 +46,44 @@ class Surroundings:
     controllers: Sequence[Controller] = ()
 
 
-def of_instance(instance: Instance, around: Surroundings, now: datetime.datetime) -> Lines:
+def of_instance(instance: Instance, around: Surroundings) -> Lines:
     # A preview is a question; its end has no meaning for the instance.
     members, operations = around.members, [item for item in around.operations if item.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
-    latest = operations[-1] if operations else None
+    latest, names = operations[-1] if operations else None, steps.names_of(members)
     failed = next((item for item in reversed(operations) if item.status == "failed"), None)
     story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
-    names = steps.names_of(members)
+    active = [hold for hold in around.holds if state_of_hold(hold) == "active"]
+    held = table(_HOLDS, ON=lambda hold: names.get(hold.member_id, hold.member_id))
+    # A breaker closes by itself; after a repair it can be reset at once.
+    tripped = [role.component_key for role in around.roles if role.breaker.open]
+    resets = [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
     return [
-        *_instance_facts(instance, now),
+        *facts(instance, _INSTANCE),
         *section("Conditions", listing(instance.conditions, _CONDITIONS)),
-        *section("Controllers", _controllers(instance, around.controllers, now)),
+        *section("Controllers", _controllers(instance, around.controllers)),
         *section("Roles", listing(around.roles, _ROLES)),
         *section("Members", listing(live, _MEMBERS)),
-        *section("Holds", _holds(around.holds, names, now)),
+        *section("Holds", listing(active, held)),
         *section("Operations", listing(operations[-OPERATIONS_SHOWN:], _OPERATIONS)),
-        *(_failure_of(story, names, now) if story else []),
+        *(_failure_of(story, names) if story else []),
         *section("Adapter detail", _details(live, names)),
-        *section("Next", [*_next_of_instance(instance, latest, story), *_next_of_roles(instance, around.roles)]),
+        *section("Next", [*_next_of_instance(instance, latest, story), *resets]),
     ]
 
 
-def of_member(member: Member, operations: Sequence[Operation], now: datetime.datetime) -> Lines:
+def of_member(member: Member, operations: Sequence[Operation]) -> Lines:
     latest = next((item for item in operations if item.operation_id == member.last_operation_id), None)
     own = [step for step in latest.steps if step.member_id == member.member_id] if latest else []
-    about = operations_on(member, operations)
-    names = {member.member_id: member.node_name}
+    about, names = operations_on(member, operations), {member.member_id: member.node_name}
+    next_lines = [f"gpuaas describe operation {member.last_operation_id}", f"gpuaas ssh {member.node_name}"]
     return [
-        *_member_facts(member, now),
+        *facts(member, _MEMBER),
         *section("Adapter detail", _details([member], names)),
-        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names, now) if latest else []),
+        *section(f"Steps of {member.last_operation_id}", _steps(own, latest, names) if latest else []),
         *section("Error", _error(latest) if latest else []),
         *section("Operations", listing(about[-OPERATIONS_SHOWN:], _OPERATIONS)),
-        *section("Next", _next_of_member(member)),
+        *section("Next", next_lines if member.status not in GONE_MEMBER else []),
     ]
 
 
@@ -105,34 +107,71 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
 
 
 def of_result(result: Mapping[str, Any]) -> Lines:
-    """The result of an action."""
-    return [f"{clean(str(key))}: {_plain(value)}" for key, value in result.items()]
+    """What an app reports, value by value: the result of an action, the detail of a member."""
+    lines = []
+    for key, value in result.items():
+        text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        lines.append(f"{clean(str(key))}: {text}".replace("\n", "\n      "))
+    return lines
+
+
+def state_of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["active", "lifted", "expired"]:
+    if hold.lifted_at is not None:
+        return "lifted"
+    return "active" if hold.expires_at > (now or output.now()) else "expired"
+
+
+def state_of_breaker(breaker: BreakerState) -> str:
+    if not breaker.open:
+        return "closed"
+    return f"open until {clock_time(breaker.closes_at)}" if breaker.closes_at else "open"
 
 
 def section(title: str, lines: Sequence[str]) -> Lines:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
+_INSTANCE = table(
+    "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
+    "Resource=resource_name",
+    Instance=lambda instance: f"{instance.name} ({instance.instance_id})",
+    App=lambda instance: (
+        f"{instance.app_slug} {instance.app_version}"
+        + (f" (before: {instance.previous_version})" if instance.previous_version else "")
+    ),
+    Inputs=lambda instance: json.dumps(instance.inputs, ensure_ascii=False) if instance.inputs else "",
+    Created=lambda instance: f"{clock_time(instance.created_at)} by {instance.requested_by}",
+    Changed=lambda instance: f"{duration(instance.updated_at)} ago",
+)
+_MEMBER = table(
+    "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
+    "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
+    Node=lambda member: f"{member.node_name} {member.address}",
+    Changed=lambda member: f"{duration(member.updated_at)} ago",
+)
+_HOLDS = "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON"
 _CONDITIONS = table("CONDITION=type STATUS SINCE=changed_at REASON MESSAGE")
 _ROLES = table(
     "ROLE=component_key HEALTH READY FAILED_LATELY=breaker.failures BREAKER",
     READY=lambda role: f"{role.ready}/{role.desired}",
-    BREAKER=lambda role: states.of_breaker(role.breaker),
+    BREAKER=lambda role: state_of_breaker(role.breaker),
 )
 _MEMBERS = table(
     "MEMBER=member_id NODE=node_name ROLE=component_key STATUS VERSION=observed_version OPERATION=last_operation_id "
     "REASON=status_reason"
 )
 _OPERATIONS = table(
-    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR",
-    ERROR=lambda operation: operation.error.message if operation.error else "",
+    "OPERATION=operation_id KIND STATUS STARTED=created_at CORRELATION=correlation_id ERROR=error.message"
+)
+_TARGETS = table(
+    "MEMBER=target.member_id NODE=member.node_name ROLE=member.component_key STATUS=member.status "
+    "OUTCOME=target.outcome ERROR"
 )
 
 
-def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
-    took = duration(steps.elapsed_s(operation, operation.ended_at or now))
-    ended = operation.status in ENDED_OPERATION
-    holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease and not ended else ""
+def _operation_facts(operation: Operation) -> Lines:
+    ended, took = operation.status in ENDED_OPERATION, duration(operation.created_at, operation.ended_at)
+    holder = f"{operation.lease.holder} (epoch {operation.epoch})" if operation.lease else "none has taken it yet"
     shape = table(
         "Operation=operation_id What Status Instance App=app_slug Correlation=correlation_id Requested Reason Forced "
         "Attempts Controller Deadline",
@@ -141,34 +180,10 @@ def _operation_facts(operation: Operation, now: datetime.datetime) -> Lines:
         Instance=lambda item: f"{item.instance_name} ({item.instance_id})",
         Requested=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
         Forced=lambda item: "yes" if item.force else "",
-        Controller=lambda _: holder or ("" if ended else "none has taken it yet"),
+        Controller=lambda _: "" if ended else holder,
         Deadline=lambda item: "" if ended else clock_time(item.deadline_at),
     )
     return facts(operation, shape)
-
-
-def _instance_facts(instance: Instance, now: datetime.datetime) -> Lines:
-    before = f" (before: {instance.previous_version})" if instance.previous_version else ""
-    shape = table(
-        "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
-        "Resource=resource_name",
-        Instance=lambda item: f"{item.name} ({item.instance_id})",
-        App=lambda item: f"{item.app_slug} {item.app_version}{before}",
-        Inputs=lambda item: json.dumps(item.inputs, ensure_ascii=False) if item.inputs else "",
-        Created=lambda item: f"{clock_time(item.created_at)} by {item.requested_by}",
-        Changed=lambda item: f"{duration((now - item.updated_at).total_seconds())} ago",
-    )
-    return facts(instance, shape)
-
-
-def _member_facts(member: Member, now: datetime.datetime) -> Lines:
-    shape = table(
-        "Member=member_id Role=component_key Status Reason=status_reason Node Allocation=allocation_id "
-        "Instance=instance_id Version=observed_version Operation=last_operation_id Correlation=correlation_id Changed",
-        Node=lambda item: f"{item.node_name} {item.address}",
-        Changed=lambda item: f"{duration((now - item.updated_at).total_seconds())} ago",
-    )
-    return facts(member, shape)
 
 
 def _error(operation: Operation) -> Lines:
@@ -176,65 +191,46 @@ def _error(operation: Operation) -> Lines:
     if error is None:
         return []
     again = "a retry may help" if error.retryable else "a retry alone will not help"
-    lines = [f"{clean(error.message)}", f"code {error.code} · {error.failure_class} · {again}"]
-    return [*lines, f"fix: {clean(error.fix)}"] if error.fix else lines
+    fix = [f"fix: {clean(error.fix)}"] if error.fix else []
+    return [clean(error.message), f"code {error.code} · {error.failure_class} · {again}", *fix]
 
 
 def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
-    by_id = {member.member_id: member for member in members}
-    order = {member_id: place for place, member_id in enumerate(by_id)}
-
-    def of_member(attribute: str) -> Any:
-        return lambda target: getattr(by_id.get(target.member_id), attribute, "")
-
-    def error(target: Any) -> str:
-        text = target.error or of_member("status_reason")(target)
-        seen = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
-        return f"{text}{seen}".strip()
-
-    shape = table(
-        "MEMBER=member_id NODE ROLE STATUS OUTCOME ERROR",
-        NODE=of_member("node_name"),
-        ROLE=of_member("component_key"),
-        STATUS=of_member("status"),
-        ERROR=error,
-    )
-    return listing(sorted(operation.targets, key=lambda target: order.get(target.member_id, -1)), shape)
+    """In the order of the members, unknown ones first."""
+    places = {member.member_id: (place, member) for place, member in enumerate(members)}
+    rows = []
+    for target in operation.targets:
+        place, member = places.get(target.member_id, (-1, None))
+        evidence = f" [{target.evidence.state}, seen by {target.evidence.source}]" if target.evidence else ""
+        error = f"{target.error or (member.status_reason if member else '')}{evidence}".strip()
+        rows.append(SimpleNamespace(place=place, target=target, member=member, error=error))
+    return listing(sorted(rows, key=lambda row: row.place), _TARGETS)
 
 
-def _controllers(instance: Instance, controllers: Sequence[Controller], now: datetime.datetime) -> Lines:
-    """Those that could work on the instance, the one seen last first."""
+def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines:
+    """The controllers that may work on the instance, the one seen last first."""
     operator = instance.operator_service_account_id
     mine = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    rows = [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at, now)} ago"] for item in newest]
-    return aligned(rows)
+    return aligned([[item.holder, item.version or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest])
 
 
-def _holds(holds: Sequence[Hold], names: Mapping[str, str], now: datetime.datetime) -> Lines:
-    shape = table(
-        "HOLD=hold_id NAME KIND ON UNTIL=expires_at OWNER REASON",
-        ON=lambda hold: names.get(hold.member_id, hold.member_id),
-    )
-    return listing([hold for hold in holds if states.of_hold(hold, now) == "active"], shape)
-
-
-def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str]) -> Lines:
     """Step names keep their spaces: they are sentences, as the controller wrote them."""
     rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
     for step in matches:
-        at, took = (step.started_at - operation.created_at).total_seconds(), steps.step_s(step, now)
+        at, took = duration(operation.created_at, step.started_at), duration(step.started_at, step.ended_at)
         state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
         who = cell(names.get(step.member_id, step.member_id), spaces=False)
-        rows.append([duration(at), duration(took), who, state, clean(step.name), cell(step.message, spaces=True)])
+        rows.append([at, took, who, state, clean(step.name), cell(step.message, spaces=True)])
     return aligned(rows) if matches else []
 
 
-def _failure_of(operation: Operation, names: Mapping[str, str], now: datetime.datetime) -> Lines:
+def _failure_of(operation: Operation, names: Mapping[str, str]) -> Lines:
     title = f"Failed: {steps.title(operation)} ({operation.operation_id}, {operation.correlation_id})"
-    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names, now))]
+    return [*section(title, _error(operation)), *section("Its steps", _steps(operation.steps, operation, names))]
 
 
 def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
@@ -243,12 +239,8 @@ def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
         if member.adapter_detail:
             name = names.get(member.member_id, member.node_name)
             lines.append(f"{name} ({member.component_key}, {member.member_id})")
-            lines += [f"  {clean(str(key))}: {_plain(value)}" for key, value in member.adapter_detail.items()]
+            lines += [f"  {line}" for line in of_result(member.adapter_detail)]
     return lines
-
-
-def _plain(value: Any) -> str:
-    return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\n      ")
 
 
 def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Lines:
@@ -272,15 +264,3 @@ def _next_of_instance(instance: Instance, latest: Operation | None, story: Opera
     if instance.status in ("running", "degraded"):
         return [f"gpuaas access {instance.name}", f"gpuaas ssh {instance.name}"]
     return [f"gpuaas start {instance.name}"] if instance.status == "stopped" else []
-
-
-def _next_of_roles(instance: Instance, roles: Sequence[Role]) -> Lines:
-    """A breaker closes by itself; after a repair it can be reset at once."""
-    tripped = [role.component_key for role in roles if role.breaker.open]
-    return [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
-
-
-def _next_of_member(member: Member) -> Lines:
-    if member.status in GONE_MEMBER:
-        return []
-    return [f"gpuaas describe operation {member.last_operation_id}", f"gpuaas ssh {member.node_name}"]

@@ -16,7 +16,7 @@ from gpuaas_contract.operations import Operation
 from gpuaas_cli import failures, output
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.show import plans, steps, story
+from gpuaas_cli.show import steps, story
 
 QUIET_S = 10.0
 """After this long without a controller, show what the operation waits for."""
@@ -39,7 +39,7 @@ async def finish(
     else:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
-        print("\n".join(plans.of_operation(operation, about, names, output.now())))
+        print("\n".join(steps.plan(operation, about, names, output.now())))
     output.talk("Nothing was changed.")
     return failures.OK
 

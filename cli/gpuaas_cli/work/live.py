@@ -77,7 +77,9 @@ class _Picture:
 
     def _step(self, step: Step, now: datetime.datetime) -> Spinner | Text:
         message = f"  {clean(step.message)}" if step.message else ""
-        text = Text.assemble(step.name, (f"  {duration(steps.step_s(step, now))}", "dim"), (message, "dim"))
+        text = Text.assemble(
+            step.name, (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim")
+        )
         if step.state == "running":
             return self._running(steps.key(step), text)
         mark, style = _MARKS[step.state]
@@ -91,7 +93,7 @@ class _Picture:
 
 def _head(operation: Operation, now: datetime.datetime) -> Text:
     style = _MARKS.get(operation.status, ("", "cyan"))[1]
-    took = duration(steps.elapsed_s(operation, operation.ended_at or now))
+    took = duration(operation.created_at, operation.ended_at or now)
     count = f"  {operation.progress.done} of {operation.progress.total} done" if operation.progress.total > 1 else ""
     return Text.assemble(
         (steps.title(operation), "bold"),

@@ -9,7 +9,7 @@ from gpuaas_contract.capacity import ALLOCATION_GET, Allocation, Node
 
 from gpuaas_cli import failures
 from gpuaas_cli.client.session import READ_S, Session
-from gpuaas_cli.show import states
+from gpuaas_cli.show import machines
 from gpuaas_cli.work import follow
 
 TASK_S = 25.0
@@ -38,7 +38,7 @@ async def all_ended(session: Session, tasks: Sequence[NodeTask], nodes: Sequence
 
 def failure(task: NodeTask, node: Node) -> failures.Failure:
     return failures.Failure(
-        f"{node.name}: {states.why_not(task)}",
+        f"{node.name}: {machines.why_not(task)}",
         fix=f"gpuaas node task describe {node.name} {task.task_id}",
         code=task.error.code if task.error else f"task_{task.state}",
         correlation_id=task.correlation_id,
