@@ -195,8 +195,8 @@ def test_the_admin_is_made_before_a_server_could_print_the_password() -> None:
 
 
 def test_without_machines_the_server_listens_on_loopback_only() -> None:
-    wish, where = plan.Wish(port=1), plan.places(Path("/home"), "local")
-    assert plan.server_command("p", where, wish, "") == [
+    wish = plan.Wish(Path("/home"), port=1)
+    assert plan.server_command("p", wish, "") == [
         "p",
         "server",
         "--data",
@@ -204,7 +204,7 @@ def test_without_machines_the_server_listens_on_loopback_only() -> None:
         "--listen",
         "127.0.0.1:1",
     ]
-    assert plan.server_command("p", where, wish, "10.0.0.1")[-1] == "10.0.0.1:7443"
+    assert plan.server_command("p", wish, "10.0.0.1")[-1] == "10.0.0.1:7443"
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
         assert not process.stop()
         assert processes._is_alive(started)
     finally:
-        processes._end(started, 5)
+        processes._end(started)
 
 
 def test_commands_that_remember_something_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -29,12 +29,6 @@ class Ready:
     folder: Path
 
 
-def require_ssh() -> None:
-    if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        fix = "apt-get install openssh-client"
-        raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
-
-
 async def enter(session: Session, named: str, folder: Path) -> Ready:
     """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one."""
     try:
@@ -61,6 +55,9 @@ def first_command(bundle: AccessBundle, instance: str) -> Command:
 @contextlib.contextmanager
 def prepared() -> Iterator[Path]:
     """A folder with a fresh key pair; nothing of it stays."""
+    if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
+        fix = "apt-get install openssh-client"
+        raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
     with tempfile.TemporaryDirectory(prefix="gpuaas-ssh-") as name:
         key = Path(name) / "id"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuaas", "-f", str(key)], check=True)
@@ -116,15 +113,13 @@ def run(ready: Ready, command: Sequence[str], *, tty: bool = False) -> int:
 
 
 def captured(ready: Ready, command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments(ready, command),
-        check=False,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        timeout=timeout_s,
-    )
+    words, none = arguments(ready, command), subprocess.DEVNULL
+    try:
+        return subprocess.run(
+            words, check=False, capture_output=True, text=True, errors="replace", stdin=none, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"no end within {timeout_s:.0f} s")
 
 
 def as_user(command: Command) -> list[str]:

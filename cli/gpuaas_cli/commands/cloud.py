@@ -30,10 +30,8 @@ def up(
     """
     if sys.platform != "linux":
         raise failures.Failure("gpuaas up needs Linux", fix="gpuaas login --server URL", code="not_linux")
-    wanted = plan.Wish(
-        nodes=nodes, app=app_slug, lab=lab, port=port, deploy=deploy, control_plane_only=control_plane_only
-    )
-    return cloud.up(home.folder(os.environ).absolute(), wanted)
+    folder = home.folder(os.environ).absolute()
+    return cloud.up(plan.Wish(folder, nodes, app_slug, lab, port, deploy, control_plane_only))
 
 
 @run.alone()
@@ -45,4 +43,4 @@ def down(
 
     Example: gpuaas down --purge
     """
-    cloud.down(home.folder(os.environ).absolute(), lab, purge=purge)
+    cloud.down(plan.Wish(home.folder(os.environ).absolute(), lab=lab), purge=purge)

@@ -27,7 +27,6 @@ def ssh(
 
     Example: gpuaas ssh gpu-2 -- 'df -h; free -g'
     """
-    machine.require_ssh()
 
     async def work(connection: session.Session) -> int:
         with machine.prepared() as folder:

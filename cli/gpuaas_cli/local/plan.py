@@ -1,8 +1,9 @@
 """Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
 
 import datetime
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,49 +20,42 @@ _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 @dataclass(frozen=True)
 class Wish:
-    """What `gpuaas up` was asked for."""
+    """What `gpuaas up` was asked for, and where the local cloud keeps its things."""
 
+    home: Path
     nodes: int = 3
     app: str = "slurm"
     lab: str = "local"
     port: int = 7070
     deploy: bool = True
     control_plane_only: bool = False
+    asked_s: float = field(default_factory=time.monotonic)
 
     @property
     def server(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def folder(self) -> Path:
+        return self.home / self.lab
 
-@dataclass(frozen=True)
-class Places:
-    """Where the local cloud keeps its things."""
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
 
-    folder: Path
-    data: Path
-    agent: Path
-    enrolment: Path
-    machines: Path
-    """Is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
-
-    def of_app(self, slug: str, name: str) -> Path:
-        return self.folder / slug / name
+    def of_app(self, name: str) -> Path:
+        return self.folder / self.app / name
 
 
-def places(home: Path, lab: str) -> Places:
-    folder = home / lab
-    return Places(folder, folder / "data", folder / "agent.pyz", folder / "enrol.json", folder / "machines")
-
-
-def server_command(program: str, where: Places, request: Wish, gateway: str) -> list[str]:
+def server_command(program: str, wish: Wish, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
-    result = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{request.port}"]
+    result = [program, "server", "--data", str(wish.data), "--listen", f"127.0.0.1:{wish.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
 
 
-def controller_command(program: str, where: Places, request: Wish, project_id: str) -> list[str]:
-    credentials = where.of_app(request.app, "credentials.json")
-    return [program, "run", "--server", request.server, "--project", project_id, "--credentials", str(credentials)]
+def controller_command(program: str, wish: Wish, project_id: str) -> list[str]:
+    credentials = str(wish.of_app("credentials.json"))
+    return [program, "run", "--server", wish.server, "--project", project_id, "--credentials", credentials]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -117,10 +111,10 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
 
 
 def next_commands(
-    request: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
+    wish: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
     """Commands to try next; each works as it is."""
-    name = request.app
+    name = wish.app
     growing, draining = (
         [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
     )
@@ -131,7 +125,7 @@ def next_commands(
         result.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
     if free and growing:
         result.append(f"gpuaas member add {name} --role {growing[0]} --allocation {free[0].node_name}")
-    return [*result, command("down", request.lab)]
+    return [*result, command("down", wish.lab)]
 
 
 def command(words: str, lab_name: str) -> str:
