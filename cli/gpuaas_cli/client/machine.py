@@ -18,7 +18,10 @@ from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle, Command
 from gpuaas_cli import failures
 from gpuaas_cli.client.session import Session
 
-CONNECT_TIMEOUT_S = 10
+_OPTIONS = (
+    "IdentitiesOnly=yes IdentityAgent=none GlobalKnownHostsFile=none StrictHostKeyChecking=yes UpdateHostKeys=no "
+    "BatchMode=yes ConnectTimeout=10 ServerAliveInterval=15 LogLevel=ERROR"
+)
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,13 @@ class Ready:
 
 async def enter(session: Session, named: str, folder: Path) -> Ready:
     """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one."""
-    try:
+    with contextlib.suppress(NotFound):
         return await ask(session, named, folder)
-    except NotFound:
-        pass
     try:
         bundle = await session.call(ACCESS_BUNDLE_GET, instance_id=named)
     except NotFound as error:
-        raise failures.not_found(
-            f"{named} is no allocation and no node of this project, and no instance with an access bundle",
-            "gpuaas get allocations",
-        ) from error
+        message = f"{named} is no allocation and no node of this project, and no instance with an access bundle"
+        raise failures.not_found(message, "gpuaas get allocations") from error
     return await ask(session, first_command(bundle, named).allocation_id, folder)
 
 
@@ -65,8 +64,7 @@ def prepared() -> Iterator[Path]:
 
 
 async def ask(session: Session, allocation_id: str, folder: Path) -> Ready:
-    public_key = (folder / "id.pub").read_text().strip()
-    body = RequestMachineAccess(public_key=public_key)
+    body = RequestMachineAccess(public_key=(folder / "id.pub").read_text().strip())
     access = await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
     (folder / "id-cert.pub").write_text(access.certificate.strip() + "\n")
     kind, key = access.host_public_key.split()[:2]
@@ -76,23 +74,10 @@ async def ask(session: Session, allocation_id: str, folder: Path) -> Ready:
 
 def arguments(ready: Ready, command: Sequence[str], *, tty: bool = False) -> list[str]:
     """The command line of the system's ssh: this key, this certificate, this host key, and no other settings."""
-    options = {
-        "CertificateFile": str(ready.folder / "id-cert.pub"),
-        "IdentityFile": str(ready.folder / "id"),
-        "IdentitiesOnly": "yes",
-        "IdentityAgent": "none",
-        "UserKnownHostsFile": str(ready.folder / "known_hosts"),
-        "GlobalKnownHostsFile": "none",
-        "HostKeyAlias": ready.access.principal,
-        "StrictHostKeyChecking": "yes",
-        "UpdateHostKeys": "no",
-        "BatchMode": "yes",
-        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
-        "ServerAliveInterval": "15",
-        "LogLevel": "ERROR",
-    }
-    result = ["ssh", "-F", "none", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
-    result += ["-t"] if tty else []
+    files = {"CertificateFile": "id-cert.pub", "IdentityFile": "id", "UserKnownHostsFile": "known_hosts"}
+    options = [*(f"{name}={ready.folder / file}" for name, file in files.items()), *_OPTIONS.split()]
+    options.append(f"HostKeyAlias={ready.access.principal}")
+    result = ["ssh", "-F", "none", *(word for option in options for word in ("-o", option)), *(["-t"] if tty else [])]
     result += ["-p", str(ready.access.port), "-l", ready.access.user, "--", ready.access.host]
     return [*result, remote_line(command)] if command else result
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.identity import PROJECT_LIST, Project, Token
+from gpuaas_contract.identity import PROJECT_LIST, Token
 from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client, Tagged
@@ -39,7 +39,13 @@ class Session:
     async def project(self) -> str:
         """Name or id of the project, by flag, environment or context; else the only one there is."""
         if not self._project:
-            self._project = (await self._only_project()).project_id
+            projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
+            if not projects:
+                raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
+            if len(projects) > 1:
+                fix = "gpuaas project use NAME, or --project NAME"
+                raise failures.usage("You can see several projects; name one", fix)
+            self._project = projects[0].project_id
         return self._project
 
     async def call(
@@ -94,14 +100,6 @@ class Session:
         if "{project_id}" in endpoint.path:
             path["project_id"] = path.get("project_id") or await self.project()
         return await self.client.read(endpoint, **path)
-
-    async def _only_project(self) -> Project:
-        projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
-        if len(projects) == 1:
-            return projects[0]
-        if not projects:
-            raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
-        raise failures.usage("You can see several projects; name one", "gpuaas project use NAME, or --project NAME")
 
 
 @contextlib.asynccontextmanager

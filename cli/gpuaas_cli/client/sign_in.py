@@ -16,24 +16,16 @@ BROWSER = "gpuaas login --browser"
 
 
 def by_password(name: str, password: str) -> Prove:
-    async def prove(client: Client) -> Token:
-        return await client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
-
-    return prove
+    return lambda client: client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
 
 
 def by_key_file(path: str) -> Prove:
     try:
         body = msgspec.json.decode(files.text(path), type=ServiceAccountLogin)
     except msgspec.DecodeError as error:
-        raise failures.usage(
-            f"{path} holds no key of a service account: {error}", "gpuaas service-account key NAME --key-file FILE"
-        ) from error
-
-    async def prove(client: Client) -> Token:
-        return await client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
-
-    return prove
+        message, fix = f"{path} holds no key of a service account", "gpuaas service-account key NAME --key-file FILE"
+        raise failures.usage(f"{message}: {error}", fix) from error
+    return lambda client: client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
 
 
 def by_browser(flags: Flags) -> Prove:

@@ -64,7 +64,7 @@ def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.
     if key_file:
         return sign_in.by_key_file(key_file)
     name = name or ask.name(flags, "gpuaas login")
-    return sign_in.by_password(name, ask.password(flags, name, "gpuaas login"))
+    return sign_in.by_password(name, ask.secret(flags, f"Password of {name}", "gpuaas login"))
 
 
 @run.alone(sessions.LOGOUT)

@@ -40,9 +40,8 @@ def topology(manifest: Manifest, asked: str) -> str:
     if not asked and len(known) == 1:
         return known[0]
     what = f"has no topology {asked!r}" if asked else "has several topologies"
-    raise failures.usage(
-        f"{manifest.display_name} {what}; choose from {', '.join(known)}", f"--topology {known[0] if known else 'T'}"
-    )
+    message = f"{manifest.display_name} {what}; choose from {', '.join(known)}"
+    raise failures.usage(message, f"--topology {known[0] if known else 'T'}")
 
 
 def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> dict[str, Any]:
@@ -65,9 +64,9 @@ def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
     if kind == "string":
         return text
     if kind == "array":
-        items = field.get("items") or {}
         if text.lstrip().startswith("["):
             return _json(name, text, option)
+        items = field.get("items") or {}
         return [_value(name, part.strip(), items, option) for part in text.split(",") if part.strip()]
     if kind == "boolean":
         if text.lower() not in _TRUE | _FALSE:

@@ -100,7 +100,10 @@ class LocalApp:
         while True:
             step, instance = plan.instance_step(await self.session.every(instances.INSTANCE_LIST), name)
             if instance is None:
-                return await self._follow(await self._deploy(allocation_ids))
+                topology, inputs = plan.deployment(self.manifest, allocation_ids)
+                body = instances.DeployInstance(name, name, topology, version=self.manifest.version, inputs=inputs)
+                made = await self.session.call(instances.INSTANCE_CREATE, body)
+                return await self._follow(made.operation.operation_id)
             if step == "use":
                 return failures.OK
             if step == "give_up":
@@ -112,18 +115,10 @@ class LocalApp:
                 )
             operation_id = instance.last_operation_id
             if step == "start":
-                body = instances.ChangeInstance(reason="gpuaas up")
-                operation_id = (await self.session.call(instances.START, body, instance_id=name)).operation_id
+                reason = instances.ChangeInstance(reason="gpuaas up")
+                operation_id = (await self.session.call(instances.START, reason, instance_id=name)).operation_id
             if exit_code := await self._follow(operation_id):
                 return exit_code
-
-    async def _deploy(self, allocation_ids: Sequence[str]) -> str:
-        slug = self.wish.app
-        topology, inputs = plan.deployment(self.manifest, allocation_ids)
-        body = instances.DeployInstance(
-            name=slug, app_slug=slug, topology=topology, version=self.manifest.version, inputs=inputs
-        )
-        return (await self.session.call(instances.INSTANCE_CREATE, body)).operation.operation_id
 
     async def _follow(self, operation_id: str) -> int:
         """No other controller works on the operation, so a dead one ends the wait."""

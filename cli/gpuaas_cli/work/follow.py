@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound, PermissionDenied
@@ -22,10 +21,8 @@ QUIET_S = 10.0
 """After this long without a controller, show what the operation waits for."""
 
 
-class View(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
+Update = Callable[[Operation, Mapping[str, str]], None]
+"""Takes every new state of the operation, and the names of its members."""
 
 
 async def finish(
@@ -121,11 +118,11 @@ def waiting(text: str) -> Iterator[None]:
 async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
     names: dict[str, str] = {}
     latest: Operation | None = None
-    with _view(session.flags, quiet=quiet) as view:
+    with _view(session.flags, quiet=quiet) as update:
         async for latest in session.client.watch_operation(await session.project(), operation_id):
             if {step.member_id for step in latest.steps} - {"", *names}:
                 names = await names_in(session, latest)
-            view.update(latest, names)
+            update(latest, names)
     if latest is None:
         raise LookupError(operation_id)
     return latest
@@ -146,51 +143,33 @@ async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
     return {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
 
 
-def _view(flags: Flags, *, quiet: bool) -> View:
+def _view(flags: Flags, *, quiet: bool) -> contextlib.AbstractContextManager[Update]:
     if quiet:
-        return _Silence()
+        return contextlib.nullcontext(lambda _operation, _names: None)
     if not on_terminal():
-        return _Lines(flags)
+        return _lines(flags)
     from gpuaas_cli.work import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
 
-    return live.LiveView()
+    return live.drawn()
+
+
+@contextlib.contextmanager
+def _lines(flags: Flags) -> Iterator[Update]:
+    """One plain line per change."""
+    seen: steps.Seen = {}
+    with contextlib.ExitStack() as patience:
+
+        def update(operation: Operation, names: Mapping[str, str]) -> None:
+            patience.close()
+            if operation.status == "accepted":
+                loop = asyncio.get_running_loop()
+                patience.callback(loop.call_later(QUIET_S, _say, flags, steps.waiting(operation)).cancel)
+            for line in steps.news(operation, seen, names, output.now()):
+                _say(flags, line)
+
+        yield update
 
 
 def _say(flags: Flags, text: str) -> None:
     """Progress is the data of a table-form command, and talk beside a structured one."""
     print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)
-
-
-class _Silence:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        return None
-
-
-class _Lines(_Silence):
-    """One plain line per change."""
-
-    def __init__(self, flags: Flags) -> None:
-        self._flags = flags
-        self._seen: steps.Seen = {}
-        self._patience: asyncio.TimerHandle | None = None
-
-    def __exit__(self, *_: object) -> None:
-        self._stop_waiting()
-
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        self._stop_waiting()
-        if operation.status == "accepted":
-            loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
-        for line in steps.news(operation, self._seen, names, output.now()):
-            _say(self._flags, line)
-
-    def _stop_waiting(self) -> None:
-        if self._patience:
-            self._patience.cancel()
