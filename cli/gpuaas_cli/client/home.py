@@ -5,7 +5,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -32,13 +32,10 @@ class Target:
 
     context: str
     server: str
-    token: str = ""
+    token: str = field(default="", repr=False)
     project: str = ""
     """Name or id; empty where none was chosen."""
     ca_file: str = ""
-
-    def __repr__(self) -> str:
-        return f"Target(context={self.context!r}, server={self.server!r}, token=…)"
 
 
 def folder(environ: Mapping[str, str]) -> Path:

@@ -115,10 +115,9 @@ def make_client(target: home.Target) -> Client:
     auth = BearerToken(target.token) if target.token else NoAuth()
     try:
         return Client(target.server, auth, ca_file=Path(target.ca_file) if target.ca_file else None)
-    except ssl.SSLError as error:
-        raise failures.usage(f"--ca-file {target.ca_file} holds no certificate", "gpuaas --help") from error
     except OSError as error:
-        raise failures.usage(f"--ca-file {target.ca_file}: {error.strerror}", "gpuaas --help") from error
+        reason = " holds no certificate" if isinstance(error, ssl.SSLError) else f": {error.strerror}"
+        raise failures.usage(f"--ca-file {target.ca_file}{reason}", "gpuaas --help") from error
     except ValueError as error:
         raise failures.usage(str(error), "gpuaas login --server http://127.0.0.1:7070") from error
 

@@ -28,16 +28,12 @@ def by_key_file(path: str) -> Prove:
     return lambda client: client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
 
 
-def by_browser(flags: Flags) -> Prove:
+async def by_browser(flags: Flags, client: Client) -> Token:
     """The provider sends the browser to the platform's own address, so a person pastes the address it ended at."""
-
-    async def prove(client: Client) -> Token:
-        start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
-        output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
-        body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
-        return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
-
-    return prove
+    start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
+    output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
+    body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
+    return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
 
 
 def returned(address: str, state: str) -> OidcExchange:

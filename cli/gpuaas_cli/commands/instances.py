@@ -56,10 +56,10 @@ from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import ask, times, values
+from gpuaas_cli.input import ask, values
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing, run
 from gpuaas_cli.show import story
-from gpuaas_cli.work import follow, versions
+from gpuaas_cli.work import versions
 
 _SETS = {"sets": Field(type=list[str], default=None)}
 
@@ -77,7 +77,7 @@ async def _deploy(call: Call) -> int:
         return failures.OK
     instance, operation = answer.instance, answer.operation
     output.talk(f"{instance.name} ({instance.instance_id}), correlation {operation.correlation_id}")
-    return await follow.started(call.session, operation, detach=call["detach"])
+    return await call.follow(operation)
 
 
 def _plan(answer: instances.Deployed) -> list[str]:
@@ -145,7 +145,9 @@ role = run.group("role", __doc__, reset_breaker=instances.BREAKER_RESET)
 hold = run.group(
     "hold",
     __doc__,
-    place=Command(HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}),
+    place=Command(
+        HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: values.span_s(text, "--for"))}
+    ),
     list=HOLD_LIST,
     lift=HOLD_LIFT,
 )

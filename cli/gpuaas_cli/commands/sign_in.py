@@ -60,7 +60,7 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
 
 def _proof(flags: Flags, name: str, key_file: str, *, browser: bool) -> session.Prove:
     if browser:
-        return sign_in.by_browser(flags)
+        return lambda client: sign_in.by_browser(flags, client)
     if key_file:
         return sign_in.by_key_file(key_file)
     name = name or ask.name(flags, "gpuaas login")

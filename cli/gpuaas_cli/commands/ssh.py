@@ -29,8 +29,7 @@ def ssh(
     """
 
     async def work(connection: session.Session) -> int:
-        with machine.prepared() as folder:
-            login = await machine.enter(connection, target, folder)
+        async with machine.entered(connection, target) as login:
             return machine.run(login, command or [], tty=tty)
 
     return session.run(run.flags_of(context), work)

@@ -17,16 +17,17 @@ from gpuaas_cli.work import follow, waits
 
 PACKAGES = "packages.txt"
 """The file with the names of the packages that the machines of an app need."""
+CREDENTIALS = "credentials.json"
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
 WATCHDOG_S = 1.0
 
 
-def write_files(wish: plan.Wish) -> catalog.Manifest:
+def write_files(request: plan.Wish) -> catalog.Manifest:
     """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
-    program, manifest = report.require_program(f"gpuaas-{wish.app}"), wish.of_app("manifest.json")
+    program, manifest = report.require_program(f"gpuaas-{request.app}"), request.of_app("manifest.json")
     manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wish.of_app(PACKAGES).write_text(report.captured([program, "packages"]))
+    request.of_app(PACKAGES).write_text(report.captured([program, "packages"]))
     manifest.write_text(report.captured([program, "manifest"]))
     return msgspec.json.decode(manifest.read_bytes(), type=catalog.Manifest)
 
@@ -48,20 +49,20 @@ async def offer(session: Session, manifest: catalog.Manifest) -> None:
 @dataclass(frozen=True)
 class LocalApp:
     session: Session
-    wish: plan.Wish
+    request: plan.Wish
     manifest: catalog.Manifest
 
     @property
     def controller(self) -> Process:
-        return Process(self.wish.folder / self.wish.app, "controller")
+        return Process(self.request.folder / self.request.app, "controller")
 
     async def bring_up(self, allocation_ids: Sequence[str]) -> int:
-        slug = self.wish.app
+        slug = self.request.app
         await offer(self.session, self.manifest)
         with report.step(f"starting the {slug} controller", f"{slug} controller runs"):
             await self._start_controller()
-        if not self.wish.deploy:
-            total = report.took(self.wish.asked_s)
+        if not self.request.deploy:
+            total = report.took(self.request.asked_s)
             report.note(f"Your machines are up ({total}). Next: gpuaas deploy {slug} --help")
             return failures.OK
         exit_code = await self._instance(allocation_ids)
@@ -71,8 +72,8 @@ class LocalApp:
 
     async def _start_controller(self) -> None:
         await self._ensure_key()
-        program = report.require_program(f"gpuaas-{self.wish.app}")
-        command = plan.controller_command(program, self.wish, await self.session.project())
+        command = [report.require_program(f"gpuaas-{self.request.app}"), "run", "--server", self.request.server]
+        command += ["--project", await self.session.project(), "--credentials", str(self.request.of_app(CREDENTIALS))]
         record = self.controller.running()
         if record is None or record.command != command:
             self.controller.stop()
@@ -80,13 +81,13 @@ class LocalApp:
 
     async def _ensure_key(self) -> None:
         """A key that works stays; a missing or refused one is replaced."""
-        file = self.wish.of_app("credentials.json")
+        file = self.request.of_app(CREDENTIALS)
         try:
             login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
             await self.session.call(identity.SERVICE_ACCOUNT_TOKEN, login)
             return
         except (FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
-            name = f"{self.wish.app}-controller"
+            name = f"{self.request.app}-controller"
         try:
             await self.session.call(identity.SERVICE_ACCOUNT_GET, service_account_id=name)
         except NotFound:
@@ -96,7 +97,7 @@ class LocalApp:
         home.write_private(file, msgspec.json.encode(content))
 
     async def _instance(self, allocation_ids: Sequence[str]) -> int:
-        name = self.wish.app
+        name = self.request.app
         while True:
             step, instance = plan.instance_step(await self.session.every(instances.INSTANCE_LIST), name)
             if instance is None:
@@ -135,30 +136,26 @@ class LocalApp:
 
     async def _prove(self) -> None:
         """Run the first command of the access bundle, on its machine and as its user."""
-        name = self.wish.app
+        name = self.request.app
         command = machine.first_command(await self.session.call(instances.ACCESS_BUNDLE_GET, instance_id=name), name)
-        proving = report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
-        with proving, machine.prepared() as folder:
-            ready = await machine.ask(self.session, command.allocation_id, folder)
-            shown = await _until_it_works(ready, machine.as_user(command), name)
+        with report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`"):
+            async with machine.entered(self.session, command.allocation_id) as login:
+                shown = await _until_it_works(login, machine.as_user(command), name)
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
         lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
         print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
-        report.note(f"Your cloud is up ({report.took(self.wish.asked_s)}). Next:")
+        report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
-        report.commands(*plan.next_commands(self.wish, self.manifest, members, allocations))
+        report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))
 
 
-async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:
+async def _until_it_works(login: machine.Login, command: list[str], name: str) -> str:
     """Daemons need a moment after a restart; the last error is shown if it never works."""
     async for left_s in waits.attempts(PROOF_S, PROOF_PAUSE_S):
-        tried = await asyncio.to_thread(machine.captured, ready, command, timeout_s=max(1.0, left_s))
+        tried = await asyncio.to_thread(machine.captured, login, command, timeout_s=max(1.0, left_s))
         if tried.returncode == 0:
             return tried.stdout
-    raise failures.Failure(
-        f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}",
-        fix=f"gpuaas describe instance {name}",
-        code="proof_failed",
-    )
+    message = f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}"
+    raise failures.Failure(message, fix=f"gpuaas describe instance {name}", code="proof_failed")

@@ -25,16 +25,16 @@ MACHINES = "machines"
 """The file is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
 
 
-def up(wish: plan.Wish) -> int:
-    with locked(wish):
-        return asyncio.run(_up(wish))
+def up(request: plan.Wish) -> int:
+    with locked(request):
+        return asyncio.run(_up(request))
 
 
 @contextlib.contextmanager
-def locked(wish: plan.Wish) -> Iterator[None]:
+def locked(request: plan.Wish) -> Iterator[None]:
     """The lock dies with its holder, so none is ever stale."""
-    wish.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (wish.home / f"{wish.lab}.lock").open("w") as file:
+    request.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (request.home / f"{request.lab}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -43,47 +43,46 @@ def locked(wish: plan.Wish) -> Iterator[None]:
         yield
 
 
-async def _up(wish: plan.Wish) -> int:
-    wish.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+async def _up(request: plan.Wish) -> int:
+    request.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lab, gateway = None, ""
-    if not wish.control_plane_only:
-        lab = report.Lab(wish.lab)
-        lab.require_rights()
-        manifest = apps.write_files(wish)
+    if not request.control_plane_only:
+        lab = report.Lab(request.lab)
+        manifest = apps.write_files(request)
         with report.step("building the machine image (minutes the first time)", "image ready"):
-            lab.run("image", "--packages", str(wish.of_app(apps.PACKAGES)))
-        (wish.folder / MACHINES).touch()
+            lab.run("image", "--packages", str(request.of_app(apps.PACKAGES)))
+        (request.folder / MACHINES).touch()
         # Makes the bridge; machines find the server at the address of this host on it.
         gateway = lab.ask("network")["gateway"]
-    with report.step("starting the server", f"server ready on {wish.server}"):
-        started_at = await server.ensure(wish, gateway)
-    async with _session(wish) as session:
-        await _project(wish, session)
-    async with _session(wish) as session:
+    with report.step("starting the server", f"server ready on {request.server}"):
+        started_at = await server.ensure(request, gateway)
+    async with _session(request) as session:
+        await _project(request, session)
+    async with _session(request) as session:
         if lab is None:
-            return await _control_plane(wish, session)
-        await _machines(wish, session, lab, gateway)
-        with report.step("waiting for the nodes", f"{wish.nodes} nodes ready"):
-            await _until_nodes_ready(wish, session, started_at)
-        with report.step("claiming the machines", f"{wish.nodes} allocations active"):
-            allocations = await _allocations(wish, session)
-        return await apps.LocalApp(session, wish, manifest).bring_up([item.allocation_id for item in allocations])
+            return await _control_plane(request, session)
+        await _machines(request, session, lab, gateway)
+        with report.step("waiting for the nodes", f"{request.nodes} nodes ready"):
+            await _until_nodes_ready(request, session, started_at)
+        with report.step("claiming the machines", f"{request.nodes} allocations active"):
+            allocations = await _allocations(request, session)
+        return await apps.LocalApp(session, request, manifest).bring_up([item.allocation_id for item in allocations])
 
 
-def _session(wish: plan.Wish) -> contextlib.AbstractAsyncContextManager[Session]:
+def _session(request: plan.Wish) -> contextlib.AbstractAsyncContextManager[Session]:
     """Settings in the environment are about other clouds than the one that is being started."""
-    return open_session(Flags(context=wish.lab), {"GPUAAS_HOME": str(wish.home)})
+    return open_session(Flags(context=request.lab), {"GPUAAS_HOME": str(request.home)})
 
 
-async def _control_plane(wish: plan.Wish, session: Session) -> int:
-    if programs.find(f"gpuaas-{wish.app}"):
-        await apps.offer(session, apps.write_files(wish))
-    report.note(f"The control plane is up ({report.took(wish.asked_s)}). You are signed in as {server.ADMIN}.")
-    report.commands("gpuaas get apps", "gpuaas node token NAME", plan.command("down", wish.lab))
+async def _control_plane(request: plan.Wish, session: Session) -> int:
+    if programs.find(f"gpuaas-{request.app}"):
+        await apps.offer(session, apps.write_files(request))
+    report.note(f"The control plane is up ({report.took(request.asked_s)}). You are signed in as {server.ADMIN}.")
+    report.commands("gpuaas get apps", "gpuaas node token NAME", plan.command("down", request.lab))
     return failures.OK
 
 
-async def _project(wish: plan.Wish, session: Session) -> None:
+async def _project(request: plan.Wish, session: Session) -> None:
     """The project of the local cloud exists and is the one to work in."""
     orgs = [org for org in await session.every(identity.ORG_LIST) if org.name == ORG]
     org = orgs[0] if orgs else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG))
@@ -92,15 +91,15 @@ async def _project(wish: plan.Wish, session: Session) -> None:
     if project is None:
         body = identity.CreateProject(name=PROJECT)
         project = await session.call(identity.PROJECT_CREATE, body, org_id=org.org_id)
-    home.change_context(wish.home, session.target.context, project_id=project.project_id)
+    home.change_context(request.home, session.target.context, project_id=project.project_id)
 
 
-async def _machines(wish: plan.Wish, session: Session, lab: report.Lab, gateway: str) -> None:
-    agent, enrolment = wish.folder / "agent.pyz", wish.folder / "enrol.json"
+async def _machines(request: plan.Wish, session: Session, lab: report.Lab, gateway: str) -> None:
+    agent, enrolment = request.folder / "agent.pyz", request.folder / "enrol.json"
     report.captured([sys.executable, "-m", "gpuaas_agent.build", str(agent)])
     # Those that have a disk, whether they run or not.
     machines = {machine["name"] for machine in lab.ask("status", "-o", "json")}
-    new = plan.to_enrol(plan.node_names(wish.nodes), await session.every(capacity.NODE_LIST), machines)
+    new = plan.to_enrol(plan.node_names(request.nodes), await session.every(capacity.NODE_LIST), machines)
     tokens = [await session.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name)) for name in new]
     content = {
         "server": f"https://{gateway}:{plan.GATEWAY_PORT}",
@@ -109,60 +108,56 @@ async def _machines(wish: plan.Wish, session: Session, lab: report.Lab, gateway:
     }
     home.write_private(enrolment, json.dumps(content).encode())
     try:
-        with report.step(f"starting {wish.nodes} machines", f"{wish.nodes} machines up"):
-            files = ["--packages", str(wish.of_app(apps.PACKAGES)), "--agent", str(agent), "--enrol", str(enrolment)]
-            lab.run("up", "--nodes", str(wish.nodes), *files)
+        with report.step(f"starting {request.nodes} machines", f"{request.nodes} machines up"):
+            files = ["--packages", str(request.of_app(apps.PACKAGES)), "--agent", str(agent), "--enrol", str(enrolment)]
+            lab.run("up", "--nodes", str(request.nodes), *files)
     finally:
         enrolment.unlink(missing_ok=True)
 
 
-async def _until_nodes_ready(wish: plan.Wish, session: Session, seen_since: datetime.datetime) -> None:
+async def _until_nodes_ready(request: plan.Wish, session: Session, seen_since: datetime.datetime) -> None:
     async for _ in waits.attempts(NODES_READY_S):
         nodes = await session.every(capacity.NODE_LIST)
-        missing = plan.not_ready(plan.node_names(wish.nodes), nodes, seen_since)
+        missing = plan.not_ready(plan.node_names(request.nodes), nodes, seen_since)
         if not missing:
             return
     raise failures.timeout(
         f"No heartbeat of {', '.join(missing)} within {NODES_READY_S:g} s; a machine that belonged to another "
         "server keeps asking for that one until it is purged",
-        f"gpuaas lab exec {missing[0]} --lab {wish.lab} -- journalctl -u gpuaas-agent -n 20",
+        f"gpuaas lab exec {missing[0]} --lab {request.lab} -- journalctl -u gpuaas-agent -n 20",
     )
 
 
-async def _allocations(wish: plan.Wish, session: Session) -> list[capacity.Allocation]:
-    wanted = plan.node_names(wish.nodes)
+async def _allocations(request: plan.Wish, session: Session) -> list[capacity.Allocation]:
+    wanted = plan.node_names(request.nodes)
     for name in plan.to_allocate(wanted, await session.every(capacity.ALLOCATION_LIST)):
         await session.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
     held = plan.allocations_of(wanted, await session.every(capacity.ALLOCATION_LIST))
     result = [await waits.settled(session, item.allocation_id) for item in held]
     for item in result:
         if item.status != "active":
-            raise failures.Failure(
-                f"The allocation of {item.node_name} is {item.status}: {item.status_reason}",
-                fix=f"gpuaas allocation release {item.allocation_id}, then gpuaas up",
-                code="allocation_failed",
-            )
+            message = f"The allocation of {item.node_name} is {item.status}: {item.status_reason}"
+            fix = f"gpuaas allocation release {item.allocation_id}, then gpuaas up"
+            raise failures.Failure(message, fix=fix, code="allocation_failed")
     return result
 
 
-def down(wish: plan.Wish, *, purge: bool) -> None:
-    with locked(wish):
-        lab = report.Lab(wish.lab) if (wish.folder / MACHINES).exists() else None
-        if lab:
-            lab.require_rights()
-        for file in sorted(wish.folder.glob("*/controller.pid")):
+def down(request: plan.Wish, *, purge: bool) -> None:
+    with locked(request):
+        lab = report.Lab(request.lab) if (request.folder / MACHINES).exists() else None
+        for file in sorted(request.folder.glob("*/controller.pid")):
             _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller")
-        _stop(processes.Process(wish.folder, "server"), "server")
+        _stop(processes.Process(request.folder, "server"), "server")
         if lab:
             with report.step("stopping the machines", "machines stopped" + (" and deleted" if purge else "")):
                 lab.run("down", *(["--purge"] if purge else []))
         if purge:
-            shutil.rmtree(wish.folder, ignore_errors=not wish.folder.exists())
-            home.forget_context(wish.home, wish.lab)
+            shutil.rmtree(request.folder, ignore_errors=not request.folder.exists())
+            home.forget_context(request.home, request.lab)
             report.note("Data deleted.")
-        elif wish.data.exists():
-            again, delete = plan.command("up", wish.lab), plan.command("down --purge", wish.lab)
-            report.note(f"Data stays in {wish.folder}. Start again: {again} · delete: {delete}")
+        elif request.data.exists():
+            again, delete = plan.command("up", request.lab), plan.command("down --purge", request.lab)
+            report.note(f"Data stays in {request.folder}. Start again: {again} · delete: {delete}")
         else:
             output.talk("Nothing runs here.")
 

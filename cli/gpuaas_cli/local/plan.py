@@ -1,17 +1,16 @@
 """Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
 
+import dataclasses
 import datetime
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from gpuaas_contract.capacity import Allocation, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member
-
-from gpuaas_cli.input import values
 
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
@@ -29,7 +28,7 @@ class Wish:
     port: int = 7070
     deploy: bool = True
     control_plane_only: bool = False
-    asked_s: float = field(default_factory=time.monotonic)
+    asked_s: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def server(self) -> str:
@@ -47,15 +46,10 @@ class Wish:
         return self.folder / self.app / name
 
 
-def server_command(program: str, wish: Wish, gateway: str) -> list[str]:
+def server_command(program: str, request: Wish, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
-    result = [program, "server", "--data", str(wish.data), "--listen", f"127.0.0.1:{wish.port}"]
+    result = [program, "server", "--data", str(request.data), "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
-
-
-def controller_command(program: str, wish: Wish, project_id: str) -> list[str]:
-    credentials = str(wish.of_app("credentials.json"))
-    return [program, "run", "--server", wish.server, "--project", project_id, "--credentials", credentials]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -91,10 +85,19 @@ def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> 
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Topology and inputs that spread an app over all machines."""
-    known = list(manifest.topologies)
-    topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in known else known[0]
-    return topology, values.placed(manifest, topology, allocation_ids)
+    """Topology and inputs that spread an app over all machines: a field for one takes the first, a field for many takes
+    all. Other fields the form requires take the default or the first example it gives."""
+    topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
+    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    given: dict[str, Any] = {}
+    for name in manifest.topologies[topology].values():
+        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    for name in manifest.deploy_form.get("required", []):
+        field = fields.get(name, {})
+        offered = [field["default"]] if "default" in field else field.get("examples", [])
+        if name not in given and offered:
+            given[name] = offered[0]
+    return topology, given
 
 
 InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]
@@ -111,10 +114,10 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
 
 
 def next_commands(
-    wish: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
+    request: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
     """Commands to try next; each works as it is."""
-    name = wish.app
+    name = request.app
     growing, draining = (
         [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
     )
@@ -125,7 +128,7 @@ def next_commands(
         result.append(f"gpuaas member drain {name} {drainable[-1].node_name} --reason 'trying it'")
     if free and growing:
         result.append(f"gpuaas member add {name} --role {growing[0]} --allocation {free[0].node_name}")
-    return [*result, command("down", wish.lab)]
+    return [*result, command("down", request.lab)]
 
 
 def command(words: str, lab_name: str) -> str:

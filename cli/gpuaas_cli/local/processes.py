@@ -45,14 +45,12 @@ class Process:
         """In a session of its own, so that closing the terminal does not end it."""
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
-            started = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         now = datetime.datetime.now(datetime.UTC)
-        record = Record(started.pid, _stat(started.pid)[1], _boot_id(), list(command), started_at=now)
+        record = Record(child.pid, *_identity(child.pid)[1:], list(command), started_at=now)
         home.write_private(self._file, msgspec.json.encode(record))
         # The child outlives us on purpose; Python should not warn that it is not waited for.
-        started.returncode = 0
+        child.returncode = 0
         return record
 
     def stop(self) -> bool:
@@ -96,17 +94,14 @@ def _end(record: Record) -> bool:
 
 def _is_alive(record: Record) -> bool:
     try:
-        state, started_ticks = _stat(record.pid)
+        state, started_ticks, boot_id = _identity(record.pid)
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in "ZX" and started_ticks == record.started_ticks and _boot_id() == record.boot_id
+    return state not in "ZX" and started_ticks == record.started_ticks and boot_id == record.boot_id
 
 
-def _stat(pid: int) -> tuple[str, int]:
+def _identity(pid: int) -> tuple[str, int, str]:
+    """Its state, when it started, and the id of the boot."""
     # The program's name is in brackets and may contain anything, so fields are counted from its end.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return fields[0], int(fields[19])
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return fields[0], int(fields[19]), Path("/proc/sys/kernel/random/boot_id").read_text().strip()

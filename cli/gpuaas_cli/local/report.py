@@ -56,18 +56,13 @@ class Lab:
     """Run `gpuaas-lab`, which gets the rights that machines need."""
 
     def __init__(self, name: str) -> None:
-        self._program = require_program("gpuaas-lab")
-        self._which = ["--lab", name]
-
-    def require_rights(self) -> None:
-        """Before anything is made or stopped: a half-made cloud is of no use."""
+        """Refused without these rights, before anything is made or stopped: a half-made cloud is of no use."""
+        self._program, self._which = require_program("gpuaas-lab"), ["--lab", name]
         asked = subprocess.run([self._program, "check"], check=False, stdin=subprocess.DEVNULL, capture_output=True)
         if asked.returncode != 0:
-            raise failures.Failure(
-                "Machines need root or sudo that asks for no password, and there is neither",
-                fix="sudo -v, then the same again; or without machines: gpuaas up --control-plane-only",
-                code="no_privileges",
-            )
+            message = "Machines need root or sudo that asks for no password, and there is neither"
+            fix = "sudo -v, then the same again; or without machines: gpuaas up --control-plane-only"
+            raise failures.Failure(message, fix=fix, code="no_privileges")
 
     def ask(self, *words: str) -> Any:
         return json.loads(captured([self._program, *words, *self._which]))

@@ -26,52 +26,50 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is never reached through a proxy."""
 
 
-async def ensure(wish: plan.Wish, gateway: str) -> datetime.datetime:
+async def ensure(request: plan.Wish, gateway: str) -> datetime.datetime:
     """The server runs with this command line and the context of the lab holds a good token. Answers its start time."""
     program = require_program("gpuaas-platform")
-    process = Process(wish.folder, "server")
-    command = plan.server_command(program, wish, gateway)
-    record, password = process.running(), ""
-    if record is None or record.command != command or not await _becomes_ready(process, wish):
+    process = Process(request.folder, "server")
+    command = plan.server_command(program, request, gateway)
+    record, password, known = process.running(), "", home.load(request.home).contexts.get(request.lab)
+    if record is None or record.command != command or not await _becomes_ready(process, request):
         process.stop()
-        _require_free_port(wish.port)
-        known = home.load(wish.home).contexts.get(wish.lab)
-        empty = not wish.data.is_dir() or not any(wish.data.iterdir())
+        _require_free_port(request.port)
+        empty = not request.data.is_dir() or not any(request.data.iterdir())
         if plan.must_make_admin(has_token=bool(known and known.token), data_is_empty=empty):
-            password = _new_password(program, wish)
+            password = _new_password(program, request)
         record = process.start(command)
-        if not await _becomes_ready(process, wish):
+        if not await _becomes_ready(process, request):
             raise process.died()
-    if password or not await _token_works(wish):
-        proof = sign_in.by_password(ADMIN, password or _new_password(program, wish))
-        signed_in = await session.sign_in(home.Target(wish.lab, wish.server), proof)
-        home.set_context(wish.home, wish.lab, signed_in)
+    if password or not await _token_works(request, known):
+        proof = sign_in.by_password(ADMIN, password or _new_password(program, request))
+        signed_in = await session.sign_in(home.Target(request.lab, request.server), proof)
+        home.set_context(request.home, request.lab, signed_in)
     return record.started_at
 
 
-def _new_password(program: str, wish: plan.Wish) -> str:
+def _new_password(program: str, request: plan.Wish) -> str:
     """Passes through this process only: never shown, never in a log."""
-    return captured([program, "admin", "--data", str(wish.data), "--name", ADMIN]).strip()
+    return captured([program, "admin", "--data", str(request.data), "--name", ADMIN]).strip()
 
 
-async def _token_works(wish: plan.Wish) -> bool:
-    known = home.load(wish.home).contexts.get(wish.lab)
+async def _token_works(request: plan.Wish, known: home.Context | None) -> bool:
     if known is None or not known.token:
         return False
-    async with session.make_client(home.Target(wish.lab, wish.server, known.token)) as client:
+    async with session.make_client(home.Target(request.lab, request.server, known.token)) as client:
         try:
             await client.call(ME, timeout_s=session.READ_S)
         except (TokenInvalid, TokenExpired, TokenMissing):
             return False
     # The port may be another one than last time; the data, and so the token, are the same.
-    home.set_context(wish.home, wish.lab, msgspec.structs.replace(known, server=wish.server))
+    home.set_context(request.home, request.lab, msgspec.structs.replace(known, server=request.server))
     return True
 
 
-async def _becomes_ready(process: Process, wish: plan.Wish) -> bool:
+async def _becomes_ready(process: Process, request: plan.Wish) -> bool:
     """False if it ends first: a process that still runs may be about to end."""
     async for _ in waits.attempts(READY_S, POLL_S):
-        if await asyncio.to_thread(_answers, f"{wish.server}/readyz"):
+        if await asyncio.to_thread(_answers, f"{request.server}/readyz"):
             return True
         if process.running() is None:
             return False

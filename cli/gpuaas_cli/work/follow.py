@@ -19,8 +19,6 @@ from gpuaas_cli.show import plans, steps, story
 
 QUIET_S = 10.0
 """After this long without a controller, show what the operation waits for."""
-
-
 Update = Callable[[Operation, Mapping[str, str]], None]
 """Takes every new state of the operation, and the names of its members."""
 
@@ -29,26 +27,16 @@ async def finish(
     session: Session, operation: Operation, about: str, *, detach: bool, dry_run: bool, wanted: OperationStatus
 ) -> int:
     """What every command does once its operation is accepted. `about` names what it touches, in the caller's words."""
-    if not dry_run:
-        return await started(session, operation, detach=detach, wanted=wanted)
-    if session.flags.structured_whole:
-        show(session.flags, operation)
-    else:
+    if dry_run and not session.flags.structured_whole:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
         print("\n".join(plans.of_operation(operation, about, names, output.now())))
-    output.talk("Nothing was changed.")
-    return failures.OK
-
-
-async def started(
-    session: Session, operation: Operation, *, detach: bool, wanted: OperationStatus = "succeeded"
-) -> int:
-    if not detach:
+    elif dry_run or detach:
+        show(session.flags, operation)
+    else:
         return await to_the_end(session, operation.operation_id, wanted=wanted)
-    show(session.flags, operation)
-    follow_it = f"gpuaas op follow {operation.operation_id}"
-    output.talk(f"{steps.title(operation)} continues in the background. Follow it: {follow_it}")
+    follow_it = f"continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
+    output.talk("Nothing was changed." if dry_run else f"{steps.title(operation)} {follow_it}")
     return failures.OK
 
 
@@ -59,8 +47,8 @@ async def to_the_end(
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
-        output.talk("\nDetached. The operation continues in the background; nothing was cancelled.")
-        output.talk(f"  follow it: gpuaas op follow {operation_id}")
+        detached = "\nDetached. The operation continues in the background; nothing was cancelled."
+        output.talk(f"{detached}\n  follow it: gpuaas op follow {operation_id}")
         raise
     if session.flags.structured:
         show(session.flags, operation)
@@ -80,7 +68,7 @@ def show(flags: Flags, operation: Operation) -> None:
         print(operation.operation_id, flush=True)
 
 
-def failure_text(operation: Operation, *, as_json: bool = False) -> str:
+def failure_text(operation: Operation, *, as_json: bool) -> str:
     error = operation.error
     failure = failures.Failure(
         f"{steps.outcome(operation)}: {output.clean(error.message)}" if error else steps.outcome(operation),
@@ -117,30 +105,23 @@ def waiting(text: str) -> Iterator[None]:
 
 async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
     names: dict[str, str] = {}
-    latest: Operation | None = None
     with _view(session.flags, quiet=quiet) as update:
-        async for latest in session.client.watch_operation(await session.project(), operation_id):
-            if {step.member_id for step in latest.steps} - {"", *names}:
-                names = await names_in(session, latest)
-            update(latest, names)
-    if latest is None:
-        raise LookupError(operation_id)
-    return latest
+        async for operation in session.client.watch_operation(await session.project(), operation_id):
+            if {step.member_id for step in operation.steps} - {"", *names}:
+                names = await names_in(session, operation)
+            update(operation, names)
+    return operation
 
 
 async def names_in(session: Session, operation: Operation) -> dict[str, str]:
     """Names of the members of an operation's instance. Without the right to list members their ids are shown."""
-    with contextlib.suppress(NotFound, PermissionDenied):
-        names = steps.names_of(await session.every(MEMBER_LIST, instance_id=operation.instance_id))
-        return steps.moved(operation, names, await _nodes(session, operation))
-    return {}
-
-
-async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
-    """The node of each allocation that members move between."""
     moved = [target for target in operation.targets if target.allocation_id]
     ids = {item for target in moved for item in (target.previous_allocation_id, target.allocation_id) if item}
-    return {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
+    with contextlib.suppress(NotFound, PermissionDenied):
+        names = steps.names_of(await session.every(MEMBER_LIST, instance_id=operation.instance_id))
+        nodes = {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
+        return steps.moved(operation, names, nodes)
+    return {}
 
 
 def _view(flags: Flags, *, quiet: bool) -> contextlib.AbstractContextManager[Update]:

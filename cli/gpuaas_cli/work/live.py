@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from gpuaas_contract.operations import Operation, Step
@@ -22,52 +23,48 @@ _SPARE_LINES = 4
 @contextlib.contextmanager
 def drawn() -> Iterator[Callable[[Operation, Mapping[str, str]], None]]:
     console = Console(stderr=True, highlight=False)
-    picture = _Picture(console)
-    with Live(get_renderable=picture.draw, console=console, refresh_per_second=8, redirect_stdout=False):
-        yield picture.update
+    draw: Callable[[], RenderableType] = Group
+
+    def update(operation: Operation, names: Mapping[str, str]) -> None:
+        nonlocal draw
+        draw = functools.partial(_tree, operation, names, console)
+
+    # Drawn eight times a second, so that clocks move between changes.
+    with Live(get_renderable=lambda: draw(), console=console, refresh_per_second=8, redirect_stdout=False):
+        yield update
 
 
-class _Picture:
-    """What rich asks for eight times a second, in a thread; spinners keep their own time between changes."""
+def _tree(operation: Operation, names: Mapping[str, str], console: Console) -> Tree:
+    now = output.now()
+    tree = Tree(_head(operation, now), guide_style="dim")
+    if operation.status == "accepted":
+        tree.add(_running(Text(steps.waiting(operation), style="dim")))
+    by_member: dict[str, list[Step]] = {}
+    for step in operation.steps:
+        by_member.setdefault(step.member_id, []).append(step)
+    is_too_long = len(operation.steps) + len(by_member) > console.height - _SPARE_LINES
+    for member_id, result in by_member.items():
+        branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
+        # Too many lines for the window: each member shows its latest step only.
+        for step in result[-1:] if is_too_long else result:
+            branch.add(_step(step, now))
+    return tree
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._latest: tuple[Operation, Mapping[str, str]] | None = None
-        self._spinners: dict[steps.Key, Spinner] = {}
 
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        self._latest = operation, names
+def _step(step: Step, now: datetime.datetime) -> Spinner | Text:
+    message = f"  {clean(step.message)}" if step.message else ""
+    text = Text.assemble(step.name, (f"  {duration(steps.step_s(step, now))}", "dim"), (message, "dim"))
+    if step.state == "running":
+        return _running(text)
+    mark, style = _MARKS[step.state]
+    return Text.assemble((f"{mark} ", style), text)
 
-    def draw(self) -> RenderableType:
-        if self._latest is None:
-            return Group()
-        (operation, names), now = self._latest, output.now()
-        tree = Tree(_head(operation, now), guide_style="dim")
-        if operation.status == "accepted":
-            tree.add(self._running(("", ""), Text(steps.waiting(operation), style="dim")))
-        by_member: dict[str, list[Step]] = {}
-        for step in operation.steps:
-            by_member.setdefault(step.member_id, []).append(step)
-        is_too_long = len(operation.steps) + len(by_member) > self._console.height - _SPARE_LINES
-        for member_id, result in by_member.items():
-            branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
-            # Too many lines for the window: each member shows its latest step only.
-            for step in result[-1:] if is_too_long else result:
-                branch.add(self._step(step, now))
-        return tree
 
-    def _step(self, step: Step, now: datetime.datetime) -> Spinner | Text:
-        message = f"  {clean(step.message)}" if step.message else ""
-        text = Text.assemble(step.name, (f"  {duration(steps.step_s(step, now))}", "dim"), (message, "dim"))
-        if step.state == "running":
-            return self._running(steps.key(step), text)
-        mark, style = _MARKS[step.state]
-        return Text.assemble((f"{mark} ", style), text)
-
-    def _running(self, key: steps.Key, text: Text) -> Spinner:
-        spinner = self._spinners.setdefault(key, Spinner("dots", style="cyan"))
-        spinner.update(text=text)
-        return spinner
+def _running(text: Text) -> Spinner:
+    """Each is new, so its picture follows the clock of the terminal and not its own age."""
+    spinner = Spinner("dots", text, style="cyan")
+    spinner.start_time = 0.0
+    return spinner
 
 
 def _head(operation: Operation, now: datetime.datetime) -> Text:
