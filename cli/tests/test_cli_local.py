@@ -111,7 +111,7 @@ def lab_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_without_rights_up_says_what_works_instead(lab_calls: Path, tmp_path: Path) -> None:
     (tmp_path / "refuse").touch()
     with pytest.raises(failures.Failure) as refused:
-        cloud.up(tmp_path / "home", plan.Wish())
+        cloud.up(plan.Wish(tmp_path / "home"))
     assert "Machines need root or sudo that asks for no password" in refused.value.message
     assert "gpuaas up --control-plane-only" in refused.value.fix
     assert lab_calls.read_text() == "check\n"
@@ -121,7 +121,7 @@ def test_without_rights_down_stops_nothing(control_plane: Cli, lab_calls: Path, 
     (tmp_path / "refuse").touch()
     (control_plane.home / "local" / "machines").touch()
     with pytest.raises(failures.Failure):
-        cloud.down(control_plane.home, "local", purge=False)
+        cloud.down(plan.Wish(control_plane.home), purge=False)
     control_plane("whoami")
     (control_plane.home / "local" / "machines").unlink()
 
@@ -130,8 +130,8 @@ def test_purge_after_down_deletes_the_disks_too(lab_calls: Path, tmp_path: Path)
     folder = tmp_path / "home" / "local"
     folder.mkdir(parents=True)
     (folder / "machines").touch()
-    cloud.down(tmp_path / "home", "local", purge=False)
-    cloud.down(tmp_path / "home", "local", purge=True)
+    cloud.down(plan.Wish(tmp_path / "home"), purge=False)
+    cloud.down(plan.Wish(tmp_path / "home"), purge=True)
     told = ["check", "down --lab local", "check", "down --purge --lab local"]
     assert (lab_calls.read_text().splitlines(), folder.exists()) == (told, False)
 

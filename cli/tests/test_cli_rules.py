@@ -17,7 +17,7 @@ from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.home import Config, Context
 from gpuaas_cli.commands import access
 from gpuaas_cli.flags import Flags, check, take
-from gpuaas_cli.input import times, values
+from gpuaas_cli.input import values
 from gpuaas_cli.local import plan, processes
 from gpuaas_cli.show import steps, story
 from gpuaas_contract.capacity import Allocation, Facts, Node
@@ -195,8 +195,8 @@ def test_the_admin_is_made_before_a_server_could_print_the_password() -> None:
 
 
 def test_without_machines_the_server_listens_on_loopback_only() -> None:
-    wish, where = plan.Wish(port=1), plan.places(Path("/home"), "local")
-    assert plan.server_command("p", where, wish, "") == [
+    request = plan.Wish(Path("/home"), port=1)
+    assert plan.server_command("p", request, "") == [
         "p",
         "server",
         "--data",
@@ -204,7 +204,7 @@ def test_without_machines_the_server_listens_on_loopback_only() -> None:
         "--listen",
         "127.0.0.1:1",
     ]
-    assert plan.server_command("p", where, wish, "10.0.0.1")[-1] == "10.0.0.1:7443"
+    assert plan.server_command("p", request, "10.0.0.1")[-1] == "10.0.0.1:7443"
 
 
 @pytest.mark.parametrize(
@@ -299,14 +299,14 @@ def test_a_preview_without_work_says_who_looked() -> None:
 
 
 def test_times_are_typed_as_spans_or_moments() -> None:
-    assert (times.span_s("30m", "--for"), times.span_s("7d", "--for")) == (1800, 604_800)
-    assert times.moment("2h", "--since", NOW) == NOW - datetime.timedelta(hours=2)
-    assert times.moment("2030-01-01", "--since") == NOW
-    assert times.moment("2030-01-01T01:00:00+01:00", "--since") == NOW
+    assert (values.span_s("30m", "--for"), values.span_s("7d", "--for")) == (1800, 604_800)
+    assert values.moment("2h", "--since", NOW) == NOW - datetime.timedelta(hours=2)
+    assert values.moment("2030-01-01", "--since") == NOW
+    assert values.moment("2030-01-01T01:00:00+01:00", "--since") == NOW
     with pytest.raises(failures.Failure, match="--for takes a number and s, m, h or d, not 'long'"):
-        times.span_s("long", "--for")
+        values.span_s("long", "--for")
     with pytest.raises(failures.Failure, match="--since takes a moment or how long ago"):
-        times.moment("yesterday", "--since")
+        values.moment("yesterday", "--since")
 
 
 def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
@@ -352,7 +352,7 @@ def test_a_recycled_pid_is_never_killed(tmp_path: Path) -> None:
         assert not process.stop()
         assert processes._is_alive(started)
     finally:
-        processes._end(started, 5)
+        processes._end(started)
 
 
 def test_commands_that_remember_something_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """What the CLI remembers between calls: contexts in GPUAAS_HOME/config.json, and which of them a call is about."""
 
+import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     ca_file: str = ""
 
 
-class Config(msgspec.Struct, frozen=True):
+class Config(msgspec.Struct):
     current: str = ""
     contexts: dict[str, Context] = {}
 
@@ -31,13 +32,10 @@ class Target:
 
     context: str
     server: str
-    token: str = ""
+    token: str = field(default="", repr=False)
     project: str = ""
     """Name or id; empty where none was chosen."""
     ca_file: str = ""
-
-    def __repr__(self) -> str:
-        return f"Target(context={self.context!r}, server={self.server!r}, token=…)"
 
 
 def folder(environ: Mapping[str, str]) -> Path:
@@ -56,26 +54,22 @@ def load(home: Path) -> Config:
 
 def set_context(home: Path, name: str, context: Context) -> None:
     """Remember a context and make it the current one."""
-    _change(home, lambda config: Config(current=name, contexts={**config.contexts, name: context}))
+    with _changed(home) as config:
+        config.current, config.contexts[name] = name, context
 
 
 def change_context(home: Path, name: str, **fields: str) -> None:
     """Change fields of a context, if there is one of this name."""
-
-    def changed(config: Config) -> Config:
-        known = config.contexts.get(name)
-        replaced = {name: msgspec.structs.replace(known, **fields)} if known else {}
-        return Config(current=config.current, contexts={**config.contexts, **replaced})
-
-    _change(home, changed)
+    with _changed(home) as config:
+        if known := config.contexts.get(name):
+            config.contexts[name] = msgspec.structs.replace(known, **fields)
 
 
 def forget_context(home: Path, name: str) -> None:
-    def without(config: Config) -> Config:
-        others = {key: context for key, context in config.contexts.items() if key != name}
-        return Config(current=next(iter(others), "") if config.current == name else config.current, contexts=others)
-
-    _change(home, without)
+    with _changed(home) as config:
+        config.contexts.pop(name, None)
+        if config.current == name:
+            config.current = next(iter(config.contexts), "")
 
 
 def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
@@ -111,10 +105,12 @@ def write_private(path: Path, content: bytes) -> None:
         raise
 
 
-def _change(home: Path, change: Callable[[Config], Config]) -> None:
+@contextlib.contextmanager
+def _changed(home: Path) -> Iterator[Config]:
     """One command at a time changes the file, and reads what the one before it has written."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        content = msgspec.json.encode(change(load(home)))
-        write_private(home / "config.json", msgspec.json.format(content, indent=2) + b"\n")
+        config = load(home)
+        yield config
+        write_private(home / "config.json", msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")

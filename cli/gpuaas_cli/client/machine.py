@@ -1,54 +1,56 @@
 """Get into an allocation's machine: a key pair that lives for one login, a short certificate, a pinned host key.
 Used by `gpuaas ssh` and by `gpuaas up` to prove that an app works."""
 
+import asyncio
 import contextlib
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
+from gpuaas_contract.access import MACHINE_ACCESS, RequestMachineAccess
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle, Command
 
 from gpuaas_cli import failures
 from gpuaas_cli.client.session import Session
 
-CONNECT_TIMEOUT_S = 10
+_OPTIONS = (
+    "IdentitiesOnly=yes IdentityAgent=none GlobalKnownHostsFile=none StrictHostKeyChecking=yes UpdateHostKeys=no "
+    "BatchMode=yes ConnectTimeout=10 ServerAliveInterval=15 LogLevel=ERROR"
+)
+Login = list[str]
+"""Arguments of the system's ssh that lead to a machine; its key and certificate are files in a private folder."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Everything `ssh` needs, as files in a private folder."""
-
-    access: MachineAccess
-    folder: Path
-
-
-def require_ssh() -> None:
+@contextlib.asynccontextmanager
+async def entered(session: Session, named: str) -> AsyncIterator[Login]:
+    """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one. The key pair is
+    fresh; nothing of it stays."""
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         fix = "apt-get install openssh-client"
         raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
+    with tempfile.TemporaryDirectory(prefix="gpuaas-ssh-") as name:
+        key = str(Path(name) / "id")
+        make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuaas", "-f", key]
+        await asyncio.to_thread(subprocess.run, make_key, check=True)
+        try:
+            login = await _ask(session, named, Path(name))
+        except NotFound:
+            login = await _ask(session, await _login_machine(session, named), Path(name))
+        yield login
 
 
-async def enter(session: Session, named: str, folder: Path) -> Ready:
-    """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one."""
+async def _login_machine(session: Session, instance: str) -> str:
     try:
-        return await ask(session, named, folder)
-    except NotFound:
-        pass
-    try:
-        bundle = await session.call(ACCESS_BUNDLE_GET, instance_id=named)
+        bundle = await session.call(ACCESS_BUNDLE_GET, instance_id=instance)
     except NotFound as error:
-        raise failures.not_found(
-            f"{named} is no allocation and no node of this project, and no instance with an access bundle",
-            "gpuaas get allocations",
-        ) from error
-    return await ask(session, first_command(bundle, named).allocation_id, folder)
+        message = f"{instance} is no allocation and no node of this project, and no instance with an access bundle"
+        raise failures.not_found(message, "gpuaas get allocations") from error
+    return first_command(bundle, instance).allocation_id
 
 
 def first_command(bundle: AccessBundle, instance: str) -> Command:
@@ -58,46 +60,17 @@ def first_command(bundle: AccessBundle, instance: str) -> Command:
     return placed[0]
 
 
-@contextlib.contextmanager
-def prepared() -> Iterator[Path]:
-    """A folder with a fresh key pair; nothing of it stays."""
-    with tempfile.TemporaryDirectory(prefix="gpuaas-ssh-") as name:
-        key = Path(name) / "id"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuaas", "-f", str(key)], check=True)
-        yield Path(name)
-
-
-async def ask(session: Session, allocation_id: str, folder: Path) -> Ready:
-    public_key = (folder / "id.pub").read_text().strip()
-    body = RequestMachineAccess(public_key=public_key)
+async def _ask(session: Session, allocation_id: str, folder: Path) -> Login:
+    """With this key, this certificate, this host key, and no other settings."""
+    body = RequestMachineAccess(public_key=(folder / "id.pub").read_text().strip())
     access = await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
     (folder / "id-cert.pub").write_text(access.certificate.strip() + "\n")
     kind, key = access.host_public_key.split()[:2]
     (folder / "known_hosts").write_text(f"{access.principal} {kind} {key}\n")
-    return Ready(access, folder)
-
-
-def arguments(ready: Ready, command: Sequence[str], *, tty: bool = False) -> list[str]:
-    """The command line of the system's ssh: this key, this certificate, this host key, and no other settings."""
-    options = {
-        "CertificateFile": str(ready.folder / "id-cert.pub"),
-        "IdentityFile": str(ready.folder / "id"),
-        "IdentitiesOnly": "yes",
-        "IdentityAgent": "none",
-        "UserKnownHostsFile": str(ready.folder / "known_hosts"),
-        "GlobalKnownHostsFile": "none",
-        "HostKeyAlias": ready.access.principal,
-        "StrictHostKeyChecking": "yes",
-        "UpdateHostKeys": "no",
-        "BatchMode": "yes",
-        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
-        "ServerAliveInterval": "15",
-        "LogLevel": "ERROR",
-    }
-    result = ["ssh", "-F", "none", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
-    result += ["-t"] if tty else []
-    result += ["-p", str(ready.access.port), "-l", ready.access.user, "--", ready.access.host]
-    return [*result, remote_line(command)] if command else result
+    files = {"CertificateFile": "id-cert.pub", "IdentityFile": "id", "UserKnownHostsFile": "known_hosts"}
+    options = [f"HostKeyAlias={access.principal}", *(f"{name}={folder / file}" for name, file in files.items())]
+    result = ["-F", "none", *(word for option in (*options, *_OPTIONS.split()) for word in ("-o", option))]
+    return [*result, "-p", str(access.port), "-l", access.user, "--", access.host]
 
 
 def remote_line(command: Sequence[str]) -> str:
@@ -106,25 +79,24 @@ def remote_line(command: Sequence[str]) -> str:
     return command[0] if len(command) == 1 else shlex.join(command)
 
 
-def run(ready: Ready, command: Sequence[str], *, tty: bool = False) -> int:
+def run(login: Login, command: Sequence[str], *, tty: bool = False) -> int:
     """Hand the terminal to ssh; Ctrl-C belongs to the other side."""
+    line = [remote_line(command)] if command else []
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        return subprocess.run(arguments(ready, command, tty=tty), check=False).returncode
+        return subprocess.run(["ssh", *(["-t"] if tty else []), *login, *line], check=False).returncode
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def captured(ready: Ready, command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments(ready, command),
-        check=False,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        timeout=timeout_s,
-    )
+def captured(login: Login, command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    words, none = ["ssh", *login, remote_line(command)], subprocess.DEVNULL
+    try:
+        return subprocess.run(
+            words, check=False, capture_output=True, text=True, errors="replace", stdin=none, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"no end within {timeout_s:.0f} s")
 
 
 def as_user(command: Command) -> list[str]:

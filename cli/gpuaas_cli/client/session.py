@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.identity import PROJECT_LIST, Project, Token
+from gpuaas_contract.identity import PROJECT_LIST, Token
 from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client, Tagged
@@ -39,7 +39,13 @@ class Session:
     async def project(self) -> str:
         """Name or id of the project, by flag, environment or context; else the only one there is."""
         if not self._project:
-            self._project = (await self._only_project()).project_id
+            projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
+            if not projects:
+                raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
+            if len(projects) > 1:
+                fix = "gpuaas project use NAME, or --project NAME"
+                raise failures.usage("You can see several projects; name one", fix)
+            self._project = projects[0].project_id
         return self._project
 
     async def call(
@@ -95,14 +101,6 @@ class Session:
             path["project_id"] = path.get("project_id") or await self.project()
         return await self.client.read(endpoint, **path)
 
-    async def _only_project(self) -> Project:
-        projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
-        if len(projects) == 1:
-            return projects[0]
-        if not projects:
-            raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
-        raise failures.usage("You can see several projects; name one", "gpuaas project use NAME, or --project NAME")
-
 
 @contextlib.asynccontextmanager
 async def open_session(flags: Flags, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Session]:
@@ -117,10 +115,9 @@ def make_client(target: home.Target) -> Client:
     auth = BearerToken(target.token) if target.token else NoAuth()
     try:
         return Client(target.server, auth, ca_file=Path(target.ca_file) if target.ca_file else None)
-    except ssl.SSLError as error:
-        raise failures.usage(f"--ca-file {target.ca_file} holds no certificate", "gpuaas --help") from error
     except OSError as error:
-        raise failures.usage(f"--ca-file {target.ca_file}: {error.strerror}", "gpuaas --help") from error
+        reason = " holds no certificate" if isinstance(error, ssl.SSLError) else f": {error.strerror}"
+        raise failures.usage(f"--ca-file {target.ca_file}{reason}", "gpuaas --help") from error
     except ValueError as error:
         raise failures.usage(str(error), "gpuaas login --server http://127.0.0.1:7070") from error
 

@@ -16,36 +16,24 @@ BROWSER = "gpuaas login --browser"
 
 
 def by_password(name: str, password: str) -> Prove:
-    async def prove(client: Client) -> Token:
-        return await client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
-
-    return prove
+    return lambda client: client.call(LOGIN, Login(name=name, password=password), timeout_s=CHANGE_S)
 
 
 def by_key_file(path: str) -> Prove:
     try:
         body = msgspec.json.decode(files.text(path), type=ServiceAccountLogin)
     except msgspec.DecodeError as error:
-        raise failures.usage(
-            f"{path} holds no key of a service account: {error}", "gpuaas service-account key NAME --key-file FILE"
-        ) from error
-
-    async def prove(client: Client) -> Token:
-        return await client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
-
-    return prove
+        message, fix = f"{path} holds no key of a service account", "gpuaas service-account key NAME --key-file FILE"
+        raise failures.usage(f"{message}: {error}", fix) from error
+    return lambda client: client.call(SERVICE_ACCOUNT_TOKEN, body, timeout_s=CHANGE_S)
 
 
-def by_browser(flags: Flags) -> Prove:
+async def by_browser(flags: Flags, client: Client) -> Token:
     """The provider sends the browser to the platform's own address, so a person pastes the address it ended at."""
-
-    async def prove(client: Client) -> Token:
-        start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
-        output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
-        body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
-        return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
-
-    return prove
+    start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
+    output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
+    body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
+    return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
 
 
 def returned(address: str, state: str) -> OidcExchange:

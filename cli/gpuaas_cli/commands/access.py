@@ -118,8 +118,7 @@ def next_command(status: CustodyStatus) -> str:
 
 
 async def _ssh(call: Call) -> int:
-    with machine.prepared() as folder:
-        login = await machine.enter(call.session, call["target"], folder)
+    async with machine.entered(call.session, call["target"]) as login:
         return machine.run(login, call["command"] or [], tty=call["tty"])
 
 
@@ -130,7 +129,6 @@ COMMANDS = {
     "ssh": Command(
         calls=(MACHINE_ACCESS, ACCESS_BUNDLE_GET),
         extra={"command": Field(type=list[str], default=None), "tty": SWITCH},
-        check=lambda _: machine.require_ssh(),
         work=_ssh,
         show=nothing,
     ),

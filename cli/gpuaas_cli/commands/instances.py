@@ -56,10 +56,10 @@ from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.input import ask, times, values
+from gpuaas_cli.input import ask, values
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing
 from gpuaas_cli.show import story
-from gpuaas_cli.work import follow, versions
+from gpuaas_cli.work import versions
 
 _EMPTY = Field(default="")
 _SETS = {"sets": Field(type=list[str], default=None)}
@@ -78,7 +78,7 @@ async def _deploy(call: Call) -> int:
         return failures.OK
     instance, operation = answer.instance, answer.operation
     output.talk(f"{instance.name} ({instance.instance_id}), correlation {operation.correlation_id}")
-    return await follow.started(call.session, operation, detach=call["detach"])
+    return await call.follow(operation)
 
 
 def _plan(answer: instances.Deployed) -> list[str]:
@@ -151,7 +151,7 @@ COMMANDS = {
     "decommission": Command(instances.DECOMMISSION, confirm=_confirm),
     "role reset-breaker": instances.BREAKER_RESET,
     "hold place": Command(
-        HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: times.span_s(text, "--for"))}
+        HOLD_PLACE, fields={"ttl_s": Field(default="24h", read=lambda _, text: values.span_s(text, "--for"))}
     ),
     "hold list": HOLD_LIST,
     "hold lift": HOLD_LIFT,

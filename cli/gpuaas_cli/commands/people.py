@@ -91,7 +91,7 @@ from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAcc
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.client import home
-from gpuaas_cli.input import ask, times
+from gpuaas_cli.input import ask, values
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked
 
@@ -153,7 +153,7 @@ def _keep(call: Call, key: ServiceAccountKey) -> None:
 
 
 def _grace(_: Call, text: str) -> int:
-    grace_s = times.span_s(text, "--grace")
+    grace_s = values.span_s(text, "--grace")
     if grace_s > KEY_GRACE_MAX_S:
         raise failures.usage(f"{text} of grace is more than a day", "--grace 24h")
     return grace_s

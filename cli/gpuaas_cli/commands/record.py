@@ -49,7 +49,7 @@ from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.input import times
+from gpuaas_cli.input import values
 from gpuaas_cli.kinds.instances import AUDIT_LIMIT
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, Levels, nothing
@@ -91,7 +91,7 @@ def _moment(option: str, *, day: bool = False) -> Field:
     """A moment, or the day it is in."""
 
     def read(_: Call, text: str) -> str:
-        moment = times.moment(text, option).isoformat() if text else ""
+        moment = values.moment(text, option).isoformat() if text else ""
         return moment.partition("T")[0] if day else moment
 
     return Field(f"{option} TIME", default="", read=read)

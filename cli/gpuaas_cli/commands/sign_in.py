@@ -51,11 +51,11 @@ def _target(flags: Flags, config: home.Config) -> home.Target:
 
 def _proof(call: Call) -> session.Prove:
     if call["browser"]:
-        return sign_in.by_browser(call.flags)
+        return lambda client: sign_in.by_browser(call.flags, client)
     if call["key_file"]:
         return sign_in.by_key_file(call["key_file"])
     name = call["name"] or ask.name(call.flags, "gpuaas login")
-    return sign_in.by_password(name, ask.password(call.flags, name, "gpuaas login"))
+    return sign_in.by_password(name, ask.secret(call.flags, f"Password of {name}", "gpuaas login"))
 
 
 def _logout(call: Call) -> None:

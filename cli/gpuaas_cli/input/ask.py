@@ -9,7 +9,7 @@ from gpuaas_cli.input import files
 
 
 def name(flags: Flags, command: str) -> str:
-    if flags.no_input or not sys.stdin.isatty():
+    if not is_possible(flags):
         raise failures.usage("No name was given", f"{command} --name NAME")
     return input("Name: ").strip()
 
@@ -40,13 +40,9 @@ def document(flags: Flags, path: str, what: str, command: str) -> str:
     return files.text(path)
 
 
-def password(flags: Flags, owner: str, command: str) -> str:
-    return secret(flags, f"Password of {owner}", command)
-
-
 def new_password(flags: Flags, owner: str, command: str) -> str:
     """Typed twice at a terminal, which does not show it."""
-    first = password(flags, owner, command)
+    first = secret(flags, f"Password of {owner}", command)
     if not first:
         raise failures.usage("The password is empty", f"{command} < FILE")
     if sys.stdin.isatty() and getpass.getpass("Again: ") != first:

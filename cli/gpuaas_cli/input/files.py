@@ -35,11 +35,8 @@ def document(path: str, form: type[Form], what: str = "") -> Form:
         return msgspec.convert(yaml.safe_load(content), form)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         what = what or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-        raise failures.Failure(
-            f"{path} is not {what}: {error}",
-            fix=f"Correct the named field in {path}",
-            code=f"{what.split()[-1]}_invalid",
-        ) from error
+        code, fix = f"{what.split()[-1]}_invalid", f"Correct the named field in {path}"
+        raise failures.Failure(f"{path} is not {what}: {error}", fix=fix, code=code) from error
 
 
 def agent_build(path: str) -> bytes:

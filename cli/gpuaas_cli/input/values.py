@@ -1,6 +1,9 @@
-"""Pure: turn `key=value` into the inputs of a deploy, an upgrade or an action, typed by the app's form."""
+"""Pure: values as people type them. `key=value` becomes an input, typed by the app's form; spans are 30m, 2h or 7d,
+moments 2030-01-31 or 2030-01-31T08:00:00Z."""
 
+import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +13,8 @@ from gpuaas_cli import failures
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 
 
 def build(manifest: Manifest, sets: Sequence[str]) -> dict[str, Any]:
@@ -40,24 +45,28 @@ def topology(manifest: Manifest, asked: str) -> str:
     if not asked and len(known) == 1:
         return known[0]
     what = f"has no topology {asked!r}" if asked else "has several topologies"
-    raise failures.usage(
-        f"{manifest.display_name} {what}; choose from {', '.join(known)}", f"--topology {known[0] if known else 'T'}"
-    )
+    message = f"{manifest.display_name} {what}; choose from {', '.join(known)}"
+    raise failures.usage(message, f"--topology {known[0] if known else 'T'}")
 
 
-def placed(manifest: Manifest, chosen: str, allocation_ids: Sequence[str]) -> dict[str, Any]:
-    """Inputs that put an app on the given allocations: a field for one takes the first, a field for many takes all.
-    Other fields the form requires take the default or the first example it gives."""
-    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
-    given: dict[str, Any] = {}
-    for name in manifest.topologies[chosen].values():
-        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
-    for name in manifest.deploy_form.get("required", []):
-        field = fields.get(name, {})
-        offered = [field["default"]] if "default" in field else field.get("examples", [])
-        if name not in given and offered:
-            given[name] = offered[0]
-    return given
+def span_s(text: str, option: str) -> int:
+    result = _SPAN.fullmatch(text)
+    if result is None:
+        raise failures.usage(f"{option} takes a number and s, m, h or d, not {text!r}", f"{option} 24h")
+    return int(result[1]) * _UNITS_S[result[2]]
+
+
+def moment(text: str, option: str, now: datetime.datetime | None = None) -> datetime.datetime:
+    """A span counts back from now. A moment without a zone is in UTC, as everything the platform prints."""
+    if _SPAN.fullmatch(text):
+        return (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(seconds=span_s(text, option))
+    try:
+        result = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise failures.usage(
+            f"{option} takes a moment or how long ago, not {text!r}", f"{option} 2h, or {option} 2030-01-31T08:00:00Z"
+        ) from error
+    return result if result.tzinfo else result.replace(tzinfo=datetime.UTC)
 
 
 def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
@@ -65,9 +74,9 @@ def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
     if kind == "string":
         return text
     if kind == "array":
-        items = field.get("items") or {}
         if text.lstrip().startswith("["):
             return _json(name, text, option)
+        items = field.get("items") or {}
         return [_value(name, part.strip(), items, option) for part in text.split(",") if part.strip()]
     if kind == "boolean":
         if text.lower() not in _TRUE | _FALSE:

@@ -1,8 +1,6 @@
 """The app of the local cloud: into the catalog, its controller into the background, an instance up, and a proof."""
 
 import asyncio
-import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,29 +11,28 @@ from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.session import Session
-from gpuaas_cli.local import plan, server
-from gpuaas_cli.local.machines import require_program
+from gpuaas_cli.local import plan, report
 from gpuaas_cli.local.processes import Process
-from gpuaas_cli.local.report import Report, captured
-from gpuaas_cli.work import follow
+from gpuaas_cli.work import follow, waits
 
 PACKAGES = "packages.txt"
 """The file with the names of the packages that the machines of an app need."""
+CREDENTIALS = "credentials.json"
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
 WATCHDOG_S = 1.0
 
 
-def write_files(where: plan.Places, slug: str) -> catalog.Manifest:
+def write_files(request: plan.Wish) -> catalog.Manifest:
     """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
-    program, manifest = require_program(f"gpuaas-{slug}"), where.of_app(slug, "manifest.json")
+    program, manifest = report.require_program(f"gpuaas-{request.app}"), request.of_app("manifest.json")
     manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    where.of_app(slug, PACKAGES).write_text(captured([program, "packages"]))
-    manifest.write_text(captured([program, "manifest"]))
+    request.of_app(PACKAGES).write_text(report.captured([program, "packages"]))
+    manifest.write_text(report.captured([program, "manifest"]))
     return msgspec.json.decode(manifest.read_bytes(), type=catalog.Manifest)
 
 
-async def offer(session: Session, manifest: catalog.Manifest, report: Report) -> None:
+async def offer(session: Session, manifest: catalog.Manifest) -> None:
     """Register, publish and entitle, unless the project may deploy exactly this already."""
     slug, version = manifest.slug, manifest.version
     with report.step(f"registering {slug}", f"{slug} {version} in the catalog"):
@@ -52,22 +49,21 @@ async def offer(session: Session, manifest: catalog.Manifest, report: Report) ->
 @dataclass(frozen=True)
 class LocalApp:
     session: Session
-    where: plan.Places
-    wanted: plan.Wish
-    report: Report
+    request: plan.Wish
     manifest: catalog.Manifest
 
     @property
     def controller(self) -> Process:
-        return Process(self.where.folder / self.wanted.app, "controller")
+        return Process(self.request.folder / self.request.app, "controller")
 
     async def bring_up(self, allocation_ids: Sequence[str]) -> int:
-        slug = self.wanted.app
-        await offer(self.session, self.manifest, self.report)
-        with self.report.step(f"starting the {slug} controller", f"{slug} controller runs"):
+        slug = self.request.app
+        await offer(self.session, self.manifest)
+        with report.step(f"starting the {slug} controller", f"{slug} controller runs"):
             await self._start_controller()
-        if not self.wanted.deploy:
-            self.report.note(f"Your machines are up ({self.report.total()}). Next: gpuaas deploy {slug} --help")
+        if not self.request.deploy:
+            total = report.took(self.request.asked_s)
+            report.note(f"Your machines are up ({total}). Next: gpuaas deploy {slug} --help")
             return failures.OK
         exit_code = await self._instance(allocation_ids)
         if exit_code == failures.OK:
@@ -76,8 +72,8 @@ class LocalApp:
 
     async def _start_controller(self) -> None:
         await self._ensure_key()
-        program = require_program(f"gpuaas-{self.wanted.app}")
-        command = plan.controller_command(program, self.where, self.wanted, await self.session.project())
+        command = [report.require_program(f"gpuaas-{self.request.app}"), "run", "--server", self.request.server]
+        command += ["--project", await self.session.project(), "--credentials", str(self.request.of_app(CREDENTIALS))]
         record = self.controller.running()
         if record is None or record.command != command:
             self.controller.stop()
@@ -85,13 +81,13 @@ class LocalApp:
 
     async def _ensure_key(self) -> None:
         """A key that works stays; a missing or refused one is replaced."""
-        file = self.where.of_app(self.wanted.app, "credentials.json")
+        file = self.request.of_app(CREDENTIALS)
         try:
             login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
             await self.session.call(identity.SERVICE_ACCOUNT_TOKEN, login)
             return
         except (FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
-            name = f"{self.wanted.app}-controller"
+            name = f"{self.request.app}-controller"
         try:
             await self.session.call(identity.SERVICE_ACCOUNT_GET, service_account_id=name)
         except NotFound:
@@ -101,11 +97,14 @@ class LocalApp:
         home.write_private(file, msgspec.json.encode(content))
 
     async def _instance(self, allocation_ids: Sequence[str]) -> int:
-        name = self.wanted.app
+        name = self.request.app
         while True:
             step, instance = plan.instance_step(await self.session.every(instances.INSTANCE_LIST), name)
             if instance is None:
-                return await self._follow(await self._deploy(allocation_ids))
+                topology, inputs = plan.deployment(self.manifest, allocation_ids)
+                body = instances.DeployInstance(name, name, topology, version=self.manifest.version, inputs=inputs)
+                made = await self.session.call(instances.INSTANCE_CREATE, body)
+                return await self._follow(made.operation.operation_id)
             if step == "use":
                 return failures.OK
             if step == "give_up":
@@ -117,18 +116,10 @@ class LocalApp:
                 )
             operation_id = instance.last_operation_id
             if step == "start":
-                body = instances.ChangeInstance(reason="gpuaas up")
-                operation_id = (await self.session.call(instances.START, body, instance_id=name)).operation_id
+                reason = instances.ChangeInstance(reason="gpuaas up")
+                operation_id = (await self.session.call(instances.START, reason, instance_id=name)).operation_id
             if exit_code := await self._follow(operation_id):
                 return exit_code
-
-    async def _deploy(self, allocation_ids: Sequence[str]) -> str:
-        slug = self.wanted.app
-        topology, inputs = plan.deployment(self.manifest, allocation_ids)
-        body = instances.DeployInstance(
-            name=slug, app_slug=slug, topology=topology, version=self.manifest.version, inputs=inputs
-        )
-        return (await self.session.call(instances.INSTANCE_CREATE, body)).operation.operation_id
 
     async def _follow(self, operation_id: str) -> int:
         """No other controller works on the operation, so a dead one ends the wait."""
@@ -136,7 +127,7 @@ class LocalApp:
         try:
             while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
                 if self.controller.running() is None:
-                    raise server.died(self.controller)
+                    raise self.controller.died()
             return following.result()
         finally:
             if not following.done():
@@ -145,42 +136,26 @@ class LocalApp:
 
     async def _prove(self) -> None:
         """Run the first command of the access bundle, on its machine and as its user."""
-        name = self.wanted.app
-        machine.require_ssh()
+        name = self.request.app
         command = machine.first_command(await self.session.call(instances.ACCESS_BUNDLE_GET, instance_id=name), name)
-        proving = self.report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`")
-        with proving, machine.prepared() as folder:
-            ready = await machine.ask(self.session, command.allocation_id, folder)
-            shown = await _until_it_works(ready, machine.as_user(command), name)
+        with report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`"):
+            async with machine.entered(self.session, command.allocation_id) as login:
+                shown = await _until_it_works(login, machine.as_user(command), name)
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
         lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
         print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
-        self.report.note(f"Your cloud is up ({self.report.total()}). Next:")
+        report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
-        self.report.commands(*plan.next_commands(self.wanted, self.manifest, members, allocations))
+        report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))
 
 
-async def _until_it_works(ready: machine.Ready, command: list[str], name: str) -> str:
+async def _until_it_works(login: machine.Login, command: list[str], name: str) -> str:
     """Daemons need a moment after a restart; the last error is shown if it never works."""
-    ends_at = time.monotonic() + PROOF_S
-    while True:
-        tried = await asyncio.to_thread(_try, ready, command, max(1.0, ends_at - time.monotonic()))
-        if isinstance(tried, str):
-            return tried
-        if time.monotonic() + PROOF_PAUSE_S >= ends_at:
-            raise failures.Failure(
-                f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}",
-                fix=f"gpuaas describe instance {name}",
-                code="proof_failed",
-            )
-        await asyncio.sleep(PROOF_PAUSE_S)
-
-
-def _try(ready: machine.Ready, command: list[str], timeout_s: float) -> str | subprocess.CompletedProcess[str]:
-    try:
-        ended = machine.captured(ready, command, timeout_s=timeout_s)
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no end within {timeout_s:.0f} s")
-    return ended.stdout if ended.returncode == 0 else ended
+    async for left_s in waits.attempts(PROOF_S, PROOF_PAUSE_S):
+        tried = await asyncio.to_thread(machine.captured, login, command, timeout_s=max(1.0, left_s))
+        if tried.returncode == 0:
+            return tried.stdout
+    message = f"{name} does not answer within {PROOF_S:g} s: {' '.join(tried.stderr.split()) or 'no output'}"
+    raise failures.Failure(message, fix=f"gpuaas describe instance {name}", code="proof_failed")

@@ -1,7 +1,9 @@
 """Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
 
+import dataclasses
 import datetime
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,8 +12,6 @@ from gpuaas_contract.capacity import Allocation, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member
 
-from gpuaas_cli.input import values
-
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
 _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
@@ -19,49 +19,37 @@ _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 @dataclass(frozen=True)
 class Wish:
-    """What `gpuaas up` was asked for."""
+    """What `gpuaas up` was asked for, and where the local cloud keeps its things."""
 
+    home: Path
     nodes: int = 3
     app: str = "slurm"
     lab: str = "local"
     port: int = 7070
     deploy: bool = True
     control_plane_only: bool = False
+    asked_s: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def server(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def folder(self) -> Path:
+        return self.home / self.lab
 
-@dataclass(frozen=True)
-class Places:
-    """Where the local cloud keeps its things."""
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
 
-    folder: Path
-    data: Path
-    agent: Path
-    enrolment: Path
-    machines: Path
-    """Is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
-
-    def of_app(self, slug: str, name: str) -> Path:
-        return self.folder / slug / name
+    def of_app(self, name: str) -> Path:
+        return self.folder / self.app / name
 
 
-def places(home: Path, lab: str) -> Places:
-    folder = home / lab
-    return Places(folder, folder / "data", folder / "agent.pyz", folder / "enrol.json", folder / "machines")
-
-
-def server_command(program: str, where: Places, request: Wish, gateway: str) -> list[str]:
+def server_command(program: str, request: Wish, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
-    result = [program, "server", "--data", str(where.data), "--listen", f"127.0.0.1:{request.port}"]
+    result = [program, "server", "--data", str(request.data), "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
-
-
-def controller_command(program: str, where: Places, request: Wish, project_id: str) -> list[str]:
-    credentials = where.of_app(request.app, "credentials.json")
-    return [program, "run", "--server", request.server, "--project", project_id, "--credentials", str(credentials)]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -97,10 +85,19 @@ def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> 
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Topology and inputs that spread an app over all machines."""
-    known = list(manifest.topologies)
-    topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in known else known[0]
-    return topology, values.placed(manifest, topology, allocation_ids)
+    """Topology and inputs that spread an app over all machines: a field for one takes the first, a field for many takes
+    all. Other fields the form requires take the default or the first example it gives."""
+    topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
+    fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
+    given: dict[str, Any] = {}
+    for name in manifest.topologies[topology].values():
+        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    for name in manifest.deploy_form.get("required", []):
+        field = fields.get(name, {})
+        offered = [field["default"]] if "default" in field else field.get("examples", [])
+        if name not in given and offered:
+            given[name] = offered[0]
+    return topology, given
 
 
 InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]

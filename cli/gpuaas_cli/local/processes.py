@@ -1,6 +1,7 @@
 """Background processes that outlive the command: started detached, remembered in a file, stopped only if the pid still
 means the same process."""
 
+import collections
 import contextlib
 import datetime
 import os
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from gpuaas_cli import failures
 from gpuaas_cli.client import home
 
 GRACE_S = 10.0
-_LOG_TAIL_BYTES = 65536
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -43,39 +44,27 @@ class Process:
     def start(self, command: Sequence[str]) -> Record:
         """In a session of its own, so that closing the terminal does not end it."""
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            started = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True
-            )
-        finally:
-            os.close(handle)
-        record = Record(
-            pid=started.pid,
-            started_ticks=_stat(started.pid)[1],
-            boot_id=_boot_id(),
-            command=list(command),
-            started_at=datetime.datetime.now(datetime.UTC),
-        )
+        with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        now = datetime.datetime.now(datetime.UTC)
+        record = Record(child.pid, *_identity(child.pid)[1:], list(command), started_at=now)
         home.write_private(self._file, msgspec.json.encode(record))
         # The child outlives us on purpose; Python should not warn that it is not waited for.
-        started.returncode = 0
+        child.returncode = 0
         return record
 
-    def stop(self, *, grace_s: float = GRACE_S) -> bool:
+    def stop(self) -> bool:
         """True if it ran. Asks first, insists after the grace time."""
         record = self._load()
-        stopped = record is not None and _end(record, grace_s)
+        stopped = record is not None and _end(record)
         self._file.unlink(missing_ok=True)
         return stopped
 
-    def last_lines(self, count: int = 8) -> list[str]:
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - _LOG_TAIL_BYTES))
-                return file.read().decode(errors="replace").splitlines()[-count:]
-        except FileNotFoundError:
-            return []
+    def died(self) -> failures.Failure:
+        with self.log.open(errors="replace") as file:
+            last = "".join(f"    {line.rstrip()}\n" for line in collections.deque(file, maxlen=8))
+        message = f"The {self.name} ended unexpectedly; last log lines:\n{last} "
+        return failures.Failure(message, fix=f"less {self.log}", code="died")
 
     def _load(self) -> Record | None:
         try:
@@ -84,7 +73,7 @@ class Process:
             return None
 
 
-def _end(record: Record, grace_s: float) -> bool:
+def _end(record: Record) -> bool:
     try:
         handle = os.pidfd_open(record.pid)
     except ProcessLookupError:
@@ -93,10 +82,10 @@ def _end(record: Record, grace_s: float) -> bool:
         # The handle holds the process fast; only now is the check of its identity worth anything.
         if not _is_alive(record):
             return False
-        for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, GRACE_S)):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):  # it may end by itself at any moment
                 signal.pidfd_send_signal(handle, number)
-            if select.select([handle], [], [], patience_s)[0]:
+            if select.select([handle], [], [], GRACE_S)[0]:
                 break
         return True
     finally:
@@ -105,17 +94,14 @@ def _end(record: Record, grace_s: float) -> bool:
 
 def _is_alive(record: Record) -> bool:
     try:
-        state, started_ticks = _stat(record.pid)
+        state, started_ticks, boot_id = _identity(record.pid)
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in "ZX" and started_ticks == record.started_ticks and _boot_id() == record.boot_id
+    return state not in "ZX" and started_ticks == record.started_ticks and boot_id == record.boot_id
 
 
-def _stat(pid: int) -> tuple[str, int]:
+def _identity(pid: int) -> tuple[str, int, str]:
+    """Its state, when it started, and the id of the boot."""
     # The program's name is in brackets and may contain anything, so fields are counted from its end.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return fields[0], int(fields[19])
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return fields[0], int(fields[19]), Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound, PermissionDenied
@@ -20,38 +19,24 @@ from gpuaas_cli.show import steps, story
 
 QUIET_S = 10.0
 """After this long without a controller, show what the operation waits for."""
-
-
-class View(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None: ...
+Update = Callable[[Operation, Mapping[str, str]], None]
+"""Takes every new state of the operation, and the names of its members."""
 
 
 async def finish(
     session: Session, operation: Operation, about: str, *, detach: bool, dry_run: bool, wanted: OperationStatus
 ) -> int:
     """What every command does once its operation is accepted. `about` names what it touches, in the caller's words."""
-    if not dry_run:
-        return await started(session, operation, detach=detach, wanted=wanted)
-    if session.flags.structured_whole:
-        show(session.flags, operation)
-    else:
+    if dry_run and not session.flags.structured_whole:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
         print("\n".join(steps.plan(operation, about, names, output.now())))
-    output.talk("Nothing was changed.")
-    return failures.OK
-
-
-async def started(
-    session: Session, operation: Operation, *, detach: bool, wanted: OperationStatus = "succeeded"
-) -> int:
-    if not detach:
+    elif dry_run or detach:
+        show(session.flags, operation)
+    else:
         return await to_the_end(session, operation.operation_id, wanted=wanted)
-    show(session.flags, operation)
-    follow_it = f"gpuaas op follow {operation.operation_id}"
-    output.talk(f"{steps.title(operation)} continues in the background. Follow it: {follow_it}")
+    follow_it = f"continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
+    output.talk("Nothing was changed." if dry_run else f"{steps.title(operation)} {follow_it}")
     return failures.OK
 
 
@@ -62,8 +47,8 @@ async def to_the_end(
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
-        output.talk("\nDetached. The operation continues in the background; nothing was cancelled.")
-        output.talk(f"  follow it: gpuaas op follow {operation_id}")
+        detached = "\nDetached. The operation continues in the background; nothing was cancelled."
+        output.talk(f"{detached}\n  follow it: gpuaas op follow {operation_id}")
         raise
     if session.flags.structured:
         show(session.flags, operation)
@@ -83,7 +68,7 @@ def show(flags: Flags, operation: Operation) -> None:
         print(operation.operation_id, flush=True)
 
 
-def failure_text(operation: Operation, *, as_json: bool = False) -> str:
+def failure_text(operation: Operation, *, as_json: bool) -> str:
     error = operation.error
     failure = failures.Failure(
         f"{steps.outcome(operation)}: {output.clean(error.message)}" if error else steps.outcome(operation),
@@ -120,77 +105,52 @@ def waiting(text: str) -> Iterator[None]:
 
 async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operation:
     names: dict[str, str] = {}
-    latest: Operation | None = None
-    with _view(session.flags, quiet=quiet) as view:
-        async for latest in session.client.watch_operation(await session.project(), operation_id):
-            if {step.member_id for step in latest.steps} - {"", *names}:
-                names = await names_in(session, latest)
-            view.update(latest, names)
-    if latest is None:
-        raise LookupError(operation_id)
-    return latest
+    with _view(session.flags, quiet=quiet) as update:
+        async for operation in session.client.watch_operation(await session.project(), operation_id):
+            if {step.member_id for step in operation.steps} - {"", *names}:
+                names = await names_in(session, operation)
+            update(operation, names)
+    return operation
 
 
 async def names_in(session: Session, operation: Operation) -> dict[str, str]:
     """Names of the members of an operation's instance. Without the right to list members their ids are shown."""
+    moved = [target for target in operation.targets if target.allocation_id]
+    ids = {item for target in moved for item in (target.previous_allocation_id, target.allocation_id) if item}
     with contextlib.suppress(NotFound, PermissionDenied):
         names = steps.names_of(await session.every(MEMBER_LIST, instance_id=operation.instance_id))
-        return steps.moved(operation, names, await _nodes(session, operation))
+        nodes = {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
+        return steps.moved(operation, names, nodes)
     return {}
 
 
-async def _nodes(session: Session, operation: Operation) -> dict[str, str]:
-    """The node of each allocation that members move between."""
-    moved = [target for target in operation.targets if target.allocation_id]
-    ids = {item for target in moved for item in (target.previous_allocation_id, target.allocation_id) if item}
-    return {item: (await session.call(ALLOCATION_GET, allocation_id=item)).node_name for item in sorted(ids)}
-
-
-def _view(flags: Flags, *, quiet: bool) -> View:
+def _view(flags: Flags, *, quiet: bool) -> contextlib.AbstractContextManager[Update]:
     if quiet:
-        return _Silence()
+        return contextlib.nullcontext(lambda _operation, _names: None)
     if not on_terminal():
-        return _Lines(flags)
+        return _lines(flags)
     from gpuaas_cli.work import live  # noqa: PLC0415 - rich costs a tenth of a second, and only terminals need it
 
-    return live.LiveView()
+    return live.drawn()
+
+
+@contextlib.contextmanager
+def _lines(flags: Flags) -> Iterator[Update]:
+    """One plain line per change."""
+    seen: steps.Seen = {}
+    with contextlib.ExitStack() as patience:
+
+        def update(operation: Operation, names: Mapping[str, str]) -> None:
+            patience.close()
+            if operation.status == "accepted":
+                loop = asyncio.get_running_loop()
+                patience.callback(loop.call_later(QUIET_S, _say, flags, steps.waiting(operation)).cancel)
+            for line in steps.news(operation, seen, names, output.now()):
+                _say(flags, line)
+
+        yield update
 
 
 def _say(flags: Flags, text: str) -> None:
     """Progress is the data of a table-form command, and talk beside a structured one."""
     print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)
-
-
-class _Silence:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        return None
-
-
-class _Lines(_Silence):
-    """One plain line per change."""
-
-    def __init__(self, flags: Flags) -> None:
-        self._flags = flags
-        self._seen: steps.Seen = {}
-        self._patience: asyncio.TimerHandle | None = None
-
-    def __exit__(self, *_: object) -> None:
-        self._stop_waiting()
-
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        self._stop_waiting()
-        if operation.status == "accepted":
-            loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(QUIET_S, _say, self._flags, steps.waiting(operation))
-        for line in steps.news(operation, self._seen, names, output.now()):
-            _say(self._flags, line)
-
-    def _stop_waiting(self) -> None:
-        if self._patience:
-            self._patience.cancel()

@@ -1,16 +1,18 @@
 """Draw an operation on a terminal while it runs: a tree of steps per member. Imported by `follow` when needed."""
 
+import contextlib
 import datetime
-import threading
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuaas_contract.operations import Operation, Step
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 from rich.tree import Tree
 
+from gpuaas_cli import output
 from gpuaas_cli.output import clean, duration
 from gpuaas_cli.show import steps
 
@@ -18,87 +20,56 @@ _MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "cancelled": 
 _SPARE_LINES = 4
 
 
-class LiveView:
-    """Use as a context manager; `update` takes every new state of the operation."""
+@contextlib.contextmanager
+def drawn() -> Iterator[Callable[[Operation, Mapping[str, str]], None]]:
+    console = Console(stderr=True, highlight=False)
+    draw: Callable[[], RenderableType] = Group
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._picture = _Picture()
-        self._live = Live(
-            self._picture, console=self._console, refresh_per_second=8, transient=False, redirect_stdout=False
-        )
+    def update(operation: Operation, names: Mapping[str, str]) -> None:
+        nonlocal draw
+        draw = functools.partial(_tree, operation, names, console)
 
-    def __enter__(self) -> "LiveView":
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        self._picture.update(operation, names)
+    # Drawn eight times a second, so that clocks move between changes.
+    with Live(get_renderable=lambda: draw(), console=console, refresh_per_second=8, redirect_stdout=False):
+        yield update
 
 
-class _Picture:
-    """What rich asks for eight times a second; spinners keep their own time between changes."""
+def _tree(operation: Operation, names: Mapping[str, str], console: Console) -> Tree:
+    now = output.now()
+    tree = Tree(_head(operation, now), guide_style="dim")
+    if operation.status == "accepted":
+        tree.add(_running(Text(steps.waiting(operation), style="dim")))
+    by_member: dict[str, list[Step]] = {}
+    for step in operation.steps:
+        by_member.setdefault(step.member_id, []).append(step)
+    is_too_long = len(operation.steps) + len(by_member) > console.height - _SPARE_LINES
+    for member_id, result in by_member.items():
+        branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
+        # Too many lines for the window: each member shows its latest step only.
+        for step in result[-1:] if is_too_long else result:
+            branch.add(_step(step, now))
+    return tree
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._operation: Operation | None = None
-        self._names: Mapping[str, str] = {}
-        self._spinners: dict[steps.Key, Spinner] = {}
 
-    def update(self, operation: Operation, names: Mapping[str, str]) -> None:
-        with self._lock:
-            self._operation, self._names = operation, names
+def _step(step: Step, now: datetime.datetime) -> Spinner | Text:
+    message = f"  {clean(step.message)}" if step.message else ""
+    text = Text.assemble(step.name, (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim"))
+    if step.state == "running":
+        return _running(text)
+    mark, style = _MARKS[step.state]
+    return Text.assemble((f"{mark} ", style), text)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        with self._lock:
-            operation, names = self._operation, self._names
-        if operation is not None:
-            room = (options.max_height or console.height) - _SPARE_LINES
-            yield self._tree(operation, names, room)
 
-    def _tree(self, operation: Operation, names: Mapping[str, str], room: int) -> Tree:
-        now = datetime.datetime.now(datetime.UTC)
-        tree = Tree(_head(operation, now), guide_style="dim")
-        if operation.status == "accepted":
-            tree.add(self._running(("", ""), Text(steps.waiting(operation), style="dim")))
-        by_member: dict[str, list[Step]] = {}
-        for step in operation.steps:
-            by_member.setdefault(step.member_id, []).append(step)
-        lines = len(operation.steps) + len(by_member)
-        for member_id, result in by_member.items():
-            branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
-            # Too many lines for the window: each member shows its latest step only.
-            for step in result if lines <= room else result[-1:]:
-                branch.add(self._step(step, now))
-        return tree
-
-    def _step(self, step: Step, now: datetime.datetime) -> Spinner | Text:
-        message = f"  {clean(step.message)}" if step.message else ""
-        text = Text.assemble(
-            step.name, (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim")
-        )
-        if step.state == "running":
-            return self._running(steps.key(step), text)
-        mark, style = _MARKS[step.state]
-        return Text.assemble((f"{mark} ", style), text)
-
-    def _running(self, key: steps.Key, text: Text) -> Spinner:
-        spinner = self._spinners.setdefault(key, Spinner("dots", style="cyan"))
-        spinner.update(text=text)
-        return spinner
+def _running(text: Text) -> Spinner:
+    """Each is new, so its picture follows the clock of the terminal and not its own age."""
+    spinner = Spinner("dots", text, style="cyan")
+    spinner.start_time = 0.0
+    return spinner
 
 
 def _head(operation: Operation, now: datetime.datetime) -> Text:
     style = _MARKS.get(operation.status, ("", "cyan"))[1]
     took = duration(operation.created_at, operation.ended_at or now)
     count = f"  {operation.progress.done} of {operation.progress.total} done" if operation.progress.total > 1 else ""
-    return Text.assemble(
-        (steps.title(operation), "bold"),
-        "  ",
-        (operation.status, style),
-        f"  {took}{count}  ",
-        (operation.operation_id, "dim"),
-    )
+    title, operation_id = (steps.title(operation), "bold"), (operation.operation_id, "dim")
+    return Text.assemble(title, "  ", (operation.status, style), f"  {took}{count}  ", operation_id)

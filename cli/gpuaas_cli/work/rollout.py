@@ -21,8 +21,8 @@ class Rollout:
 def releases(known: Sequence[AgentRelease], named: str) -> list[AgentRelease]:
     """Those with this version, else those whose digest begins so."""
     by_version = [release for release in known if release.version == named]
-    long_enough = len(named) >= DIGEST_DIGITS_MIN
-    return by_version or [release for release in known if long_enough and release.sha256.startswith(named)]
+    by_digest = [release for release in known if release.sha256.startswith(named)]
+    return by_version or (by_digest if len(named) >= DIGEST_DIGITS_MIN else [])
 
 
 def plan(nodes: Sequence[Node], release: AgentRelease) -> Rollout:

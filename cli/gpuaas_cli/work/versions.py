@@ -15,18 +15,14 @@ async def find(session: Session, app_slug: str, version: str) -> AppVersion:
     if matching:
         return max(matching, key=lambda item: item.created_at)
     known = ", ".join(f"{item.app_slug}@{item.version}" for item in offered) or "none"
-    raise failures.not_found(
-        f"This project may not deploy {app_slug} {version}".rstrip() + f"; it may deploy: {known}",
-        f"gpuaas app entitle {app_slug}",
-    )
+    message = f"This project may not deploy {app_slug} {version}".rstrip() + f"; it may deploy: {known}"
+    raise failures.not_found(message, f"gpuaas app entitle {app_slug}")
 
 
 async def manifest(session: Session, instance: Instance) -> Manifest:
     try:
         version = await session.call(PROJECT_APP_GET, app_slug=instance.app_slug, version=instance.app_version)
     except NotFound as error:
-        raise failures.not_found(
-            f"{instance.app_slug} {instance.app_version} is not among the apps of this project any more",
-            f"gpuaas app entitle {instance.app_slug}",
-        ) from error
+        message = f"{instance.app_slug} {instance.app_version} is not among the apps of this project any more"
+        raise failures.not_found(message, f"gpuaas app entitle {instance.app_slug}") from error
     return version.manifest

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from gpuaas_contract.agents import NODE_TASK_GET, NodeTask
 from gpuaas_contract.capacity import ALLOCATION_GET, Allocation, Node
@@ -47,12 +47,17 @@ def failure(task: NodeTask, node: Node) -> failures.Failure:
 
 async def settled(session: Session, allocation_id: str) -> Allocation:
     """The allocation, once nothing moves it any more."""
-    ends_at = time.monotonic() + ALLOCATION_S
-    while True:
+    async for _ in attempts(ALLOCATION_S):
         allocation = await session.call(ALLOCATION_GET, allocation_id=allocation_id)
         if allocation.status in SETTLED:
             return allocation
-        if time.monotonic() >= ends_at:
-            message = f"{allocation_id} is still {allocation.status} after {ALLOCATION_S:g} s"
-            raise failures.timeout(message, f"gpuaas get allocation {allocation_id}")
-        await asyncio.sleep(POLL_S)
+    message = f"{allocation_id} is still {allocation.status} after {ALLOCATION_S:g} s"
+    raise failures.timeout(message, f"gpuaas get allocation {allocation_id}")
+
+
+async def attempts(within_s: float, pause_s: float = POLL_S) -> AsyncIterator[float]:
+    """The seconds that are left, now and after each pause, until the time is over."""
+    ends_at = time.monotonic() + within_s
+    while (left_s := ends_at - time.monotonic()) > 0:
+        yield left_s
+        await asyncio.sleep(pause_s)
