@@ -103,7 +103,7 @@ async def _confirm(call: Call) -> None:
         return
     secret = await call.send(dry_run=True)
     consequence = f"This destroys the value of {secret.name} for {call['instance_id']}. No machine can fetch it again."
-    ask.confirm(call.flags, consequence, name=secret.name, what="secret", again=call.line)
+    ask.confirm(consequence, name=secret.name, what="secret", again=call.line)
 
 
 def state(status: CustodyStatus) -> str:

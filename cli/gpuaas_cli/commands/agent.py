@@ -49,11 +49,8 @@ async def _upgrade(call: Call) -> int:
     release = await _release(call, call["to"])
     planned = rollout.plan(await _chosen(call), release)
     if call["nodes"] and planned.silent:
-        raise failures.Failure(
-            f"No heartbeat, so nothing was asked: {rollout.names(planned.silent)}",
-            fix=f"gpuaas node get {planned.silent[0].name}",
-            code="node_lost",
-        )
+        silent, fix = rollout.names(planned.silent), f"gpuaas node get {planned.silent[0].name}"
+        raise failures.Failure(f"No heartbeat, so nothing was asked: {silent}", fix, code="node_lost")
     for line in rollout.left_out(planned, release):
         output.talk(line)
     return await _roll(call, planned.wanted, release)

@@ -103,11 +103,9 @@ async def _confirm(call: Call) -> None:
     if not ask.is_possible(call.flags):
         return
     instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
-    consequence = (
-        f"This takes {instance.name} off every machine ({call.session.target.server}). What runs in it ends with it."
-    )
-    again = f"gpuaas decommission {instance.name}"
-    ask.confirm(call.flags, consequence, name=instance.name, what="instance", again=again)
+    name, server = instance.name, call.session.target.server
+    consequence = f"This takes {name} off every machine ({server}). What runs in it ends with it."
+    ask.confirm(consequence, name=name, what="instance", again=f"gpuaas decommission {name}")
 
 
 def _check(call: Call) -> None:

@@ -128,7 +128,7 @@ async def _confirm(call: Call) -> None:
     consequence = (
         f"This opens {project} to you for {call['minutes']} minutes. Its organisation reads your name and your reason."
     )
-    ask.confirm(call.flags, consequence, name=project, what="project", again=again)
+    ask.confirm(consequence, name=project, what="project", again=again)
 
 
 async def _work(call: Call) -> RoleBinding:

@@ -55,10 +55,8 @@ def is_possible(flags: Flags) -> bool:
     return sys.stdin.isatty() and not flags.no_input
 
 
-def confirm(flags: Flags, consequence: str, *, name: str, what: str, again: str) -> None:
-    """Have a person type the name of what the command is about to change. Scripts are not asked."""
-    if not is_possible(flags):
-        return
+def confirm(consequence: str, *, name: str, what: str, again: str) -> None:
+    """Have a person type the name of what the command is about to change; only where `is_possible`."""
     output.talk(consequence)
     print(f"Type the name of the {what} to continue: ", end="", file=sys.stderr, flush=True)
     if input().strip() != name:
