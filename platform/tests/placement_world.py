@@ -46,7 +46,7 @@ class Placing:
         token = token or self.node.token
         return await self.world.send(placements.PLACED_CONTENT_GET, token=token, placement_id=placement.placement_id)
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def event_states(self) -> list[tuple[str, str]]:
         """State and code of each event about the placement."""
         recorded = (await self.world.call(events.EVENT_LIST)).items
         about = [event.payload for event in recorded if event.type == "artifacts.placement.changed"]

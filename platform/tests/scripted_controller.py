@@ -241,7 +241,7 @@ class Cluster:
         gone = ("removed", "tombstoned")
         return {member.allocation_id for member in (await self.members()).values() if member.status not in gone}
 
-    async def told(self, kind: str) -> list[dict[str, Any]]:
+    async def event_payloads(self, kind: str) -> list[dict[str, Any]]:
         """Payloads of the events of this type, oldest first."""
         query = {"app_instance_id": self.instance_id, "limit": 500}
         recorded = await self.world.call(events.EVENT_LIST, query=query)

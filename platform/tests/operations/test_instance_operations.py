@@ -29,7 +29,7 @@ async def test_an_instance_is_stopped_started_restarted_and_torn_down(world: Wor
     assert await cluster.status() == "deleting"
     await cluster.controller.carry_out()
     assert (await cluster.status(), await cluster.bound()) == ("deleted", set())
-    kinds = [event["kind"] for event in await cluster.told("apps.instance.running")]
+    kinds = [event["kind"] for event in await cluster.event_payloads("apps.instance.running")]
     assert kinds == ["deploy", "start", "restart"]
 
 

@@ -21,7 +21,7 @@ async def test_a_member_goes_out_of_service_back_in_and_away(world: World) -> No
         assert (ended.kind, ended.status, ended.progress.done) == (kind, "succeeded", 1)
         assert (await cluster.statuses(hand), await cluster.status()) == ([status], "running")
     assert await cluster.bound() == await cluster.occupied()
-    moves = [(event["was"], event["status"]) for event in await cluster.told("apps.member.changed")]
+    moves = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.member.changed")]
     assert moves[-5:] == list(itertools.pairwise(["ready", "draining", "drained", "ready", "removing", "removed"]))
 
 
@@ -143,7 +143,9 @@ async def test_the_breaker_opens_refuses_emits_an_event_and_closes_when_its_wind
     hand = (await cluster.hands())[0]
     with pytest.raises(errors.CircuitOpen):
         await cluster.operate("replace", hand, allocation_ids=machines[3:])
-    assert [(event["open"], event["failures"]) for event in await cluster.told("apps.role.breaker")] == [(True, 3)]
+    assert [(event["open"], event["failures"]) for event in await cluster.event_payloads("apps.role.breaker")] == [
+        (True, 3)
+    ]
     await cluster.operate("drain", hand)
     assert (await cluster.controller.carry_out()).status == "succeeded"
     world.clock.forward(39)
@@ -161,7 +163,9 @@ async def test_failures_after_the_breaker_has_opened_do_not_announce_it_again(wo
     for member_id in held.member_ids:
         await held.report(member_id, "provisioning", "failed")
     assert (await _hand_role(cluster)).breaker.failures == 4
-    assert [(event["open"], event["failures"]) for event in await cluster.told("apps.role.breaker")] == [(True, 2)]
+    assert [(event["open"], event["failures"]) for event in await cluster.event_payloads("apps.role.breaker")] == [
+        (True, 2)
+    ]
 
 
 async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begun(world: World) -> None:
@@ -172,7 +176,7 @@ async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begu
         await held.report(member_id, "provisioning")
     await held.fail("lost")
     assert (await _hand_role(cluster)).breaker.failures == 2
-    assert len(await cluster.told("apps.role.breaker")) == 1
+    assert len(await cluster.event_payloads("apps.role.breaker")) == 1
 
 
 async def test_a_retry_of_an_add_is_refused_by_an_open_breaker_like_a_new_one(world: World) -> None:
@@ -201,7 +205,7 @@ async def test_a_breaker_is_reset_with_a_reason_that_stays_on_the_record(world: 
         await world.call(instances.BREAKER_RESET, {"reason": "x"}, token=viewer.token, **params)
     role = await world.call(instances.BREAKER_RESET, {"reason": "the image is repaired"}, **params)
     assert not role.breaker.open
-    changes = [(event["open"], event["reason"]) for event in await cluster.told("apps.role.breaker")]
+    changes = [(event["open"], event["reason"]) for event in await cluster.event_payloads("apps.role.breaker")]
     assert changes == [(True, "no route"), (False, "the image is repaired")]
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.role.reset_breaker", "result": "success"})).items
     assert len(trail) == 1

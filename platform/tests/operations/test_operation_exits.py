@@ -230,9 +230,9 @@ async def test_members_that_are_given_up_finish_a_removal(world: World) -> None:
     assert await cluster.statuses(first, second) == ["draining", "ready"]
     part = await take_exit(world, failed, "tombstone", member_ids=[first, first])
     assert part.status == "failed"
-    assert [event["was"] for event in await cluster.told("apps.member.changed") if event["status"] == "tombstoned"] == [
-        "draining"
-    ]
+    assert [
+        event["was"] for event in await cluster.event_payloads("apps.member.changed") if event["status"] == "tombstoned"
+    ] == ["draining"]
     assert await cluster.statuses(first, second) == ["tombstoned", "ready"]
     assert (await take_exit(world, operation, "tombstone", member_ids=[second])).status == "succeeded"
     assert await cluster.bound() == await cluster.occupied()
@@ -377,7 +377,7 @@ async def test_each_exit_needs_its_permission_and_a_reason_and_stays_on_the_reco
     ]
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.operation.force_complete"})).items
     assert [(row.actor_id, row.result) for row in trail] == [(admin.user_id, "success")]
-    taken_events = await cluster.told("apps.operation.exit")
+    taken_events = await cluster.event_payloads("apps.operation.exit")
     assert [(event["exit"], event["status"]) for event in taken_events] == [
         ("retry", "accepted"),
         ("force_complete", "succeeded"),

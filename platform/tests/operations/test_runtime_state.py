@@ -36,9 +36,9 @@ async def test_what_happens_to_a_member_by_itself_shows_in_member_and_instance(w
     assert (hand.status, hand.status_reason) == ("degraded", "a fan has stopped")
     reported = await _report(cluster, members=[_seen(hand, "ready", observed_version="1.0.0")])
     assert (reported.instance.status, reported.members[0].observed_version) == ("running", "1.0.0")
-    moves = [(event["was"], event["status"]) for event in await cluster.told("apps.member.changed")]
+    moves = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.member.changed")]
     assert moves[-2:] == [("ready", "degraded"), ("degraded", "ready")]
-    assert [event["kind"] for event in await cluster.told("apps.instance.degraded")] == [None]
+    assert [event["kind"] for event in await cluster.event_payloads("apps.instance.degraded")] == [None]
 
 
 async def test_an_observation_of_an_older_state_is_refused(world: World) -> None:
@@ -89,7 +89,7 @@ async def test_conditions_are_kept_by_type_and_a_change_emits_an_event(world: Wo
     unknown = await _report(cluster, conditions=[{**sound, "status": "unknown"}])
     assert unknown.instance.status == "degraded"
     assert (await _report(cluster, conditions=[sound])).instance.status == "running"
-    changes = [(event["was"], event["status"]) for event in await cluster.told("apps.condition.changed")]
+    changes = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.condition.changed")]
     expected = [("", "true"), ("true", "false"), ("false", "unknown"), ("unknown", "true")]
     assert [change for change in changes if change in expected[1:]] == expected[1:]
 
@@ -138,7 +138,7 @@ async def test_texts_a_controller_reports_are_bounded_wherever_they_are_stored(w
     assert noted is not None
     assert {len(text) for text in (drained.status_reason, noted.detail, noted.source, noted.work_digest)} == {2_000}
     await held.send(runtime.STEP_REPORT, {"name": "wait", "state": "running", "message": long})
-    assert [len(step["message"]) for step in await cluster.told("apps.operation.step")] == [2_000]
+    assert [len(step["message"]) for step in await cluster.event_payloads("apps.operation.step")] == [2_000]
     for field, request in {
         "name": held.step(long),
         "member_id": held.step("wait", member_id=long),
