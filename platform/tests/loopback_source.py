@@ -38,7 +38,7 @@ async def loopback_source(encrypted_by: ssl.SSLContext | None = None) -> AsyncIt
         yield source
 
 
-def says(content: bytes, *, media_type: str = "application/octet-stream", length: int | None = None) -> Reply:
+def sends(content: bytes, *, media_type: str = "application/octet-stream", length: int | None = None) -> Reply:
     """`length` is what the header claims, when that is not the truth."""
     size = len(content) if length is None else length
 
