@@ -102,6 +102,11 @@ def idle(age_s: float = 0, state: Any = "idle", **more: Any) -> Evidence:
     return Evidence(state=state, source="eye", observed_at=NOW - datetime.timedelta(seconds=age_s), **more)
 
 
+def _condition(status: Any, **more: Any) -> Condition:
+    fields = {"reason": "", "message": "", "observed_revision": 1, "changed_at": NOW, **more}
+    return Condition(type="Open", status=status, **fields)
+
+
 def test_an_action_has_a_deadline_of_its_own_and_kinds_have_the_manifests_or_the_default() -> None:
     manifest = msgspec.convert({**MANIFEST, **CLUSTERED, "deadlines_s": {"drain": 60}}, Manifest)
     assert request_rules.deadline(manifest, "drain", NOW) == NOW + datetime.timedelta(seconds=60)
@@ -112,9 +117,19 @@ def test_operations_that_touch_other_members_do_not_exclude_each_other() -> None
     request_rules.check_free([operation("drain", "a")], "remove", ["b"])
     request_rules.check_free([operation("action"), operation("preview")], "stop", [])
     request_rules.check_free([operation("stop", "a")], "action", [])
-    for other in (operation("drain", "a", "b"), operation("upgrade"), operation("action", exclusive=True)):
-        with pytest.raises(errors.OperationInProgress):
-            request_rules.check_free([other], "remove", ["b"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [operation("drain", "a", "b"), operation("upgrade"), operation("action", exclusive=True)],
+    ids=["same member", "whole instance", "exclusive action"],
+)
+def test_an_operation_excludes_one_that_touches_the_same_members(other: Operation) -> None:
+    with pytest.raises(errors.OperationInProgress):
+        request_rules.check_free([other], "remove", ["b"])
+
+
+def test_an_exclusive_action_is_refused_while_another_action_is_open() -> None:
     with pytest.raises(errors.OperationInProgress):
         request_rules.check_free([operation("action")], "action", [], exclusive=True)
 
@@ -178,16 +193,16 @@ def test_evidence_counts_when_it_is_fresh_and_readable_and_shows_an_idle_member(
     assert (gap.code if gap else "") == code
 
 
-def test_evidence_is_asked_for_at_the_step_before_anything_is_destroyed_and_only_there() -> None:
+@pytest.mark.parametrize(("present", "status"), [("ready", "removing"), ("drained", "removing"), ("failed", "removed")])
+def test_evidence_is_asked_for_at_the_step_before_anything_is_destroyed(
+    present: str, status: lifecycles.MemberStatus
+) -> None:
+    with pytest.raises(errors.EvidenceMissing):
+        report_rules.check_member_report(operation("remove", "a"), member("a", present), status, None, NOW)
+
+
+def test_evidence_is_not_asked_for_at_any_other_step() -> None:
     remove = operation("remove", "a")
-    steps: list[tuple[str, lifecycles.MemberStatus]] = [
-        ("ready", "removing"),
-        ("drained", "removing"),
-        ("failed", "removed"),
-    ]
-    for present, status in steps:
-        with pytest.raises(errors.EvidenceMissing):
-            report_rules.check_member_report(remove, member("a", present), status, None, NOW)
     report_rules.check_member_report(remove, member("a", "removing"), "removed", None, NOW)
     report_rules.check_member_report(remove, member("a", "removed"), "removed", None, NOW)
     report_rules.check_member_report(remove, member("a", "joining", was_ready=False), "removing", None, NOW)
@@ -279,24 +294,34 @@ def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     assert [target.outcome for target in end.targets] == ["succeeded", "failed", "skipped"]
 
 
-def test_when_done_looks_like_undone_the_holder_of_a_cancelled_operation_reports_which_it_is() -> None:
-    restart = operation("restart", "a", status="cancelling")
-    upgrade = operation("upgrade", "a", status="cancelling", from_version="1", to_version="2")
-    for version in ("", "1", "2"):
-        for cancelled in (restart, upgrade):
-            there = named(member("a", observed_version=version))
-            assert end_rules.ending(cancelled, there).status == "succeeded"
-            assert end_rules.ending(cancelled, there, undone=True).status == "cancelled"
+@pytest.mark.parametrize("version", ["", "1", "2"])
+@pytest.mark.parametrize(
+    "cancelled",
+    [
+        operation("restart", "a", status="cancelling"),
+        operation("upgrade", "a", status="cancelling", from_version="1", to_version="2"),
+    ],
+    ids=["restart", "upgrade"],
+)
+def test_when_done_looks_like_undone_the_holder_of_a_cancelled_operation_reports_which_it_is(
+    cancelled: Operation, version: str
+) -> None:
+    there = named(member("a", observed_version=version))
+    assert end_rules.ending(cancelled, there).status == "succeeded"
+    assert end_rules.ending(cancelled, there, undone=True).status == "cancelled"
 
 
-def test_when_done_and_undone_look_different_the_holders_report_of_it_is_ignored() -> None:
+@pytest.mark.parametrize("undone", [True, False])
+def test_when_done_and_undone_look_different_the_holders_report_of_it_is_ignored(undone: bool) -> None:
     drain = operation("drain", "a", status="cancelling")
     replaced = operation("replace", Target(member_id="a", allocation_id="new"), status="cancelling")
-    for undone in (True, False):
-        assert end_rules.ending(drain, named(member("a", "drained")), undone=undone).status == "succeeded"
-        assert end_rules.ending(drain, named(member("a")), undone=undone).status == "cancelled"
-        there = named(member("a", allocation_id="new"))
-        assert end_rules.ending(replaced, there, undone=undone).status == "succeeded"
+    assert end_rules.ending(drain, named(member("a", "drained")), undone=undone).status == "succeeded"
+    assert end_rules.ending(drain, named(member("a")), undone=undone).status == "cancelled"
+    there = named(member("a", allocation_id="new"))
+    assert end_rules.ending(replaced, there, undone=undone).status == "succeeded"
+
+
+def test_an_operation_that_was_not_cancelled_cannot_end_as_undone() -> None:
     upgrade = operation("upgrade", "a", to_version="2")
     assert end_rules.ending(upgrade, named(member("a")), undone=True).status == "succeeded"
 
@@ -311,10 +336,10 @@ def test_a_cancel_that_came_too_late_is_marked_and_no_other_exit_is() -> None:
     assert end_rules.with_late_cancel(running, "succeeded") == running
 
 
-def test_the_status_of_an_instance_follows_one_rule() -> None:
-    sound = _condition("true")
-    cases: list[tuple[Any, Any, dict[str, int], list[Condition], str]] = [
-        ("up", None, {"ready": 3}, [sound], "running"),
+@pytest.mark.parametrize(
+    ("baseline", "active", "members", "conditions", "expected"),
+    [
+        ("up", None, {"ready": 3}, [_condition("true")], "running"),
         ("up", None, {"ready": 2, "draining": 1, "joining": 1}, [], "running"),
         ("up", None, {"ready": 2, "failed": 1}, [], "degraded"),
         ("up", None, {"ready": 2}, [_condition("unknown")], "degraded"),
@@ -323,10 +348,12 @@ def test_the_status_of_an_instance_follows_one_rule() -> None:
         ("failed", None, {"ready": 3}, [], "failed"),
         ("deleted", None, {}, [], "deleted"),
         ("new", "deploy", {}, [], "deploying"),
-    ]
-    for baseline, active, members, conditions, expected in cases:
-        status = status_rules.instance_status(instance(baseline=baseline), active, members, conditions)
-        assert status == expected
+    ],
+)
+def test_the_status_of_an_instance_follows_one_rule(
+    baseline: str, active: OperationKind | None, members: dict[str, int], conditions: list[Condition], expected: str
+) -> None:
+    assert status_rules.instance_status(instance(baseline=baseline), active, members, conditions) == expected
 
 
 def test_a_degraded_instance_reports_the_reason() -> None:
@@ -336,8 +363,9 @@ def test_a_degraded_instance_reports_the_reason() -> None:
     assert status_rules.status_reason(degraded, "running", {"failed": 2}) == ""
 
 
-def test_how_an_operation_leaves_the_instance() -> None:
-    cases: list[tuple[Any, OperationKind, Any, str]] = [
+@pytest.mark.parametrize(
+    ("present", "kind", "status", "expected"),
+    [
         ("new", "deploy", "succeeded", "up"),
         ("new", "deploy", "failed", "failed"),
         ("new", "deploy", "cancelled", "failed"),
@@ -350,9 +378,12 @@ def test_how_an_operation_leaves_the_instance() -> None:
         ("up", "decommission", "cancelled", "up"),
         ("up", "decommission", "failed", "failed"),
         ("stopped", "decommission", "succeeded", "deleted"),
-    ]
-    for present, kind, status, expected in cases:
-        assert status_rules.baseline_after(present, kind, status) == expected
+    ],
+)
+def test_the_end_of_an_operation_decides_the_baseline_of_the_instance(
+    present: Any, kind: OperationKind, status: Any, expected: str
+) -> None:
+    assert status_rules.baseline_after(present, kind, status) == expected
 
 
 def test_a_condition_that_is_only_repeated_keeps_its_time_of_change() -> None:
@@ -378,8 +409,11 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
     assert exit_rules.legal(operation("add", "a", **failed), gone) == []
     assert exit_rules.legal(operation("add", "a", **failed), named(member("a", last_operation_id="op_2"))) == []
     assert exit_rules.legal(operation("action", **failed), {}) == ["retry"]
-    for status in ("succeeded", "cancelled"):
-        assert exit_rules.legal(operation("add", "a", status=status), there) == []
+
+
+@pytest.mark.parametrize("status", ["succeeded", "cancelled"])
+def test_an_operation_that_succeeded_or_was_cancelled_has_no_exit(status: str) -> None:
+    assert exit_rules.legal(operation("add", "a", status=status), named(member("a"))) == []
 
 
 def test_a_retry_takes_up_what_is_not_done_and_an_undoing_all_that_is_there() -> None:
@@ -405,21 +439,24 @@ def test_a_forced_end_moves_members_only_where_the_lifecycle_lets_them_and_never
                 assert status not in ("ready", "removed")
 
 
-def test_a_report_counts_only_from_the_holder_of_the_newest_epoch_of_an_open_operation() -> None:
+def _held() -> Operation:
     lease = Lease(holder="h", claim_id="c", epoch=3, expires_at=LATER, actor_id="sa_1")
-    held = operation("add", epoch=3, operator_service_account_id="sa_1", lease=lease)
+    return operation("add", epoch=3, operator_service_account_id="sa_1", lease=lease)
+
+
+@pytest.mark.parametrize(("epoch", "change"), [(2, {}), (3, {"lease": None}), (3, {"status": "failed"})])
+def test_a_report_counts_only_under_the_newest_epoch_of_an_open_operation(epoch: int, change: dict[str, Any]) -> None:
+    request_rules.check_holder(_held(), 3, "sa_1")
+    with pytest.raises(errors.LeaseLost):
+        request_rules.check_holder(msgspec.structs.replace(_held(), **change), epoch, "sa_1")
+
+
+@pytest.mark.parametrize("operator", ["sa_1", ""])
+def test_a_report_counts_only_from_the_account_that_claimed(operator: str) -> None:
+    held = msgspec.structs.replace(_held(), operator_service_account_id=operator)
     request_rules.check_holder(held, 3, "sa_1")
-    for operator in ("sa_1", ""):
-        with pytest.raises(errors.PermissionDenied):
-            request_rules.check_holder(msgspec.structs.replace(held, operator_service_account_id=operator), 3, "sa_2")
-    for epoch, change in ((2, {}), (3, {"lease": None}), (3, {"status": "failed"})):
-        with pytest.raises(errors.LeaseLost):
-            request_rules.check_holder(msgspec.structs.replace(held, **change), epoch, "sa_1")
-
-
-def _condition(status: Any, **more: Any) -> Condition:
-    fields = {"reason": "", "message": "", "observed_revision": 1, "changed_at": NOW, **more}
-    return Condition(type="Open", status=status, **fields)
+    with pytest.raises(errors.PermissionDenied):
+        request_rules.check_holder(held, 3, "sa_2")
 
 
 def _error() -> OperationError:
