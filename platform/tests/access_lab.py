@@ -68,9 +68,9 @@ def machines(folder: Path) -> Iterator[Machines]:
     try:
         password = process.admin_password()
         with process:
-            found = Machines(process, folder / "data")
-            asyncio.run(_make_cloud(found, password, folder, f"https://{gateway}:{port}"))
-            yield found
+            cloud_machines = Machines(process, folder / "data")
+            asyncio.run(_make_cloud(cloud_machines, password, folder, f"https://{gateway}:{port}"))
+            yield cloud_machines
     finally:
         lab("down", "--purge")
 
@@ -101,7 +101,7 @@ class Entrance:
         }
 
     def ssh(self, *command: str) -> list[str]:
-        """OpenSSH's own client, which knows this key, this certificate and this host key only."""
+        """OpenSSH's own client, with this key, this certificate and this host key only."""
         granted = self.granted
         identity, hosts = self.folder / "id", self.folder / "hosts"
         self.key.write_private_key(identity)
@@ -129,12 +129,12 @@ def ssh_answer(entrance: Entrance, *command: str) -> tuple[int, str]:
 
 
 async def is_refused_by_both(entrance: Entrance) -> bool:
-    code, said = await asyncio.to_thread(ssh_answer, entrance, "true")
+    code, output = await asyncio.to_thread(ssh_answer, entrance, "true")
     try:
         async with asyncssh.connect(**entrance.options()):
             return False
     except asyncssh.PermissionDenied:
-        return code == 255 and "Permission denied" in said
+        return code == 255 and "Permission denied" in output
 
 
 def certificate_by(
@@ -163,20 +163,20 @@ def certificate_by(
 
 async def enter(cloud: Cloud, folder: Path, allocation_id: str, *, token: str = "", **body: Any) -> Entrance:
     key = asyncssh.generate_private_key("ssh-ed25519")
-    said = {"public_key": key.export_public_key().decode().strip(), **body}
-    granted = await cloud.call(access.MACHINE_ACCESS, said, token=token or cloud.token, allocation_id=allocation_id)
+    request = {"public_key": key.export_public_key().decode().strip(), **body}
+    granted = await cloud.call(access.MACHINE_ACCESS, request, token=token or cloud.token, allocation_id=allocation_id)
     return Entrance(key, granted, folder)
 
 
 async def grant_of(cloud: Cloud, grant_id: str) -> access.MachineGrant:
-    found = (await cloud.call(access.GRANT_LIST, query={"page_size": 500})).items
-    return next(one for one in found if one.grant_id == grant_id)
+    grants = (await cloud.call(access.GRANT_LIST, query={"page_size": 500})).items
+    return next(grant for grant in grants if grant.grant_id == grant_id)
 
 
 async def until_enforced(cloud: Cloud, grant_id: str) -> None:
-    """The machine has heard; nothing tells when, so it is looked at again and again."""
+    """Wait until the machine has received the change. No event reports that, so this polls."""
     async with asyncio.timeout(120):
-        while (await grant_of(cloud, grant_id)).enforced_at is None:  # noqa: ASYNC110 - no event says so
+        while (await grant_of(cloud, grant_id)).enforced_at is None:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.1)
 
 
@@ -194,7 +194,7 @@ class Held:
 
 
 async def take_up(cloud: Cloud, name: str) -> Held:
-    """By a new service account, whoever held it before."""
+    """Claim with a new service account, also when another account holds the operation."""
     token = await cloud.service_account(name)
     account_id = (await cloud.call(identity.ME, token=token)).actor_id
     instance = await _instance(cloud)
@@ -207,35 +207,37 @@ async def take_up(cloud: Cloud, name: str) -> Held:
 
 
 async def _instance(cloud: Cloud) -> instances.Instance:
-    found = (await cloud.call(instances.INSTANCE_LIST)).items
-    if found:
-        return found[0]
+    deployed = (await cloud.call(instances.INSTANCE_LIST)).items
+    if deployed:
+        return deployed[0]
     allocation_id = (await allocations(cloud))["gpu-1"].allocation_id
     body = instances.DeployInstance(name="one", app_slug="toy", topology="solo", inputs={"allocation": allocation_id})
     return (await cloud.call(instances.INSTANCE_CREATE, body)).instance
 
 
 async def allocations(cloud: Cloud) -> dict[str, capacity.Allocation]:
-    found = (await cloud.call(capacity.ALLOCATION_LIST)).items
-    return {one.node_name: one for one in found if one.status not in ("released", "failed")}
+    listed = (await cloud.call(capacity.ALLOCATION_LIST)).items
+    return {
+        allocation.node_name: allocation for allocation in listed if allocation.status not in ("released", "failed")
+    }
 
 
 async def allocate(cloud: Cloud, name: str) -> capacity.Allocation:
     await cloud.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
     async with asyncio.timeout(READY_S):
-        while (found := (await allocations(cloud))[name]).status != "active":
+        while (allocation := (await allocations(cloud))[name]).status != "active":
             newest = (await cloud.call(events.EVENT_LIST)).cursor
             await cloud.call(events.EVENT_LIST, query={"after": newest, "wait_s": 1})
-    return found
+    return allocation
 
 
-async def _make_cloud(found: Machines, password: str, folder: Path, server: str) -> None:
-    async with found.cloud() as cloud:
+async def _make_cloud(cloud_machines: Machines, password: str, folder: Path, server: str) -> None:
+    async with cloud_machines.cloud() as cloud:
         await cloud.sign_in(password)
         await cloud.make_project()
         await cloud.call(catalog.VERSION_PUBLISH, {}, app_slug=APP["slug"], version=APP["version"])
         await cloud.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=APP["slug"])
-        found.token, found.project_id = cloud.token, cloud.project_id
+        cloud_machines.token, cloud_machines.project_id = cloud.token, cloud.project_id
         names = ("gpu-1", "gpu-2")
         tokens = [await cloud.call(capacity.ENROLMENT_CREATE, {"name": name}) for name in names]
         enrolment = {

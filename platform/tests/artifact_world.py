@@ -26,7 +26,7 @@ def digest_of(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Signer:
-    """Somebody with a key pair, who signs statements as release tools do."""
+    """A signer with a key pair, who signs statements as release tools do."""
 
     key: Any = field(default_factory=Ed25519PrivateKey.generate)
 
@@ -62,7 +62,7 @@ async def trust(world: World, signer: Signer, trust_key_id: str) -> trust_keys.T
 
 
 def intent(content: bytes = CONTENT, signer: Signer | None = None, **changes: Any) -> dict[str, Any]:
-    found = {
+    body = {
         "name": "tool",
         "digest": digest_of(content),
         "size_bytes": len(content),
@@ -71,12 +71,12 @@ def intent(content: bytes = CONTENT, signer: Signer | None = None, **changes: An
         **changes,
     }
     if signer is not None:
-        found["signature"] = msgspec.to_builtins(signer.envelope(found["digest"]))
-    return found
+        body["signature"] = msgspec.to_builtins(signer.envelope(body["digest"]))
+    return body
 
 
 async def published(world: World, content: bytes = CONTENT, signer: Signer | None = None, **changes: Any) -> Artifact:
-    """Said, and uploaded where it is local."""
+    """Published, and uploaded when its source is local."""
     artifact = await world.call(artifacts.PUBLISH, intent(content, signer, **changes))
     if isinstance(artifact.source, artifacts.LocalSource):
         answer = await upload(world, artifact, content)
@@ -117,8 +117,8 @@ async def delivery(world: World, artifact: Artifact, **options: Any) -> Delivery
     return await world.call(deliveries.DELIVERY_CREATE, body, artifact_id=artifact.artifact_id, **options)
 
 
-async def fetch(world: World, found: Delivery, token: str = "") -> httpx.Response:
-    return await world.http.get(found.url, headers={"Authorization": f"Bearer {token or found.token}"})
+async def fetch(world: World, delivery: Delivery, token: str = "") -> httpx.Response:
+    return await world.http.get(delivery.url, headers={"Authorization": f"Bearer {token or delivery.token}"})
 
 
 def code_of(answer: httpx.Response) -> str:

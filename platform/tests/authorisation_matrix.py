@@ -51,7 +51,7 @@ class Place:
     controller: str = ""
     """Token of the service account that holds its operation."""
     secrets: list[str] = field(default_factory=list)
-    """Ids that nobody beyond this place may ever be shown."""
+    """Ids that no caller from outside this place may ever see."""
 
 
 @dataclass(frozen=True)
@@ -159,31 +159,31 @@ def targets_of(endpoint: AnyEndpoint) -> Sequence[str]:
 
 
 async def cells(
-    client: httpx.AsyncClient, found: Cast, endpoints: Iterable[AnyEndpoint] = registry.ENDPOINTS
+    client: httpx.AsyncClient, full_cast: Cast, endpoints: Iterable[AnyEndpoint] = registry.ENDPOINTS
 ) -> list[Cell]:
     made = []
     for endpoint in endpoints:
         for target in targets_of(endpoint):
-            place = _target(found, endpoint, target)
-            for actor in found.actors:
-                answer = await client.send(_request(client, endpoint, place, actor, found))
+            place = _target(full_cast, endpoint, target)
+            for actor in full_cast.actors:
+                answer = await client.send(_request(client, endpoint, place, actor, full_cast))
                 body = _normal(answer.text, place.params)
                 made.append(Cell(endpoint.name, target, actor.name, answer.status_code, body, answer.text))
     return made
 
 
-def leaks(found: Cast, asked: Sequence[Cell]) -> Iterator[str]:
+def leaks(full_cast: Cast, asked: Sequence[Cell]) -> Iterator[str]:
     """Beyond reach everything answers as if it were absent, and no answer names what its caller may not see."""
     by_key = {(cell.route, cell.target, cell.actor): cell for cell in asked}
-    reaches = {actor.name: actor.reaches for actor in found.actors}
+    reaches = {actor.name: actor.reaches for actor in full_cast.actors}
     for cell in asked:
         twin = "own/absent" if cell.target == "own/foreign" else "absent"
         hidden = cell.target == "own/foreign" or (cell.target in PLACES and cell.target not in reaches[cell.actor])
         absent = by_key.get((cell.route, twin, cell.actor))
         if hidden and absent is not None and (cell.status, cell.body) != (absent.status, absent.body):
-            yield f"{cell.route} on {cell.target} tells {cell.actor} from absent: {cell.status} {absent.status}"
-        sent = _target(found, registry.BY_NAME[cell.route], cell.target).params.values()
-        for name, place in found.places.items():
+            yield f"{cell.route} on {cell.target} differs from absent for {cell.actor}: {cell.status} {absent.status}"
+        sent = _target(full_cast, registry.BY_NAME[cell.route], cell.target).params.values()
+        for name, place in full_cast.places.items():
             if name not in reaches[cell.actor]:
                 shown = [secret for secret in place.secrets if secret in cell.shown and secret not in sent]
                 if shown:
@@ -210,9 +210,9 @@ COLUMNS = {
 }
 
 
-def table(found: Cast, asked: Sequence[Cell]) -> str:
+def table(full_cast: Cast, asked: Sequence[Cell]) -> str:
     """One line per route and target, one column per caller."""
-    names = [actor.name for actor in found.actors]
+    names = [actor.name for actor in full_cast.actors]
     statuses = {(cell.route, cell.target, cell.actor): cell.status for cell in asked}
     lines = [f"{'route':36} {'target':11} " + " ".join(COLUMNS[name] for name in names)]
     for route, target in dict.fromkeys((cell.route, cell.target) for cell in asked):
@@ -221,27 +221,27 @@ def table(found: Cast, asked: Sequence[Cell]) -> str:
 
 
 def without_a_control(asked: Sequence[Cell]) -> set[str]:
-    """Routes that let nobody through: they could be broken and would look safe."""
+    """Routes that admit no caller at all: they could be broken and would look safe."""
     through = {cell.route for cell in asked if cell.status not in (401, 403, 404)}
     return {cell.route for cell in asked} - through
 
 
-def _target(found: Cast, endpoint: AnyEndpoint, target: str) -> Place:
+def _target(full_cast: Cast, endpoint: AnyEndpoint, target: str) -> Place:
     if target not in MIXTURES:
-        return found.places[target]
+        return full_cast.places[target]
     foreign = "other_org" if "{org_id}" in endpoint.path else "sibling"
-    own, inside = found.places["own"], found.places[foreign if target == "own/foreign" else "absent"]
+    own, inside = full_cast.places["own"], full_cast.places[foreign if target == "own/foreign" else "absent"]
     outer = {name: own.params[name] for name in ("org_id", "project_id")}
     return dataclasses.replace(inside, params={**inside.params, **outer})
 
 
 def _request(
-    client: httpx.AsyncClient, endpoint: AnyEndpoint, place: Place, actor: Actor, found: Cast
+    client: httpx.AsyncClient, endpoint: AnyEndpoint, place: Place, actor: Actor, full_cast: Cast
 ) -> httpx.Request:
     headers = {"X-Idempotency-Key": "matrix", "If-Match": "*"}
     if actor.token:
         headers["Authorization"] = f"Bearer {actor.token}"
-    body = _body(endpoint, place, found)
+    body = _body(endpoint, place, full_cast)
     content = msgspec.json.encode(body) if body is not None else b""
     query = {"dry_run": "true"} if endpoint.mutates else {}
     params = dict(place.params)
@@ -262,7 +262,7 @@ def _request(
 _PLACE_IN_BODY = frozenset({"auth.can_i", "identity.break_glass.create"})
 
 
-def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
+def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
     params = place.params
     facts = {"hostname": "agent", "cpus": 1, "memory_mb": 1, "addresses": ["127.0.0.1"]}
     role = {"identity.platform_binding.create": "platform_ops", "identity.org_binding.create": "tenant_admin"}
@@ -329,7 +329,7 @@ def _body(endpoint: AnyEndpoint, place: Place, found: Cast) -> Any:
         "access.secret.open": {"operation_id": params["operation_id"], "epoch": 1},
         "usage.record.report": {"records": [_USAGE]},
         "node.enrol": msgspec.to_builtins(enrol_body("none", "agent", Ed25519PrivateKey.generate())),
-        "node.token": found.node_login,
+        "node.token": full_cast.node_login,
         "node.status": {"agent_version": "1", "boot_id": "1", "facts": facts},
         "node.task.result": {"status": "succeeded"},
     }

@@ -1,4 +1,4 @@
-"""Look for a secret wherever it could have leaked to, in every form in which somebody may have passed it on."""
+"""Look for a secret in every place where it could have leaked, in every form in which a program may have written it."""
 
 import base64
 import contextlib
@@ -38,28 +38,28 @@ class Canary:
 
 def in_files(canaries: Iterable[Canary], folders: Iterable[Path]) -> Iterator[str]:
     """Everything below the folders, open databases and their logs included."""
-    found = list(canaries)
+    secrets = list(canaries)
     for path in [path for folder in folders for path in [folder, *_below(folder)] if path.is_file()]:
         with contextlib.suppress(FileNotFoundError):  # databases remove files of their own while we read
             content = path.read_bytes()
-            if any(canary.is_in(content) for canary in found):
+            if any(canary.is_in(content) for canary in secrets):
                 yield f"file {path}"
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """`os.walk` goes on where a folder is gone by the time it is opened."""
+    """`os.walk` continues when a folder was deleted before it is opened."""
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)
 
 
 def in_processes(canaries: Iterable[Canary]) -> Iterator[str]:
     """Arguments and environment of every process on this machine: others can read them."""
-    found = list(canaries)
+    secrets = list(canaries)
     for process in [path for path in Path("/proc").iterdir() if path.name.isdigit()]:
         for part in ("cmdline", "environ"):
-            with contextlib.suppress(OSError):  # it ended, or it is somebody else's
+            with contextlib.suppress(OSError):  # it ended, or it belongs to another user
                 content = (process / part).read_bytes()
-                if any(canary.is_in(content) for canary in found):
+                if any(canary.is_in(content) for canary in secrets):
                     yield f"{part} of process {process.name}"
 
 

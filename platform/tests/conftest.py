@@ -18,7 +18,7 @@ from gpuaas_platform.kit import ids, migrate
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
 
-# How long an example takes says something of the host and nothing of the code; what was found once is in the report.
+# How long an example takes depends on the host, not on the code; a failing example is in the report.
 hypothesis.settings.register_profile(
     "any host", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -96,8 +96,8 @@ async def site(settings: Settings, clock: FakeClock, migrated_sqlite: Path) -> A
     if not settings.database_url and not settings.sqlite_path.exists():
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(migrated_sqlite, settings.sqlite_path)
-    async with server.open_site(settings, clock) as opened:
-        yield opened
+    async with server.open_site(settings, clock) as open_site:
+        yield open_site
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """An app controller in a process of its own: opens a credential with the SDK's words, logs in with it, and waits.
 
-What it needs comes by standard input; it says `used` when the key has opened a door, and ends with its input."""
+What it needs comes by standard input; it prints `used` after a login with the key, and ends with its input."""
 
 import asyncio
 import json
@@ -38,12 +38,12 @@ async def _opened(asked: dict[str, Any]) -> str:
         path = credentials.CREDENTIAL_OPEN.path.format(**params, delivery_id=delivery_id)
         opening = {"operation_id": asked["operation_id"], "epoch": asked["epoch"]}
         answer = await client.post(path, json=opening)
-    opened = msgspec.json.decode(answer.raise_for_status().content, type=credentials.OpenedCredential)
-    return recipient.open(opened)
+    credential = msgspec.json.decode(answer.raise_for_status().content, type=credentials.OpenedCredential)
+    return recipient.open(credential)
 
 
 async def _use(private_key: str) -> None:
-    """Against a host that knows only this key."""
+    """Log in to a host that accepts only this key."""
     key = asyncssh.import_private_key(private_key)
     allowed = asyncssh.import_authorized_keys(key.export_public_key().decode())
     host_key = asyncssh.generate_private_key("ssh-ed25519")

@@ -46,16 +46,21 @@ TOLD_TWICE = {
     "identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"],
     "identity.break_glass.end": ["identity.break_glass.end", "identity.break_glass.ended"],
 }
-"""The platform's own chain has the act; the tenant's chain tells the tenant."""
+"""The platform's own chain has the act; the tenant's chain reports it to the tenant."""
 
 AUDITED = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.mutates and endpoint.audited}
-_PATHS = [(found, re.compile(re.sub(r"{\w+}", "[^/]+", found.path))) for found in registry.ENDPOINTS]
+_PATHS = [(endpoint, re.compile(re.sub(r"{\w+}", "[^/]+", endpoint.path))) for endpoint in registry.ENDPOINTS]
 
 
 def endpoint_of(request: httpx.Request) -> Endpoint[Any, Any] | None:
     """None: the request is not of the table."""
     return next(
-        (found for found, path in _PATHS if found.method == request.method and path.fullmatch(request.url.path)), None
+        (
+            endpoint
+            for endpoint, path in _PATHS
+            if endpoint.method == request.method and path.fullmatch(request.url.path)
+        ),
+        None,
     )
 
 
@@ -93,24 +98,24 @@ async def tour(world: World) -> None:
 
 
 async def _nodes(world: World) -> None:
-    found = await world.node("veteran")
+    veteran = await world.node("veteran")
     facts = {"hostname": "veteran", "cpus": 4, "memory_mb": 1000, "addresses": ["127.0.0.1"]}
-    said = {"agent_version": "1", "boot_id": "b1", "facts": facts}
-    await world.call(node.STATUS, said, token=found.token)
+    status = {"agent_version": "1", "boot_id": "b1", "facts": facts}
+    await world.call(node.STATUS, status, token=veteran.token)
     release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "2", "content": AGENT})
     upgrade = {"sha256": release.sha256, "reason": "the new one is quieter"}
-    await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=found.node_id)
-    await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=found.node_id)
+    await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=veteran.node_id)
+    await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=veteran.node_id)
     why = {"reason": "the fan is loud"}
-    await world.call(capacity.NODE_SET, {"sku": "old", "region": "local", **why}, node_id=found.node_id)
-    wishes: tuple[Endpoint[capacity.ChangeNode, Any], ...] = (
+    await world.call(capacity.NODE_SET, {"sku": "old", "region": "local", **why}, node_id=veteran.node_id)
+    changes: tuple[Endpoint[capacity.ChangeNode, Any], ...] = (
         capacity.NODE_CORDON,
         capacity.NODE_UNCORDON,
         capacity.NODE_DRAIN,
         capacity.NODE_RETIRE,
     )
-    for endpoint in wishes:
-        await world.call(endpoint, why, node_id=found.node_id)
+    for endpoint in changes:
+        await world.call(endpoint, why, node_id=veteran.node_id)
 
 
 async def _people(world: World, org_id: str) -> None:
@@ -128,7 +133,7 @@ async def _people(world: World, org_id: str) -> None:
     other = await world.sign_in("ada")
     change = {"present_password": PASSWORD, "new_password": PASSWORD + "!"}
     mine = (await world.call(sessions.SESSION_LIST, token=ada.token)).items
-    ended = next(found.session_id for found in mine if not found.current)
+    ended = next(session.session_id for session in mine if not session.current)
     await world.call(sessions.SESSION_END, token=ada.token, session_id=ended)
     assert (await world.send(identity.ME, token=other)).status_code == 401
     await world.call(users.MY_PASSWORD, change, token=ada.token)
@@ -198,14 +203,14 @@ async def _app(world: World) -> None:
 async def _allocations(world: World) -> None:
     """Keys come and go, then the machine is given back against every obstacle."""
     key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": ssh_public_key(Ed25519PrivateKey.generate())})
-    found = await world.node("burnt")
+    burnt = await world.node("burnt")
     (made,) = (await world.call(capacity.ALLOCATION_CREATE, {"node_name": "burnt"})).items
-    await world.finish_task(found)
+    await world.finish_task(burnt)
     here, why = {"allocation_id": made.allocation_id}, {"reason": "it burnt down"}
     await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": []}, **here)
     await world.call(ssh_keys.SSH_KEY_DELETE, ssh_key_id=key.ssh_key_id)
     await world.call(capacity.ALLOCATION_RELEASE_USED, why, **here)
-    await world.finish_task(found, "failed")
+    await world.finish_task(burnt, "failed")
     await world.call(capacity.ALLOCATION_FORCE_RELEASE, why, **here)
 
 
@@ -223,7 +228,7 @@ async def _operations(world: World) -> None:
     await world.call(holds.HOLD_LIFT, instance_id=cluster.instance_id, hold_id=held.hold_id)
     why = {"reason": "the image is repaired"}
     await world.call(instances.BREAKER_RESET, why, instance_id=cluster.instance_id, component_key="hand")
-    operator = {"operator_service_account_id": "", "reason": "whoever is there"}
+    operator = {"operator_service_account_id": "", "reason": "any controller may take it"}
     await world.call(instances.OPERATOR_SET, operator, instance_id=cluster.instance_id)
     await world.call(actions.ACTION_INVOKE, {}, instance_id=cluster.instance_id, action="paint")
     await (await controller.take()).complete(result={"coats": 2})
@@ -274,14 +279,14 @@ async def _placement(world: World, token: str, claim: runtime.Claim, allocation_
 
 
 async def _artifacts(world: World) -> None:
-    """From publishing to revoking, in the project and for everybody; the first of each kind is ended gently."""
+    """From publishing to revoking, in the project and for all projects; the first of each kind is ended gently."""
     signer = artifact_world.Signer()
     await artifact_world.trust(world, signer, "release")
     first = await artifact_world.promoted(world, signer)
     await artifact_world.delivery(world, first)
     shared = await artifact_world.shared(world, signer)
     envelope = signer.envelope(first.digest)
-    for sign, deprecate, retire, revoke, found in (
+    for sign, deprecate, retire, revoke, artifact in (
         (artifacts.SIGNATURE_PUT, artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE, first),
         (
             artifacts.SHARED_SIGNATURE_PUT,
@@ -291,9 +296,9 @@ async def _artifacts(world: World) -> None:
             shared,
         ),
     ):
-        await world.call(sign, envelope, artifact_id=found.artifact_id)
+        await world.call(sign, envelope, artifact_id=artifact.artifact_id)
         for endpoint in (deprecate, retire, revoke):
-            await world.call(endpoint, {"reason": "no longer needed"}, artifact_id=found.artifact_id)
+            await world.call(endpoint, {"reason": "no longer needed"}, artifact_id=artifact.artifact_id)
     for revoke_key in (trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE):
         await world.call(revoke_key, trust_key_id="release")
 

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from gpuaas_contract import events
 
 SILENCE_S_MAX = 20.0
-"""A stream says something more often than that, or it hangs."""
+"""A stream sends a block more often than that, or it hangs."""
 
 
 @dataclass(frozen=True)
-class Told:
+class Block:
     """One block of a stream."""
 
     id: str
@@ -28,7 +28,7 @@ class EventStream:
         self._reader, self._end = reader, end
         self._text = b""
         self.ended_cleanly = False
-        """The server said that it was the end; a connection that just broke does not."""
+        """The server sent the end of the stream; a connection that just broke does not."""
 
     @classmethod
     async def open(
@@ -57,11 +57,11 @@ class EventStream:
         named = dict(line.split(": ", 1) for line in head[1:] if line)
         return cls(int(head[0].split()[1]), {name.lower(): value for name, value in named.items()}, reader, writer)
 
-    async def next(self) -> Told | None:
-        """The next block that says something; nothing when the stream is over."""
+    async def next(self) -> Block | None:
+        """The next block with an event; None when the stream is over."""
         while True:
-            block, found, rest = self._text.partition(b"\n\n")
-            if not found:
+            block, separator, rest = self._text.partition(b"\n\n")
+            if not separator:
                 piece = await self._piece()
                 if not piece:
                     return None
@@ -70,14 +70,14 @@ class EventStream:
             self._text = rest
             fields = dict(line.split(": ", 1) for line in block.decode().splitlines())
             if "event" in fields:
-                return Told(fields["id"], fields["event"], fields["data"])
+                return Block(fields["id"], fields["event"], fields["data"])
 
-    async def next_event(self) -> Told | None:
+    async def next_event(self) -> Block | None:
         """The next block that is no bookmark."""
-        told = await self.next()
-        while told is not None and told.event == "bookmark":
-            told = await self.next()
-        return told
+        block = await self.next()
+        while block is not None and block.event == "bookmark":
+            block = await self.next()
+        return block
 
     async def body(self) -> bytes:
         """Of a refusal, which has an end."""

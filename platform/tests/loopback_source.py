@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that says exactly what a test wants, byte for byte, well-behaved or not."""
+"""An HTTP server on loopback that sends exactly what a test wants, byte for byte, well-behaved or not."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ async def loopback_source(encrypted_by: ssl.SSLContext | None = None) -> AsyncIt
         yield source
 
 
-def says(content: bytes, *, media_type: str = "application/octet-stream", length: int | None = None) -> Reply:
+def sends(content: bytes, *, media_type: str = "application/octet-stream", length: int | None = None) -> Reply:
     """`length` is what the header claims, when that is not the truth."""
     size = len(content) if length is None else length
 
@@ -68,7 +68,7 @@ def refuses(status: int, *headers: str) -> Reply:
 
 
 def never_ends(hung_up: asyncio.Event) -> Reply:
-    """Sends until the other side closes, then says so."""
+    """Sends until the other side closes, then sets the event."""
 
     async def reply(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -83,7 +83,7 @@ def never_ends(hung_up: asyncio.Event) -> Reply:
 
 
 def goes_silent(content: bytes, until: asyncio.Event) -> Reply:
-    """Begins well and then says nothing more."""
+    """Begins well and then sends nothing more."""
 
     async def reply(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(content) + 1}\r\n\r\n".encode() + content)

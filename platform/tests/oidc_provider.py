@@ -135,8 +135,8 @@ def _spoiled(how: str, token: str, private: dict[str, Any]) -> str:
     if how == "shared_secret":
         # The oldest trick: the public key, used as if it were a shared secret.
         public = jwk.RSAKey.import_key(private).as_pem(private=False)
-        said = f"{_encoded({**header, 'alg': 'HS256'})}.{body}"
-        return f"{said}.{_base64(hmac.digest(public, said.encode(), 'sha256'))}"
+        signed_part = f"{_encoded({**header, 'alg': 'HS256'})}.{body}"
+        return f"{signed_part}.{_base64(hmac.digest(public, signed_part.encode(), 'sha256'))}"
     changes: dict[str, dict[str, Any]] = {
         "nonce": {"nonce": "another"},
         "audience": {"aud": ["another"]},
@@ -149,8 +149,8 @@ def _spoiled(how: str, token: str, private: dict[str, Any]) -> str:
 
 
 def _decoded(part: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    return found
+    fields: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return fields
 
 
 def _encoded(value: dict[str, Any]) -> str:

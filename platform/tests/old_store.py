@@ -15,9 +15,9 @@ async def first_schema(path: Path, database_url: str, *rows: str) -> None:
 async def schema_before(number: int, path: Path, database_url: str, *rows: str) -> None:
     """As it was before the migration of this number."""
     script = [migrate._LEDGER]
-    for found, statements in migrate.files("postgres" if database_url else "sqlite"):
-        if found < number:
-            script += [*statements, f"INSERT INTO migrations (number) VALUES ({found})"]
+    for migration, statements in migrate.files("postgres" if database_url else "sqlite"):
+        if migration < number:
+            script += [*statements, f"INSERT INTO migrations (number) VALUES ({migration})"]
     script += rows
     if database_url:
         connection = await asyncpg.connect(database_url)

@@ -97,7 +97,7 @@ WHILE = {
     "decommission": "deleting",
 }
 SURVIVED = frozenset({"upgrade", "rollback"})
-"""When these fail, the instance goes on as it was."""
+"""When these fail, the instance continues as it was."""
 GONE = frozenset({"removed", "tombstoned"})
 UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
 BY_ITSELF = frozenset({"ready", "degraded", "draining", "drained", "failed"})
@@ -165,10 +165,12 @@ class Model:
         return "degraded" if unsound or not self.last_succeeded else "running"
 
     def open_operations(self) -> dict[str, Operation]:
-        return {name: found for name, found in self.operations.items() if found.status in OPEN}
+        return {name: operation for name, operation in self.operations.items() if operation.status in OPEN}
 
     def live(self, role: str = "") -> list[str]:
-        return [name for name, found in self.members.items() if found.is_live and found.role in (role or found.role,)]
+        return [
+            name for name, member in self.members.items() if member.is_live and member.role in (role or member.role,)
+        ]
 
     def may_operate(self, kind: str, names: Iterable[str], machines: Iterable[str]) -> bool:
         names, hands = list(names), self.live("hand")
@@ -178,7 +180,9 @@ class Model:
             return False
         if kind == "remove" and not self._leaves_one(names):
             return False
-        if any(found.is_whole or set(names) & set(found.outcomes) for found in self.open_operations().values()):
+        if any(
+            operation.is_whole or set(names) & set(operation.outcomes) for operation in self.open_operations().values()
+        ):
             return False
         return self._are_free(machines)
 
@@ -196,8 +200,8 @@ class Model:
             self.members[target].last_operation = name
 
     def next_claims(self, now: float) -> set[str]:
-        """What the next claim may get: the oldest new one or one whose lease ran out first, whichever is older."""
-        waiting = {name: found.lease_until for name, found in self.operations.items() if found.waits(now)}
+        """What the next claim may get: the oldest new one or the one whose lease expired first, if that is older."""
+        waiting = {name: operation.lease_until for name, operation in self.operations.items() if operation.waits(now)}
         lapsed = {name: until for name, until in waiting.items() if until is not None}
         oldest = sorted(set(waiting) - set(lapsed))[:1]
         first = [name for name, until in lapsed.items() if until == min(lapsed.values())]
@@ -286,13 +290,13 @@ class Model:
         concerned = set(operation.outcomes) | set(self.live() if operation.is_whole else ())
         left = [target for target in concerned if self.members[target].is_live]
         passed_over = any(self.members[target].last_operation != name for target in left)
-        found = set()
+        names = set()
         if operation.status in ("accepted", "running") and not operation.compensating:
-            found |= {"cancel"} if operation.attempts == 0 or operation.kind in UNDONE else set()
+            names |= {"cancel"} if operation.attempts == 0 or operation.kind in UNDONE else set()
         if operation.status == "failed" and left and not passed_over:
-            found |= {"retry", "tombstone", "force_complete"}
-            found |= {"compensate"} if operation.kind in UNDONE else set()
-        return found | ({"force_complete"} if operation.status in OPEN else set())
+            names |= {"retry", "tombstone", "force_complete"}
+            names |= {"compensate"} if operation.kind in UNDONE else set()
+        return names | ({"force_complete"} if operation.status in OPEN else set())
 
     def may_leave(self, name: str, exit_name: str) -> bool:
         """An exit that is offered is refused only where a machine it needs is taken by now, or no hand would stay."""
@@ -320,7 +324,7 @@ class Model:
                 if outcome == "failed" and self.members[target].is_live:
                     self._set(self.members[target], "tombstoned")
             if "tombstoned" in GOAL[operation.kind] and not any(
-                self.members[one].is_live for one in operation.outcomes
+                self.members[target].is_live for target in operation.outcomes
             ):
                 operation.outcomes = dict.fromkeys(operation.outcomes, "succeeded")
                 self.end(name, "succeeded")
@@ -344,8 +348,8 @@ class Model:
 
     def _leaves_one(self, removed: Iterable[str]) -> bool:
         """All removals together leave a hand."""
-        removals = [found for found in self.open_operations().values() if found.kind == "remove"]
-        return bool(set(self.live("hand")) - set(removed) - {name for found in removals for name in found.outcomes})
+        removals = [removal for removal in self.open_operations().values() if removal.kind == "remove"]
+        return bool(set(self.live("hand")) - set(removed) - {name for removal in removals for name in removal.outcomes})
 
     def _are_free(self, machines: Iterable[str]) -> bool:
         """One hand per machine, those on their way there included."""
@@ -369,7 +373,7 @@ class Model:
     def _outcome(self, operation: Operation, target: str, *, says_undone: bool) -> str:
         """Empty: neither done nor failed nor undone."""
         status, undone = self.members[target].status, UNDONE.get(operation.kind, frozenset())
-        # Ready before and ready after: the holder says which it was.
+        # Ready before and ready after: the holder reports which it was.
         turned_back = says_undone and operation.status == "cancelling" and status in undone
         turned_back = turned_back and operation.kind != "replace"
         if self._is_at_goal(operation, target) and not operation.compensating and not turned_back:

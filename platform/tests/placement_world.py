@@ -24,13 +24,13 @@ class Placing:
 
     def body(self, **changes: Any) -> dict[str, Any]:
         held = self.held
-        said = {"allocation_id": self.allocation_id, "operation_id": held.operation_id, "epoch": held.claim.epoch}
-        return {**said, **changes}
+        request = {"allocation_id": self.allocation_id, "operation_id": held.operation_id, "epoch": held.claim.epoch}
+        return {**request, **changes}
 
     async def place(self, artifact: Artifact | None = None, *, token: str = "", **changes: Any) -> ArtifactPlacement:
         where = {"artifact_id": (artifact or self.artifact).artifact_id}
-        said = self.body(**changes)
-        return await self.world.call(placements.PLACEMENT_CREATE, said, token=token or self.held.token, **where)
+        request = self.body(**changes)
+        return await self.world.call(placements.PLACEMENT_CREATE, request, token=token or self.held.token, **where)
 
     async def now(self, placement: ArtifactPlacement, wait_s: float = 0) -> ArtifactPlacement:
         where = {"artifact_id": placement.artifact_id, "placement_id": placement.placement_id}
@@ -46,10 +46,10 @@ class Placing:
         token = token or self.node.token
         return await self.world.send(placements.PLACED_CONTENT_GET, token=token, placement_id=placement.placement_id)
 
-    async def told(self) -> list[tuple[str, str]]:
-        """State and code, as events told them."""
-        found = (await self.world.call(events.EVENT_LIST)).items
-        about = [event.payload for event in found if event.type == "artifacts.placement.changed"]
+    async def event_states(self) -> list[tuple[str, str]]:
+        """State and code of each event about the placement."""
+        recorded = (await self.world.call(events.EVENT_LIST)).items
+        about = [event.payload for event in recorded if event.type == "artifacts.placement.changed"]
         return [(payload["state"], payload["code"]) for payload in about]
 
 

@@ -175,7 +175,7 @@ class World:
         return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
 
     async def person(self, name: str, role: str = "", scope: str = "") -> Person:
-        """Somebody who is signed in. The role is put in place directly: tests of granting do it over the API."""
+        """A user who is signed in. The role is put in place directly: tests of granting do it over the API."""
         made = await self.call(users.USER_CREATE, users.CreateUser(name=name, password=PASSWORD))
         if role:
             await self.site.database.write(lambda tx: identity_store.bind(tx, made.user_id, role, scope))
@@ -190,31 +190,31 @@ class World:
         token = await self.call(capacity.ENROLMENT_CREATE, admitted)
         key = Ed25519PrivateKey.generate()
         enrolled = await self.call(node.ENROL, enrol_body(token.token, name, key), token="")
-        found = Node(enrolled.node_id, name, key, "")
-        found.token = await self.node_login(found)
-        self.nodes[name] = found
-        return found
+        machine = Node(enrolled.node_id, name, key, "")
+        machine.token = await self.node_login(machine)
+        self.nodes[name] = machine
+        return machine
 
-    async def node_login(self, found: Node, nonce: str = "") -> str:
-        body = login_body(found, int(self.clock().timestamp()), nonce or uuid.uuid4().hex)
+    async def node_login(self, machine: Node, nonce: str = "") -> str:
+        body = login_body(machine, int(self.clock().timestamp()), nonce or uuid.uuid4().hex)
         return (await self.call(node.NODE_TOKEN, body, token="")).access_token
 
-    async def next_task(self, found: Node) -> dict[str, Any] | None:
-        answer = await self.call(node.TASK_NEXT, token=found.token)
+    async def next_task(self, machine: Node) -> dict[str, Any] | None:
+        answer = await self.call(node.TASK_NEXT, token=machine.token)
         return msgspec.json.decode(answer.task.payload) if answer.task else None
 
-    async def finish_task(self, found: Node, status: str = "succeeded") -> None:
-        task = await self.next_task(found)
+    async def finish_task(self, machine: Node, status: str = "succeeded") -> None:
+        task = await self.next_task(machine)
         assert task is not None
         error = None if status == "succeeded" else {"code": "boom", "message": "it broke"}
         body = {"status": status, "result": {}, "error": error}
-        await self.call(node.TASK_RESULT, body, token=found.token, task_id=task["task_id"])
+        await self.call(node.TASK_RESULT, body, token=machine.token, task_id=task["task_id"])
 
     async def allocation(self, name: str) -> capacity.Allocation:
         """An active allocation on a new node of that name."""
-        found = await self.node(name)
+        machine = await self.node(name)
         (created,) = (await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))).items
-        await self.finish_task(found)
+        await self.finish_task(machine)
         return await self.call(capacity.ALLOCATION_GET, allocation_id=created.allocation_id)
 
     async def entitled_app(self, **changes: Any) -> None:
@@ -228,7 +228,7 @@ class World:
         others = [await self.allocation(f"{name}-hand-{number}") for number in range(hands)]
         inputs = {
             "head_allocation": head.allocation_id,
-            "hand_allocations": [found.allocation_id for found in others],
+            "hand_allocations": [allocation.allocation_id for allocation in others],
             **more,
         }
         body = instances.DeployInstance(name=name, app_slug="toy", topology="pair", inputs=inputs)
@@ -298,10 +298,10 @@ def enrol_body(token: str, name: str, key: Ed25519PrivateKey) -> node.Enrol:
     )
 
 
-def login_body(found: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
-    said = f"gpuaas-node-token\n{found.node_id}\n{timestamp_s}\n{nonce}".encode()
-    signature = base64.b64encode(found.key.sign(said)).decode()
-    return node.NodeLogin(node_id=found.node_id, timestamp_s=timestamp_s, nonce=nonce, signature=signature)
+def login_body(machine: Node, timestamp_s: int, nonce: str) -> node.NodeLogin:
+    signed_text = f"gpuaas-node-token\n{machine.node_id}\n{timestamp_s}\n{nonce}".encode()
+    signature = base64.b64encode(machine.key.sign(signed_text)).decode()
+    return node.NodeLogin(node_id=machine.node_id, timestamp_s=timestamp_s, nonce=nonce, signature=signature)
 
 
 def ssh_private_key() -> str:

@@ -61,8 +61,8 @@ def _sql(folder: Path, statement: str) -> None:
 def _has_room(folder: Path) -> bool:
     if not os.access(folder, os.W_OK):
         return False
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize >= _MEMORY_BYTES_MIN and not found.f_flag & os.ST_NOEXEC
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize >= _MEMORY_BYTES_MIN and not disk.f_flag & os.ST_NOEXEC
 
 
 def _programs(folder: Path) -> Path:

@@ -47,7 +47,7 @@ class Registry:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Registry]:
-    """Its log goes to a file: into a pipe that nobody empties it would write a while, and then stand still."""
+    """Its log goes to a file: a pipe that no process reads would fill up and block it."""
     binary = _binary()
     config, log = folder / "config.yml", folder / "log"
     config.write_text(_CONFIG.format(folder=folder / "data"))
@@ -62,19 +62,19 @@ def running(folder: Path) -> Iterator[Registry]:
 
 def _port(process: "subprocess.Popen[bytes]", log: Path) -> str:
     ends_at = time.monotonic() + 60
-    while not (found := _LISTENING.search(log.read_text())):
+    while not (match := _LISTENING.search(log.read_text())):
         is_late = process.poll() is not None or time.monotonic() > ends_at
         assert not is_late, f"{PACKAGE} did not start:\n{log.read_text()[-3000:]}"
         time.sleep(0.02)
-    return found[1]
+    return match[1]
 
 
 def _binary() -> Path:
     installed = shutil.which(PACKAGE)
-    found = Path(installed) if installed else _CACHE / "usr/bin" / PACKAGE
-    if not found.exists():
+    binary = Path(installed) if installed else _CACHE / "usr/bin" / PACKAGE
+    if not binary.exists():
         _unpack()
-    return found
+    return binary
 
 
 def _unpack() -> None:

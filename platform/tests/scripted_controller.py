@@ -1,4 +1,4 @@
-"""An app controller as a script: it takes operations, reports what a test tells it to, and can fall silent any moment.
+"""An app controller as a script: it takes operations, reports what a test orders, and can fall silent any moment.
 
 It has a service account's token and the public API, as every controller does. `Cluster` is what people do around it."""
 
@@ -90,8 +90,8 @@ class Held:
         return [target.member_id for target in self.operation.targets]
 
     async def send(self, endpoint: Endpoint[Any, Answer], body: dict[str, Any] | None = None, **params: str) -> Answer:
-        said = {"epoch": self.claim.epoch, **(body or {})}
-        return await self.world.call(endpoint, said, token=self.token, operation_id=self.operation_id, **params)
+        request = {"epoch": self.claim.epoch, **(body or {})}
+        return await self.world.call(endpoint, request, token=self.token, operation_id=self.operation_id, **params)
 
     async def heartbeat(self, lease_s: int = 15) -> operations.Receipt:
         return await self.send(runtime.HEARTBEAT, {"lease_s": lease_s})
@@ -112,12 +112,12 @@ class Held:
         return await self.send(secrets.SECRET_ISSUE, {"purpose": "role_join", "name": name})
 
     async def open(self, delivery_id: str) -> secrets.OpenedDelivery:
-        said = {"operation_id": self.operation_id}
-        return await self.send(secrets.DELIVERY_OPEN, said, delivery_id=delivery_id)
+        request = {"operation_id": self.operation_id}
+        return await self.send(secrets.DELIVERY_OPEN, request, delivery_id=delivery_id)
 
     async def enter(self, allocation_id: str) -> access.MachineAccess:
-        said = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
-        return await self.world.machine_access(self.token, allocation_id, **said)
+        request = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
+        return await self.world.machine_access(self.token, allocation_id, **request)
 
     async def complete(self, **more: Any) -> operations.Operation:
         return await self.send(runtime.COMPLETE, more)
@@ -174,9 +174,9 @@ class Cluster:
 
     @classmethod
     async def running(cls, world: World, hands: int = 2, **changes: Any) -> "Cluster":
-        found = await cls.requested(world, hands, **changes)
-        await found.controller.carry_out()
-        return found
+        cluster = await cls.requested(world, hands, **changes)
+        await cluster.controller.carry_out()
+        return cluster
 
     @classmethod
     async def requested(cls, world: World, hands: int = 2, **changes: Any) -> "Cluster":
@@ -200,12 +200,12 @@ class Cluster:
     async def hands(self) -> list[str]:
         """Ids of the live ones."""
         gone = ("removed", "tombstoned")
-        found = (await self.members()).values()
-        return [one.member_id for one in found if one.component_key == "hand" and one.status not in gone]
+        members = (await self.members()).values()
+        return [member.member_id for member in members if member.component_key == "hand" and member.status not in gone]
 
     async def statuses(self, *member_ids: str) -> list[str]:
-        found = await self.members()
-        return [found[member_id].status for member_id in member_ids]
+        members = await self.members()
+        return [members[member_id].status for member_id in member_ids]
 
     async def operate(self, kind: str, *member_ids: str, token: str | None = None, **more: Any) -> operations.Operation:
         body = {"kind": kind, "member_ids": list(member_ids), **more}
@@ -229,32 +229,36 @@ class Cluster:
 
     async def bound(self) -> set[str]:
         """Allocations that carry this instance."""
-        found = await self.world.call(capacity.ALLOCATION_LIST, query={"page_size": 500})
-        return {one.allocation_id for one in found.items if self.instance_id in one.used_by_instance_ids}
+        allocations = await self.world.call(capacity.ALLOCATION_LIST, query={"page_size": 500})
+        return {
+            allocation.allocation_id
+            for allocation in allocations.items
+            if self.instance_id in allocation.used_by_instance_ids
+        }
 
     async def occupied(self) -> set[str]:
         """Allocations that live members sit on."""
         gone = ("removed", "tombstoned")
-        return {one.allocation_id for one in (await self.members()).values() if one.status not in gone}
+        return {member.allocation_id for member in (await self.members()).values() if member.status not in gone}
 
-    async def told(self, kind: str) -> list[dict[str, Any]]:
+    async def event_payloads(self, kind: str) -> list[dict[str, Any]]:
         """Payloads of the events of this type, oldest first."""
         query = {"app_instance_id": self.instance_id, "limit": 500}
-        found = await self.world.call(events.EVENT_LIST, query=query)
-        return [event.payload for event in found.items if event.type == kind]
+        recorded = await self.world.call(events.EVENT_LIST, query=query)
+        return [event.payload for event in recorded.items if event.type == kind]
 
 
 async def take_exit(
     world: World, operation: operations.Operation, name: operations.ExitName, token: str | None = None, **more: Any
 ) -> operations.Operation:
-    body = {"reason": "said by the test", **more}
+    body = {"reason": "asked by the test", **more}
     return await world.call(operations.EXITS[name], body, token=token, operation_id=operation.operation_id)
 
 
 async def exits(world: World, operation: operations.Operation) -> set[str]:
-    """Names of the ways out that this caller may take."""
-    found = await world.operation(operation.operation_id)
-    return {way.name for way in found.exits if way.permitted}
+    """Names of the exits that this caller may take."""
+    current = await world.operation(operation.operation_id)
+    return {way.name for way in current.exits if way.permitted}
 
 
 async def publish_version(world: World, version: str, **changes: Any) -> None:

@@ -27,7 +27,7 @@ class Served:
 @contextlib.contextmanager
 def served(settings: Settings, make: Callable[[World], Coroutine[Any, Any, Made]]) -> Iterator[Served]:
     """Serve a world that `make` has filled. Its long polls and streams end at once."""
-    found: list[Served] = []
+    ready: list[Served] = []
     is_up, failures = threading.Event(), list[BaseException]()
     listener = uvicorn.Server(_config(None))
 
@@ -40,7 +40,7 @@ def served(settings: Settings, make: Callable[[World], Coroutine[Any, Any, Made]
                 made = await make(await World.make(site, clock, client))
             site.hub.close()
             listener.config = _config(application)
-            await _serve(listener, lambda port: found.append(Served(f"http://127.0.0.1:{port}", made)), is_up)
+            await _serve(listener, lambda port: ready.append(Served(f"http://127.0.0.1:{port}", made)), is_up)
 
     def hold() -> None:
         try:
@@ -56,17 +56,17 @@ def served(settings: Settings, make: Callable[[World], Coroutine[Any, Any, Made]
         is_up.wait(60)
         if failures:
             raise failures[0]
-        yield found[0]
+        yield ready[0]
     finally:
         listener.should_exit = True
         thread.join(60)
 
 
-async def _serve(listener: uvicorn.Server, tell: Callable[[int], None], is_up: threading.Event) -> None:
+async def _serve(listener: uvicorn.Server, report_port: Callable[[int], None], is_up: threading.Event) -> None:
     task = asyncio.create_task(listener.serve())
-    while not listener.started:  # noqa: ASYNC110 - uvicorn tells by this flag only
+    while not listener.started:  # noqa: ASYNC110 - uvicorn reports it by this flag only
         await asyncio.sleep(0.01)
-    tell(listener.servers[0].sockets[0].getsockname()[1])
+    report_port(listener.servers[0].sockets[0].getsockname()[1])
     is_up.set()
     await task
 

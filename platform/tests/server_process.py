@@ -154,13 +154,13 @@ class Cloud:
 
     async def recorded(self) -> list[events.Event]:
         """The whole record of the project, by short polls."""
-        found: list[events.Event] = []
+        recorded: list[events.Event] = []
         while True:
-            after = found[-1].cursor if found else 0
+            after = recorded[-1].cursor if recorded else 0
             page = await self.call(events.EVENT_LIST, query={"after": after, "limit": 500})
             if not page.items:
-                return found
-            found += page.items
+                return recorded
+            recorded += page.items
 
     async def send(
         self,
@@ -173,7 +173,7 @@ class Cloud:
         headers: dict[str, str] | None = None,
         **params: str,
     ) -> httpx.Response:
-        """Waits when it is told to slow down, as a client should."""
+        """Waits when the server asks it to slow down, as a client should."""
         path = endpoint.path.format(**{"project_id": self.project_id, **params})
         token = self.token if token is None else token
         sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
@@ -195,6 +195,6 @@ class Cloud:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other tasks bring about; the test has the deadline."""
+    """Wait until other tasks have made the condition true; the test has the deadline."""
     while not condition():  # noqa: ASYNC110 - a condition of many parts has no one event
         await asyncio.sleep(0.02)

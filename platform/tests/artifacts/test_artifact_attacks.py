@@ -24,7 +24,7 @@ from gpuaas_contract import artifacts, deliveries, identity, policy, trust_keys
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_platform.artifacts.blobs import Blobs
 from gpuaas_platform.kit.settings import Settings
-from loopback_source import LoopbackSource, loopback_source, never_ends, redirects, says
+from loopback_source import LoopbackSource, loopback_source, never_ends, redirects, sends
 from platform_world import World
 
 OTHER = CONTENT.replace(b"real", b"evil")
@@ -62,9 +62,9 @@ async def replace_the_stored_file_after_promotion(world: World, _: LoopbackSourc
 
 
 async def serve_other_content_after_promotion(world: World, source: LoopbackSource) -> str:
-    source.replies[PATH] = says(CONTENT)
+    source.replies[PATH] = sends(CONTENT)
     artifact = await promoted(world, await trusted(world), source=_at(source))
-    source.replies[PATH] = says(OTHER)
+    source.replies[PATH] = sends(OTHER)
     refused = await _promote(world, artifact)
     assert (await fetch(world, await delivery(world, artifact))).content == CONTENT
     return refused
@@ -100,7 +100,7 @@ async def use_what_is_retired(world: World, _: LoopbackSource) -> str:
 
 
 async def publish_from_a_denied_source(world: World, source: LoopbackSource) -> str:
-    source.replies[PATH] = says(CONTENT)
+    source.replies[PATH] = sends(CONTENT)
     artifact = await promoted(world, await trusted(world), source=_at(source))
     overlay = policy.Overlay(artifact_sources=policy.Choice(deny=["http://127.0.0.1:*"]))
     await world.call(policy.PROJECT_SET, overlay)
@@ -116,7 +116,7 @@ async def publish_from_a_denied_source(world: World, source: LoopbackSource) -> 
 
 async def redirect_to_another_host(world: World, source: LoopbackSource) -> str:
     async with loopback_source() as elsewhere:
-        elsewhere.replies[PATH] = says(CONTENT)
+        elsewhere.replies[PATH] = sends(CONTENT)
         source.replies[PATH] = redirects(elsewhere.url(PATH, "localhost"))
         code = await _failed(world, await _from(world, source))
         assert elsewhere.asked == []
@@ -124,7 +124,7 @@ async def redirect_to_another_host(world: World, source: LoopbackSource) -> str:
 
 
 async def send_more_than_was_published(world: World, source: LoopbackSource) -> str:
-    source.replies[PATH] = says(CONTENT + b"and more")
+    source.replies[PATH] = sends(CONTENT + b"and more")
     return await _failed(world, await _from(world, source))
 
 
@@ -137,12 +137,12 @@ async def send_without_end(world: World, source: LoopbackSource) -> str:
 
 
 async def break_off_in_the_middle(world: World, source: LoopbackSource) -> str:
-    source.replies[PATH] = says(CONTENT[:-5], length=len(CONTENT))
+    source.replies[PATH] = sends(CONTENT[:-5], length=len(CONTENT))
     return await _failed(world, await _from(world, source))
 
 
 async def serve_another_media_type(world: World, source: LoopbackSource) -> str:
-    source.replies[PATH] = says(CONTENT, media_type="text/html")
+    source.replies[PATH] = sends(CONTENT, media_type="text/html")
     return await _failed(world, await _from(world, source))
 
 
@@ -202,7 +202,7 @@ async def test_the_attack_is_refused_with_a_named_reason(
 
 async def test_the_same_steps_without_an_attack_end_with_the_content(world: World, source: LoopbackSource) -> None:
     """The check of the checks: what the attacks change is what is refused."""
-    source.replies[PATH] = says(CONTENT, media_type=f"{MEDIA_TYPE}; charset=utf-8")
+    source.replies[PATH] = sends(CONTENT, media_type=f"{MEDIA_TYPE}; charset=utf-8")
     artifact = await promoted(world, await trusted(world), source=_at(source))
     answer = await fetch(world, await delivery(world, artifact))
     assert (answer.status_code, answer.content) == (200, CONTENT)

@@ -34,7 +34,7 @@ from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
-from loopback_source import LoopbackSource, loopback_source, says
+from loopback_source import LoopbackSource, loopback_source, sends
 from old_store import schema_before
 from platform_world import FakeClock, World
 
@@ -342,7 +342,7 @@ async def source() -> AsyncIterator[LoopbackSource]:
 
 
 async def test_content_that_no_longer_fits_is_not_fetched_either(world: World, source: LoopbackSource) -> None:
-    source.replies["/tool"] = says(CONTENT)
+    source.replies["/tool"] = sends(CONTENT)
     artifact = await published(world, source={"kind": "http", "url": source.url("/tool")})
     await _limited(world, "project", 0)
     with pytest.raises(errors.PolicyDenied):

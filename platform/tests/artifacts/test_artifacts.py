@@ -39,7 +39,7 @@ from gpuaas_platform.edge import http
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import clock
 from gpuaas_platform.kit.settings import Settings
-from loopback_source import LoopbackSource, goes_silent, loopback_source, redirects, refuses, says
+from loopback_source import LoopbackSource, goes_silent, loopback_source, redirects, refuses, sends
 from platform_world import World
 from served_application import served
 
@@ -311,7 +311,7 @@ async def test_a_redirect_is_followed_to_a_host_that_a_policy_names_and_the_toke
     world: World, source: LoopbackSource
 ) -> None:
     async with loopback_source() as elsewhere:
-        elsewhere.replies["/signed?for=you"] = says(CONTENT)
+        elsewhere.replies["/signed?for=you"] = sends(CONTENT)
         source.replies[PATH] = redirects("/moved")
         source.replies["/moved"] = redirects(elsewhere.url("/signed?for=you"))
         listed = policy.Choice(allow=[source.url("/*"), elsewhere.url("/*")])
@@ -339,7 +339,7 @@ async def test_a_registry_that_wants_even_the_public_to_have_a_token_is_served(
         bearer = source.asked[-1][1].get("authorization", "")
         asked.append(bearer)
         challenge = f'WWW-Authenticate: Bearer realm="{source.url("/token")}",service="it",scope="repository:team:pull"'
-        await (says(CONTENT) if bearer == "bearer public" else refuses(401, challenge))(writer)
+        await (sends(CONTENT) if bearer == "bearer public" else refuses(401, challenge))(writer)
 
     artifact = await published(
         world,
@@ -348,7 +348,7 @@ async def test_a_registry_that_wants_even_the_public_to_have_a_token_is_served(
         source={"kind": "oci", "reference": f"127.0.0.1:{source.port}/team"},
     )
     source.replies[f"/v2/team/blobs/{artifact.digest}"] = blob
-    source.replies["/token?service=it&scope=repository%3Ateam%3Apull"] = says(json.dumps({"token": "public"}).encode())
+    source.replies["/token?service=it&scope=repository%3Ateam%3Apull"] = sends(json.dumps({"token": "public"}).encode())
     assert (await verified(world, artifact)).trust == "verified"
     assert asked == ["", "bearer public"]
 
@@ -356,7 +356,7 @@ async def test_a_registry_that_wants_even_the_public_to_have_a_token_is_served(
 async def test_a_source_on_an_internal_address_is_closed_unless_the_operator_names_it(
     world: World, source: LoopbackSource
 ) -> None:
-    source.replies[PATH] = says(CONTENT)
+    source.replies[PATH] = sends(CONTENT)
     for number, host in enumerate(("localhost", "[::ffff:127.0.0.1]", "127.0.0.2")):
         at = {"kind": "http", "url": source.url(PATH, host)}
         artifact = await published(world, CONTENT, name=f"at-{number}", source=at)
@@ -374,7 +374,7 @@ async def test_a_server_must_prove_the_name_it_was_asked_by_though_its_address_i
     monkeypatch.setattr(fetching, "_address", _on_this_machine)
     signer = await trusted(world)
     async with loopback_source(encrypted_by=shows) as source:
-        source.replies[PATH] = says(CONTENT)
+        source.replies[PATH] = sends(CONTENT)
         for host, outcome in (("files.test", "verified"), ("other.test", "artifact_source_unreachable")):
             at = {"kind": "http", "url": source.url(PATH, host)}
             artifact = await published(world, CONTENT, signer, name=host, source=at)
@@ -389,7 +389,7 @@ async def test_an_encrypted_source_that_redirects_to_a_listed_address_without_en
     shows = tls.server_context(authority, tmp_path, "files.test", clock.utc_now())
     monkeypatch.setattr(fetching, "_trusted_authorities", lambda: ssl.create_default_context(cadata=authority.pem))
     monkeypatch.setattr(fetching, "_address", _on_this_machine)
-    source.replies[PATH] = says(CONTENT)
+    source.replies[PATH] = sends(CONTENT)
     async with loopback_source(encrypted_by=shows) as encrypted:
         encrypted.replies[PATH] = redirects(source.url(PATH))
         listed = policy.Choice(allow=[encrypted.url("/*", "files.test"), source.url("/*")])
@@ -418,7 +418,7 @@ async def test_a_source_that_goes_silent_is_given_up_and_nothing_of_it_is_kept(
 async def test_neither_the_sources_token_nor_a_deliverys_is_kept_anywhere(
     world: World, source: LoopbackSource, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    source.replies[PATH] = says(CONTENT)
+    source.replies[PATH] = sends(CONTENT)
     artifact = await published(world, CONTENT, await trusted(world), source=_at(source))
     await verified(world, artifact, source_token=SECRET)
     body = {"channel": "stable", "source_token": SECRET}

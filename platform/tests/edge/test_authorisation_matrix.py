@@ -82,7 +82,7 @@ async def test_planted_leaks_are_found(world: World, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(rules, "decide", _denied_instead_of_hidden)
         told = await cells(world.http, found, routes)
-    assert any("tells viewer from absent: 403 404" in leak for leak in leaks(found, told))
+    assert any("differs from absent for viewer: 403 404" in leak for leak in leaks(found, told))
 
 
 async def _cells_with(world: World, found: Cast, planted: Routes, routes: Any) -> list[Cell]:

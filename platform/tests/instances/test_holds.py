@@ -84,9 +84,9 @@ async def test_only_the_owner_lifts_a_hold(world: World) -> None:
     world.clock.forward(5)
     assert await world.call(holds.HOLD_LIFT, token=owner.token, **params) == lifted
     await cluster.operate("remove", hand)
-    told = [(await cluster.told(f"apps.hold.{what}"))[0]["owner"] for what in ("placed", "lifted")]
+    told = [(await cluster.event_payloads(f"apps.hold.{what}"))[0]["owner"] for what in ("placed", "lifted")]
     assert told == [owner.user_id, owner.user_id]
-    assert len(await cluster.told("apps.hold.lifted")) == 1
+    assert len(await cluster.event_payloads("apps.hold.lifted")) == 1
 
 
 async def test_a_hold_ends_by_itself_and_stays_in_the_list(world: World) -> None:

@@ -54,7 +54,7 @@ FLUSH = {"inputs": {"queue": "night"}}
 
 @pytest.fixture(autouse=True)
 def patient_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for a preview waits until the scripted controller has answered, however busy the host is."""
+    """A person who asks for a preview waits until the scripted controller has answered, even on a busy host."""
     monkeypatch.setattr(previews, "ANSWER_WAIT_S", hub.WAIT_MAX_S)
 
 
@@ -116,7 +116,7 @@ async def test_a_short_action_answers_its_caller_with_the_result(world: World) -
     assert (answered.status, answered.result) == ("succeeded", {"dropped": 0})
 
 
-async def test_an_action_that_takes_longer_than_its_caller_waits_goes_on(world: World) -> None:
+async def test_an_action_that_takes_longer_than_its_caller_waits_continues(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     asked = await _invoke(cluster, "flush", FLUSH, query={"wait_s": 0})
     assert asked.status == "accepted"
@@ -124,7 +124,7 @@ async def test_an_action_that_takes_longer_than_its_caller_waits_goes_on(world: 
     assert (await world.operation(asked.operation_id)).status == "succeeded"
 
 
-async def test_an_action_disturbs_nobody_unless_it_is_exclusive(world: World) -> None:
+async def test_an_action_blocks_other_operations_only_when_it_is_exclusive(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     hand = (await cluster.hands())[0]
     await cluster.operate("drain", hand)
@@ -184,7 +184,7 @@ async def test_a_cancelled_action_ends_cancelled_unless_it_brought_a_result(worl
         assert (await held.complete(result=result)).status == status
 
 
-async def test_an_action_nobody_takes_expires_at_its_own_deadline(world: World) -> None:
+async def test_an_action_that_is_never_claimed_expires_at_its_own_deadline(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     asked = await _invoke(cluster, "flush", FLUSH)
     world.clock.forward(61)
@@ -211,14 +211,14 @@ async def test_an_action_is_not_run_by_another_version_than_the_one_that_declare
     await publish_version(world, "1.1.0", **DECLARED, upgrades_from=["1.0.0"])
     authorise = invoking.authorise
 
-    async def upgraded_meanwhile(call: Any, body: Any) -> invoking.Invocation:
-        found = await authorise(call, body)
+    async def upgraded_before_the_write(call: Any, body: Any) -> invoking.Invocation:
+        invocation = await authorise(call, body)
         await cluster.change("upgrade", version="1.1.0")
         await cluster.controller.carry_out()
-        return found
+        return invocation
 
     handlers = [
-        dataclasses.replace(handler, authorise=upgraded_meanwhile)
+        dataclasses.replace(handler, authorise=upgraded_before_the_write)
         if handler.endpoint is actions.ACTION_INVOKE
         else handler
         for handler in routes.handlers
@@ -233,7 +233,7 @@ async def test_an_action_is_not_run_by_another_version_than_the_one_that_declare
     await _invoke(cluster, "flush", FLUSH)
 
 
-async def test_a_dry_run_is_answered_with_what_the_controller_says_would_be_hit(world: World) -> None:
+async def test_a_dry_run_returns_the_controllers_report_of_the_work_at_stake(world: World) -> None:
     cluster = await Cluster.running(world)
     hand = (await cluster.hands())[0]
     seen = {
@@ -260,18 +260,18 @@ async def test_a_dry_run_is_answered_with_what_the_controller_says_would_be_hit(
 
 async def test_a_preview_disturbs_no_operation_and_none_disturbs_it(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = await cluster.hands()
-    await cluster.operate("drain", one)
+    first, second = await cluster.hands()
+    await cluster.operate("drain", first)
     draining = await cluster.controller.take()
-    asking = asyncio.create_task(_dry_run(cluster, {"kind": "drain", "member_ids": [two]}))
+    asking = asyncio.create_task(_dry_run(cluster, {"kind": "drain", "member_ids": [second]}))
     held = await cluster.controller.take(wait_s=30)
-    await cluster.operate("drain", two)
+    await cluster.operate("drain", second)
     await held.complete(preview={"answered": True})
     assert (await asking).status_code == 202
     assert (await draining.carry_out()).status == "succeeded"
 
 
-async def test_a_controller_that_cannot_say_leaves_the_preview_unknown(world: World) -> None:
+async def test_a_controller_that_cannot_answer_leaves_the_preview_unknown(world: World) -> None:
     cluster = await Cluster.running(world)
     body = {"kind": "drain", "member_ids": [(await cluster.hands())[0]]}
     asking = asyncio.create_task(_dry_run(cluster, body))
@@ -281,7 +281,7 @@ async def test_a_controller_that_cannot_say_leaves_the_preview_unknown(world: Wo
 
 
 @pytest.mark.parametrize("verb", ["stop", "restart", "decommission"])
-async def test_without_a_controller_a_preview_says_that_nothing_is_known(
+async def test_without_a_controller_a_preview_reports_that_nothing_is_known(
     world: World, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(previews, "ANSWER_WAIT_S", 0.05)
@@ -294,7 +294,7 @@ async def test_without_a_controller_a_preview_says_that_nothing_is_known(
     assert await cluster.status() == "running"
 
 
-async def test_a_dry_run_of_what_disturbs_nobody_asks_nobody(world: World) -> None:
+async def test_a_dry_run_of_an_add_asks_no_controller(world: World) -> None:
     cluster = await Cluster.running(world)
     (machine,) = await cluster.machines(1)
     answer = await _dry_run(cluster, {"kind": "add", "component_key": "hand", "allocation_ids": [machine]})

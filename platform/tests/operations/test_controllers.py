@@ -25,10 +25,10 @@ async def claim(world: World, token: str, holder: str) -> None:
 
 
 async def holders(world: World) -> list[str]:
-    return [found.holder for found in (await world.call(runtime.CONTROLLER_LIST)).items]
+    return [controller.holder for controller in (await world.call(runtime.CONTROLLER_LIST)).items]
 
 
-async def test_a_controller_nobody_hears_of_any_more_is_listed_for_a_while_and_then_forgotten(world: World) -> None:
+async def test_a_silent_controller_is_listed_for_a_while_and_then_deleted(world: World) -> None:
     await world.entitled_app()
     token = await world.service_account()
     for holder in ("gone", "there"):
@@ -42,12 +42,12 @@ async def test_a_controller_nobody_hears_of_any_more_is_listed_for_a_while_and_t
     assert await holders(world) == ["there"]
 
 
-async def test_controllers_of_an_older_release_keep_the_moment_they_were_heard(
+async def test_controllers_of_an_older_release_keep_the_time_they_were_last_seen(
     settings: Settings, database_url: str
 ) -> None:
     now = FakeClock()
     now.forward(0.5)
-    heard = runtime.Controller(
+    controller = runtime.Controller(
         controller_id="proj_1/toy/one",
         project_id="proj_1",
         app_slug="toy",
@@ -56,13 +56,13 @@ async def test_controllers_of_an_older_release_keep_the_moment_they_were_heard(
         version="1",
         last_seen_at=now(),
     )
-    document = msgspec.json.encode(heard).decode()
+    document = msgspec.json.encode(controller).decode()
     settings.data_dir.mkdir()
-    row = f"INSERT INTO controllers VALUES ('{heard.controller_id}', '{heard.project_id}', '{document}')"
+    row = f"INSERT INTO controllers VALUES ('{controller.controller_id}', '{controller.project_id}', '{document}')"
     await old_store.schema_before(19, settings.data_dir / "gpuaas.sqlite", database_url, row)
     async with server.open_site(settings, now) as site:
         await server.forget_old_rows(site)
-        assert await controllers.CONTROLLERS.get(site.database.reader, heard.controller_id) == heard
+        assert await controllers.CONTROLLERS.get(site.database.reader, controller.controller_id) == controller
         now.forward(settings.controllers_kept_s + 1)
         await server.forget_old_rows(site)
-        assert await controllers.CONTROLLERS.get(site.database.reader, heard.controller_id) is None
+        assert await controllers.CONTROLLERS.get(site.database.reader, controller.controller_id) is None

@@ -1,4 +1,4 @@
-"""The correlation bundle: one document with everything that happened under one id, to whoever may see it."""
+"""The correlation bundle: one document with everything that happened under one id, for callers who may see it."""
 
 import pytest
 from gpuaas_contract import correlations, errors, identity, instances, runtime, secrets
@@ -38,34 +38,34 @@ async def _bundle(world: World, correlation_id: str = "ticket-1", token: str | N
 async def test_the_bundle_has_the_request_the_work_and_what_became_of_it(world: World) -> None:
     token = await world.service_account()
     deployed = await _deployed(world, token)
-    found = await _bundle(world)
-    (operation,) = found.operations
+    bundle = await _bundle(world)
+    (operation,) = bundle.operations
     assert operation.operation_id == deployed.operation.operation_id
     assert (operation.status, [step.name for step in operation.steps]) == ("succeeded", ["install"])
     assert {target.outcome for target in operation.targets} == {"succeeded"}
-    assert [member.adapter_detail for member in found.members] == [{"slots": 4}] * 2
-    kinds = [event.type for event in found.events]
+    assert [member.adapter_detail for member in bundle.members] == [{"slots": 4}] * 2
+    kinds = [event.type for event in bundle.events]
     assert {"apps.instance.requested", "apps.operation.step", "access.secret.issued", "apps.instance.running"} <= set(
         kinds
     )
-    assert [event.cursor for event in found.events] == sorted(event.cursor for event in found.events)
-    assert found.audit is not None
-    assert [row.action for row in found.audit] == ["apps.instance.create", "access.secret.issue"]
-    assert (found.withheld, found.truncated) == ({}, [])
+    assert [event.cursor for event in bundle.events] == sorted(event.cursor for event in bundle.events)
+    assert bundle.audit is not None
+    assert [row.action for row in bundle.audit] == ["apps.instance.create", "access.secret.issue"]
+    assert (bundle.withheld, bundle.truncated) == ({}, [])
 
 
-async def test_whoever_may_not_read_the_audit_trail_is_told_what_is_withheld(world: World) -> None:
+async def test_a_caller_who_may_not_read_the_audit_trail_sees_what_is_withheld(world: World) -> None:
     token = await world.service_account()
     await _deployed(world, token)
     viewer = await world.person("viewer", "viewer", world.project_id)
     for reader in (viewer.token, token):
-        found = await _bundle(world, token=reader)
-        assert (found.audit, found.withheld) == (None, {"audit": "record.audit.read"})
-        assert len(found.operations) == 1
-        assert found.events
+        bundle = await _bundle(world, token=reader)
+        assert (bundle.audit, bundle.withheld) == (None, {"audit": "record.audit.read"})
+        assert len(bundle.operations) == 1
+        assert bundle.events
 
 
-async def test_what_only_the_audit_trail_knows_is_absent_without_it(world: World) -> None:
+async def test_an_id_that_only_the_audit_trail_has_is_not_found_by_a_caller_who_may_not_read_it(world: World) -> None:
     headers = {"X-Correlation-ID": "ticket-2"}
     await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"}, headers=headers)
     assert [row.action for row in (await _bundle(world, "ticket-2")).audit or []] == ["identity.service_account.create"]
@@ -83,19 +83,19 @@ async def test_an_unknown_id_and_one_of_another_project_are_not_found(world: Wor
             await world.call(correlations.CORRELATION_GET, project_id=project_id, correlation_id=correlation_id)
 
 
-async def test_a_part_that_is_too_long_is_cut_and_said_to_be(world: World) -> None:
+async def test_a_part_that_is_too_long_is_cut_and_listed_as_truncated(world: World) -> None:
     org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
     origin = system_origin(world.clock(), "ticket-3")
 
-    async def tell(tx: db.Tx) -> None:
+    async def emit_too_many(tx: db.Tx) -> None:
         for _ in range(PART_MAX + 1):
             changed = EntitlementChanged(app_slug="toy", enabled=True)
             owner = Owner(org_id, world.project_id)
             await record.emit(tx, origin, "catalog.entitlement.changed", changed, owner)
 
-    await world.site.database.write(tell)
-    found = await _bundle(world, "ticket-3")
-    assert (len(found.events), found.truncated) == (PART_MAX, ["events"])
+    await world.site.database.write(emit_too_many)
+    bundle = await _bundle(world, "ticket-3")
+    assert (len(bundle.events), bundle.truncated) == (PART_MAX, ["events"])
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -22,15 +22,15 @@ async def test_an_instance_is_stopped_started_restarted_and_torn_down(world: Wor
         assert (len(operation.targets), operation.reason) == (3, "maintenance")
         assert await cluster.status() == during
         assert (await cluster.controller.carry_out()).status == "succeeded"
-        found = await cluster.members()
-        assert (await cluster.status(), {member.status for member in found.values()}) == (after, members)
+        listed = await cluster.members()
+        assert (await cluster.status(), {member.status for member in listed.values()}) == (after, members)
         assert await cluster.bound() == whole
     await cluster.change("decommission")
     assert await cluster.status() == "deleting"
     await cluster.controller.carry_out()
     assert (await cluster.status(), await cluster.bound()) == ("deleted", set())
-    told = [event["kind"] for event in await cluster.told("apps.instance.running")]
-    assert told == ["deploy", "start", "restart"]
+    kinds = [event["kind"] for event in await cluster.event_payloads("apps.instance.running")]
+    assert kinds == ["deploy", "start", "restart"]
 
 
 async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World) -> None:
@@ -93,11 +93,11 @@ async def test_a_change_that_was_done_before_its_controller_saw_the_cancel_is_do
     instance = await cluster.instance()
     assert (instance.status, instance.app_version) == ("running", operation.to_version or instance.app_version)
     assert await _last_operation(cluster) == ("true", "succeeded")
-    told = next(found for found in instance.conditions if found.type == "LastOperationSucceeded").message
-    assert told == f"{verb} succeeded; the cancel came too late"
+    message = next(condition for condition in instance.conditions if condition.type == "LastOperationSucceeded").message
+    assert message == f"{verb} succeeded; the cancel came too late"
 
 
-async def test_a_decommission_cancelled_before_anybody_began_leaves_the_instance_as_it_was(world: World) -> None:
+async def test_a_decommission_cancelled_before_its_claim_leaves_the_instance_as_it_was(world: World) -> None:
     cluster = await Cluster.running(world)
     operation = await cluster.change("decommission")
     assert await cluster.status() == "deleting"
@@ -118,7 +118,7 @@ async def test_a_cancelled_deploy_leaves_nothing_but_an_instance_to_tear_down(wo
 
 
 @pytest.mark.parametrize("verb", ["stop", "start", "restart", "decommission", "upgrade", "rollback"])
-async def test_a_failed_change_says_so_and_is_taken_up_again(world: World, verb: str) -> None:
+async def test_a_failed_change_is_reported_and_can_be_retried(world: World, verb: str) -> None:
     cluster = await _ready_for(world, verb)
     operation = await _ask(cluster, verb)
     held = await cluster.controller.take()
@@ -296,11 +296,11 @@ async def _ready_for(world: World, verb: str) -> Cluster:
 
 
 async def _ask(cluster: Cluster, verb: str) -> operations.Operation:
-    said: dict[str, Any] = {"version": "1.1.0"} if verb == "upgrade" else {}
-    return await cluster.change(verb, **said)
+    request: dict[str, Any] = {"version": "1.1.0"} if verb == "upgrade" else {}
+    return await cluster.change(verb, **request)
 
 
 async def _last_operation(cluster: Cluster) -> tuple[str, str]:
-    """What the instance says of it: status and reason."""
-    found = {condition.type: condition for condition in (await cluster.instance()).conditions}
-    return found["LastOperationSucceeded"].status, found["LastOperationSucceeded"].reason
+    """Status and reason of the instance's condition about its last operation."""
+    conditions = {condition.type: condition for condition in (await cluster.instance()).conditions}
+    return conditions["LastOperationSucceeded"].status, conditions["LastOperationSucceeded"].reason

@@ -56,7 +56,7 @@ async def for_ever() -> None:
 
 
 def toy(folder: Path) -> App:
-    """An app that puts members where they should be, and hangs when a reason says so."""
+    """An app that puts members where they should be, and hangs when the reason is `hang`."""
     manifest = folder / "manifest.yaml"
     manifest.write_bytes(msgspec.json.encode({**MANIFEST, **TOY}))
     app = App("toy", manifest=manifest, settings=SETTINGS)
@@ -64,13 +64,13 @@ def toy(folder: Path) -> App:
     @app.operation("deploy")
     @app.operation("add", role="hand")
     async def bring_up(op: Operation) -> None:
-        async def one(member: Member) -> None:
+        async def bring_up_member(member: Member) -> None:
             await op.report(member, status="provisioning")
             await op.step("install", for_ever if op.reason == "hang" else nothing, member=member)
             await op.report(member, status="joining")
             await op.report(member, status="ready", version=op.instance.app_version)
 
-        await op.each(op.to_do, one)
+        await op.each(op.to_do, bring_up_member)
 
     @app.undo("add", role="hand")
     async def take_off(op: Operation) -> None:
@@ -114,7 +114,7 @@ def toy(folder: Path) -> App:
 
 @pytest.fixture
 async def cluster(settings: Settings, tmp_path: Path) -> AsyncIterator[Cluster]:
-    """An instance of the app, deployed by its controller, which goes on working."""
+    """An instance of the app, deployed by its controller, which continues to work."""
     async with contextlib.AsyncExitStack() as stack:
         clock = RealClock()
         site = await stack.enter_async_context(server.open_site(settings, clock))
@@ -130,9 +130,9 @@ async def cluster(settings: Settings, tmp_path: Path) -> AsyncIterator[Cluster]:
         working = asyncio.create_task(_awaited(toy(tmp_path).runner(client, world.project_id, "toy@test").run()))
         stack.push_async_callback(_stopped, working)
         deployed = await world.deploy(hands=2)
-        found = Cluster(world, Controller(world, ""), deployed.instance.instance_id)
-        assert (await ended(found, deployed.operation)).status == "succeeded"
-        yield found
+        running = Cluster(world, Controller(world, ""), deployed.instance.instance_id)
+        assert (await ended(running, deployed.operation)).status == "succeeded"
+        yield running
 
 
 async def _service_account(world: World) -> ServiceAccount:
@@ -152,13 +152,13 @@ async def _stopped(task: asyncio.Task[None]) -> None:
 
 
 async def until(cluster: Cluster, asked: operations.Operation, *statuses: str) -> operations.Operation:
-    found = asked
+    operation = asked
     async with asyncio.timeout(60):
-        while found.status not in statuses:
-            query = {"wait_s": 10, "revision": found.revision}
+        while operation.status not in statuses:
+            query = {"wait_s": 10, "revision": operation.revision}
             where = {"operation_id": asked.operation_id}
-            found = await cluster.world.call(operations.OPERATION_GET, query=query, **where)
-    return found
+            operation = await cluster.world.call(operations.OPERATION_GET, query=query, **where)
+    return operation
 
 
 async def ended(cluster: Cluster, asked: operations.Operation) -> operations.Operation:
@@ -169,9 +169,9 @@ async def settled(cluster: Cluster, status: str) -> instances.Instance:
     """The instance, once the reconcile handler has seen what the test did."""
     async with asyncio.timeout(60):
         while True:
-            found = await cluster.instance()
-            if any((seen.type, seen.status) == ("AllReady", status) for seen in found.conditions):
-                return found
+            instance = await cluster.instance()
+            if any((seen.type, seen.status) == ("AllReady", status) for seen in instance.conditions):
+                return instance
             await asyncio.sleep(0.05)
 
 
@@ -198,7 +198,7 @@ async def test_the_kit_carries_out_what_people_ask_of_a_real_platform(cluster: C
     assert (await ended(cluster, await cluster.change("stop"))).status == "succeeded"
     assert (await settled(cluster, "false")).status == "stopped"
     controllers = (await cluster.world.call(runtime.CONTROLLER_LIST)).items
-    assert [(found.holder, found.version) for found in controllers] == [("toy@test", "1.0.0")]
+    assert [(controller.holder, controller.version) for controller in controllers] == [("toy@test", "1.0.0")]
 
 
 async def test_a_cancelled_add_is_undone_by_the_kit_and_its_machines_are_free_again(cluster: Cluster) -> None:
@@ -206,7 +206,10 @@ async def test_a_cancelled_add_is_undone_by_the_kit_and_its_machines_are_free_ag
     asked = await cluster.add(*await cluster.machines(2), reason="hang")
     await until(cluster, asked, "running")
     await take_exit(cluster.world, asked, "cancel")
-    found = await ended(cluster, asked)
-    assert (found.status, [target.outcome for target in found.targets]) == ("cancelled", ["cancelled", "cancelled"])
+    cancelled = await ended(cluster, asked)
+    assert (cancelled.status, [target.outcome for target in cancelled.targets]) == (
+        "cancelled",
+        ["cancelled", "cancelled"],
+    )
     assert await cluster.bound() == before
     assert (await settled(cluster, "true")).status == "running"

@@ -21,25 +21,25 @@ async def test_a_member_goes_out_of_service_back_in_and_away(world: World) -> No
         assert (ended.kind, ended.status, ended.progress.done) == (kind, "succeeded", 1)
         assert (await cluster.statuses(hand), await cluster.status()) == ([status], "running")
     assert await cluster.bound() == await cluster.occupied()
-    told = [(event["was"], event["status"]) for event in await cluster.told("apps.member.changed")]
-    assert told[-5:] == list(itertools.pairwise(["ready", "draining", "drained", "ready", "removing", "removed"]))
+    moves = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.member.changed")]
+    assert moves[-5:] == list(itertools.pairwise(["ready", "draining", "drained", "ready", "removing", "removed"]))
 
 
 async def test_overlapping_operations_on_one_member_are_refused_and_the_holder_is_named(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = await cluster.hands()
-    draining = await cluster.operate("drain", one)
+    first, second = await cluster.hands()
+    draining = await cluster.operate("drain", first)
     for kind in ("drain", "resume", "remove"):
         with pytest.raises(errors.OperationInProgress) as refused:
-            await cluster.operate(kind, one)
+            await cluster.operate(kind, first)
         assert refused.value.details == {
             "operation_id": draining.operation_id,
             "kind": "drain",
-            "members": [one],
+            "members": [first],
         }
     with pytest.raises(errors.OperationInProgress):
-        await cluster.operate("drain", two, one)
-    await cluster.operate("drain", two)
+        await cluster.operate("drain", second, first)
+    await cluster.operate("drain", second)
     await cluster.add(*await cluster.machines(1))
     assert [(await cluster.controller.take()).operation.kind for _ in range(3)] == ["drain", "drain", "add"]
 
@@ -63,7 +63,7 @@ async def test_an_instance_operation_waits_for_members_and_the_reverse(world: Wo
         await cluster.controller.take()
 
 
-async def test_a_bulk_add_of_64_goes_on_past_5_failures_without_a_stop_rule(world: World) -> None:
+async def test_a_bulk_add_of_64_continues_after_5_failures_without_a_stop_rule(world: World) -> None:
     cluster = await _large(world)
     operation = await cluster.add(*await cluster.machines(BULK))
     held = await cluster.controller.take()
@@ -85,7 +85,7 @@ async def test_a_bulk_add_of_64_goes_on_past_5_failures_without_a_stop_rule(worl
     assert len(await cluster.hands()) == BULK + 1
 
 
-async def test_a_bulk_add_of_64_with_stop_rule_3_leaves_out_what_nobody_began(world: World) -> None:
+async def test_a_bulk_add_of_64_with_stop_rule_3_skips_the_members_not_begun(world: World) -> None:
     cluster = await _large(world)
     await cluster.add(*await cluster.machines(BULK), stop_after_failures=3)
     held = await cluster.controller.take()
@@ -113,21 +113,21 @@ async def test_a_bulk_add_of_64_with_stop_rule_3_leaves_out_what_nobody_began(wo
 
 async def test_a_stopped_drain_leaves_the_rest_in_service_and_a_retry_takes_them_up(world: World) -> None:
     cluster = await Cluster.running(world, hands=4)
-    one, *others = await cluster.hands()
-    operation = await cluster.operate("drain", one, *others, stop_after_failures=1)
+    first, *others = await cluster.hands()
+    operation = await cluster.operate("drain", first, *others, stop_after_failures=1)
     held = await cluster.controller.take()
-    await held.report(one, "draining", "failed")
+    await held.report(first, "draining", "failed")
     ended = await held.complete()
     assert [target.outcome for target in ended.targets] == ["failed", "skipped", "skipped", "skipped"]
-    assert await cluster.statuses(one, *others) == ["failed", "ready", "ready", "ready"]
+    assert await cluster.statuses(first, *others) == ["failed", "ready", "ready", "ready"]
     await take_exit(world, operation, "retry")
     again = await cluster.controller.take()
-    await again.report(one, "ready", "draining", "drained")
+    await again.report(first, "ready", "draining", "drained")
     await again.bring(others)
     assert (await again.complete()).status == "succeeded"
 
 
-async def test_the_breaker_opens_refuses_tells_and_closes_when_its_window_has_passed(world: World) -> None:
+async def test_the_breaker_opens_refuses_emits_an_event_and_closes_when_its_window_has_passed(world: World) -> None:
     cluster = await Cluster.running(world, **with_hands(breaker={"failures": 3, "window_s": 100}))
     machines = await cluster.machines(4)
     await _fail_to_join(cluster, *machines[:2])
@@ -143,7 +143,9 @@ async def test_the_breaker_opens_refuses_tells_and_closes_when_its_window_has_pa
     hand = (await cluster.hands())[0]
     with pytest.raises(errors.CircuitOpen):
         await cluster.operate("replace", hand, allocation_ids=machines[3:])
-    assert [(event["open"], event["failures"]) for event in await cluster.told("apps.role.breaker")] == [(True, 3)]
+    assert [(event["open"], event["failures"]) for event in await cluster.event_payloads("apps.role.breaker")] == [
+        (True, 3)
+    ]
     await cluster.operate("drain", hand)
     assert (await cluster.controller.carry_out()).status == "succeeded"
     world.clock.forward(39)
@@ -161,7 +163,9 @@ async def test_failures_after_the_breaker_has_opened_do_not_announce_it_again(wo
     for member_id in held.member_ids:
         await held.report(member_id, "provisioning", "failed")
     assert (await _hand_role(cluster)).breaker.failures == 4
-    assert [(event["open"], event["failures"]) for event in await cluster.told("apps.role.breaker")] == [(True, 2)]
+    assert [(event["open"], event["failures"]) for event in await cluster.event_payloads("apps.role.breaker")] == [
+        (True, 2)
+    ]
 
 
 async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begun(world: World) -> None:
@@ -172,7 +176,7 @@ async def test_an_add_that_fails_as_a_whole_counts_for_the_breaker_what_was_begu
         await held.report(member_id, "provisioning")
     await held.fail("lost")
     assert (await _hand_role(cluster)).breaker.failures == 2
-    assert len(await cluster.told("apps.role.breaker")) == 1
+    assert len(await cluster.event_payloads("apps.role.breaker")) == 1
 
 
 async def test_a_retry_of_an_add_is_refused_by_an_open_breaker_like_a_new_one(world: World) -> None:
@@ -201,8 +205,8 @@ async def test_a_breaker_is_reset_with_a_reason_that_stays_on_the_record(world: 
         await world.call(instances.BREAKER_RESET, {"reason": "x"}, token=viewer.token, **params)
     role = await world.call(instances.BREAKER_RESET, {"reason": "the image is repaired"}, **params)
     assert not role.breaker.open
-    told = [(event["open"], event["reason"]) for event in await cluster.told("apps.role.breaker")]
-    assert told == [(True, "no route"), (False, "the image is repaired")]
+    changes = [(event["open"], event["reason"]) for event in await cluster.event_payloads("apps.role.breaker")]
+    assert changes == [(True, "no route"), (False, "the image is repaired")]
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.role.reset_breaker", "result": "success"})).items
     assert len(trail) == 1
     await cluster.add(machines[1])
@@ -210,52 +214,52 @@ async def test_a_breaker_is_reset_with_a_reason_that_stays_on_the_record(world: 
 
 async def test_overlapping_operations_together_keep_the_disruption_budget(world: World) -> None:
     cluster = await Cluster.running(world, hands=4, **with_hands(unavailable_max=2))
-    one, two, three, four = await cluster.hands()
-    await cluster.operate("drain", one)
-    await cluster.operate("drain", two)
+    first, second, third, fourth = await cluster.hands()
+    await cluster.operate("drain", first)
+    await cluster.operate("drain", second)
     with pytest.raises(errors.DisruptionBudget) as refused:
-        await cluster.operate("drain", three)
-    assert refused.value.details == {"unavailable": sorted([one, two]), "unavailable_max": 2}
+        await cluster.operate("drain", third)
+    assert refused.value.details == {"unavailable": sorted([first, second]), "unavailable_max": 2}
     with pytest.raises(errors.DisruptionBudget):
-        await cluster.operate("remove", three)
+        await cluster.operate("remove", third)
     for _ in range(2):
         await cluster.controller.carry_out()
     with pytest.raises(errors.DisruptionBudget):
-        await cluster.operate("replace", three, allocation_ids=await cluster.machines(1))
-    await cluster.operate("remove", one)
+        await cluster.operate("replace", third, allocation_ids=await cluster.machines(1))
+    await cluster.operate("remove", first)
     await cluster.controller.carry_out()
-    await cluster.operate("drain", three)
+    await cluster.operate("drain", third)
     await cluster.controller.carry_out()
-    forced = await cluster.operate("drain", four, force=True, reason="the room floods")
+    forced = await cluster.operate("drain", fourth, force=True, reason="the room floods")
     assert (await cluster.controller.carry_out()).operation_id == forced.operation_id
-    assert await cluster.statuses(two, three, four) == ["drained", "drained", "drained"]
+    assert await cluster.statuses(second, third, fourth) == ["drained", "drained", "drained"]
 
 
 async def test_a_role_keeps_its_least_and_its_most(world: World) -> None:
     cluster = await Cluster.running(world, hands=2, **with_hands(max=2))
-    one, two = await cluster.hands()
+    first, second = await cluster.hands()
     with pytest.raises(errors.Conflict, match="at most 2 hand"):
         await cluster.add(*await cluster.machines(1))
     with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
-        await cluster.operate("remove", one, two)
+        await cluster.operate("remove", first, second)
 
 
 async def test_removals_that_overlap_together_leave_a_role_its_least(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
-    one, two, three = await cluster.hands()
-    removing = await cluster.operate("remove", one, two)
+    first, second, third = await cluster.hands()
+    removing = await cluster.operate("remove", first, second)
     with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
-        await cluster.operate("remove", three)
+        await cluster.operate("remove", third)
     await take_exit(world, removing, "cancel")
-    await cluster.operate("remove", two, three)
+    await cluster.operate("remove", second, third)
 
 
 async def test_a_removal_that_is_retried_leaves_a_role_its_least_too(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
-    one, two, three = await cluster.hands()
-    failed = await cluster.operate("remove", one, two)
+    first, second, third = await cluster.hands()
+    failed = await cluster.operate("remove", first, second)
     await (await cluster.controller.take()).fail()
-    await cluster.operate("remove", three)
+    await cluster.operate("remove", third)
     await cluster.controller.carry_out()
     with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
         await take_exit(world, failed, "retry")
@@ -263,26 +267,30 @@ async def test_a_removal_that_is_retried_leaves_a_role_its_least_too(world: Worl
 
 async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = await cluster.hands()
+    first, second = await cluster.hands()
     head = next(member for member in (await cluster.members()).values() if member.component_key == "head")
     (machine,) = await cluster.machines(1)
-    taken = (await cluster.member(one)).allocation_id
+    taken = (await cluster.member(first)).allocation_id
     refused: list[tuple[type[errors.ApiError], str, dict[str, object]]] = [
-        (errors.ValidationFailed, "contains an id twice", {"kind": "drain", "member_ids": [one, one]}),
-        (errors.ValidationFailed, "and nothing else", {"kind": "drain", "member_ids": [one], "allocation_ids": ["x"]}),
-        (errors.ValidationFailed, "different roles", {"kind": "drain", "member_ids": [one, head.member_id]}),
+        (errors.ValidationFailed, "contains an id twice", {"kind": "drain", "member_ids": [first, first]}),
+        (
+            errors.ValidationFailed,
+            "and nothing else",
+            {"kind": "drain", "member_ids": [first], "allocation_ids": ["x"]},
+        ),
+        (errors.ValidationFailed, "different roles", {"kind": "drain", "member_ids": [first, head.member_id]}),
         (errors.ValidationFailed, "no role", {"kind": "add", "component_key": "foot", "allocation_ids": [machine]}),
         (errors.Conflict, "has no remove for head", {"kind": "remove", "member_ids": [head.member_id]}),
         (errors.Conflict, "carries member", {"kind": "add", "component_key": "hand", "allocation_ids": [taken]}),
-        (errors.Conflict, "carries member", {"kind": "replace", "member_ids": [one], "allocation_ids": [taken]}),
+        (errors.Conflict, "carries member", {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]}),
         (
             errors.ValidationFailed,
             "as many allocation_ids",
-            {"kind": "replace", "member_ids": [one, two], "allocation_ids": [machine]},
+            {"kind": "replace", "member_ids": [first, second], "allocation_ids": [machine]},
         ),
         (errors.NotFound, "no member", {"kind": "drain", "component_key": "hand", "member_ids": ["mem_none"]}),
         (errors.ValidationFailed, "drain names member_ids, and nothing else", {"kind": "drain"}),
-        (errors.NotFound, "no member mem_none", {"kind": "drain", "member_ids": [one, "mem_none"]}),
+        (errors.NotFound, "no member mem_none", {"kind": "drain", "member_ids": [first, "mem_none"]}),
         (errors.ValidationFailed, "name the role: head, hand", {"kind": "add", "allocation_ids": [machine]}),
         (errors.NotFound, "no allocation", {"kind": "add", "component_key": "hand", "allocation_ids": ["alloc_none"]}),
     ]
@@ -366,24 +374,24 @@ async def test_a_replace_that_failed_after_the_move_is_retried_or_undone_on_the_
 
 async def test_two_members_of_a_role_never_meet_on_one_machine(world: World) -> None:
     cluster = await Cluster.running(world, hands=2)
-    one, two = await cluster.hands()
+    first, second = await cluster.hands()
     (machine,) = await cluster.machines(1)
-    first = await cluster.operate("replace", one, allocation_ids=[machine])
-    with pytest.raises(errors.Conflict, match=f"{machine} is kept for member {one}"):
-        await cluster.operate("replace", two, allocation_ids=[machine])
-    with pytest.raises(errors.Conflict, match=f"{machine} is kept for member {one}"):
+    replace = await cluster.operate("replace", first, allocation_ids=[machine])
+    with pytest.raises(errors.Conflict, match=f"{machine} is kept for member {first}"):
+        await cluster.operate("replace", second, allocation_ids=[machine])
+    with pytest.raises(errors.Conflict, match=f"{machine} is kept for member {first}"):
         await cluster.add(machine)
     await (await cluster.controller.take()).fail()
     await cluster.add(machine)
     await cluster.controller.carry_out()
     with pytest.raises(errors.Conflict, match=f"{machine} carries member"):
-        await take_exit(world, first, "retry")
-    await take_exit(world, first, "compensate")
+        await take_exit(world, replace, "retry")
+    await take_exit(world, replace, "compensate")
     undoing = await cluster.controller.take()
-    await undoing.report(one, "removing", evidence=evidence(world.clock()))
+    await undoing.report(first, "removing", evidence=evidence(world.clock()))
     with pytest.raises(errors.Conflict, match="not being undone"):
-        await undoing.report(one, "provisioning")
-    await undoing.report(one, "removed")
+        await undoing.report(first, "provisioning")
+    await undoing.report(first, "removed")
     assert (await undoing.complete()).status == "cancelled"
     assert await cluster.bound() == await cluster.occupied()
 
@@ -405,19 +413,19 @@ async def test_a_machine_that_a_member_will_move_to_stays_bound_when_another_mem
 
 async def test_a_cancelled_replace_puts_the_member_back_or_finishes_the_move(world: World) -> None:
     cluster = await Cluster.running(world, hands=2)
-    one, two = await cluster.hands()
+    first, second = await cluster.hands()
     machines = await cluster.machines(2)
-    early = await cluster.operate("replace", one, allocation_ids=machines[:1])
+    early = await cluster.operate("replace", first, allocation_ids=machines[:1])
     held = await cluster.controller.take()
-    await held.report(one, "draining")
+    await held.report(first, "draining")
     await take_exit(world, early, "cancel")
-    await held.report(one, "ready")
+    await held.report(first, "ready")
     assert (await held.complete()).status == "cancelled"
-    late = await cluster.operate("replace", two, allocation_ids=machines[1:])
+    late = await cluster.operate("replace", second, allocation_ids=machines[1:])
     held = await cluster.controller.take()
-    await held.report(two, "removing", "provisioning", "joining", evidence=evidence(world.clock()))
+    await held.report(second, "removing", "provisioning", "joining", evidence=evidence(world.clock()))
     await take_exit(world, late, "cancel")
-    await held.report(two, "ready")
+    await held.report(second, "ready")
     assert (await held.complete()).status == "succeeded"
     assert await cluster.bound() == await cluster.occupied()
 
@@ -451,5 +459,5 @@ async def _fail_to_join(cluster: Cluster, *machines: str) -> None:
 
 
 async def _hand_role(cluster: Cluster) -> instances.Role:
-    found = await cluster.world.call(instances.ROLE_LIST, instance_id=cluster.instance_id)
-    return next(role for role in found.items if role.component_key == "hand")
+    roles = await cluster.world.call(instances.ROLE_LIST, instance_id=cluster.instance_id)
+    return next(role for role in roles.items if role.component_key == "hand")

@@ -273,9 +273,9 @@ class _CountedTx:
         return await self.tx.one(sql, *values)
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        found = await self.tx.all(sql, *values)
-        self.counter.cost += Cost(1, len(found))
-        return found
+        rows = await self.tx.all(sql, *values)
+        self.counter.cost += Cost(1, len(rows))
+        return rows
 
     async def run(self, sql: str, *values: Any) -> int:
         self.counter.cost += Cost(1, bytes_written=sum(_size(value) for value in values))
@@ -292,12 +292,12 @@ def _size(value: str | int) -> int:
 async def _clear_away(cluster: Cluster) -> None:
     """As before the add: its members are gone, and the role's breaker has forgotten them."""
     gone = ("removed", "tombstoned")
-    found = [one for one in (await cluster.members()).values() if one.status not in (*gone, "ready")]
-    if found:
-        await cluster.operate("remove", *(one.member_id for one in found), force=True, reason="over")
+    leftover = [member for member in (await cluster.members()).values() if member.status not in (*gone, "ready")]
+    if leftover:
+        await cluster.operate("remove", *(member.member_id for member in leftover), force=True, reason="over")
         held = await cluster.controller.take()
-        for one in found:
-            await held.report(one.member_id, "removing", "removed")
+        for member in leftover:
+            await held.report(member.member_id, "removing", "removed")
         await held.complete()
     await _close_breaker(cluster)
 

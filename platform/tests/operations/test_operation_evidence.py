@@ -1,4 +1,4 @@
-"""Nothing that may have run work is taken away unless a fresh observation says it is idle, or somebody forces it."""
+"""A member that may have run work is removed only when a fresh observation shows it idle, or a person forces it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ UNSAFE: dict[str, tuple[dict[str, Any] | None, type[errors.EvidenceRequired]]] =
     "unknown": ({"state": "unknown"}, errors.EvidenceUnknown),
     "unreachable": ({"state": "unreachable"}, errors.EvidenceUnknown),
 }
-"""What is shown, and what the refusal says is missing."""
+"""What is shown, and what the refusal reports as missing."""
 
 
 async def _removing(world: World, **more: Any) -> tuple[Cluster, Held, str]:
@@ -29,9 +29,9 @@ async def _removing(world: World, **more: Any) -> tuple[Cluster, Held, str]:
 async def test_a_removal_without_sound_evidence_is_refused_with_what_is_missing(world: World) -> None:
     cluster, held, hand = await _removing(world)
     for shown, refusal in UNSAFE.values():
-        said = evidence(world.clock(), **shown) if shown is not None else None
+        reported = evidence(world.clock(), **shown) if shown is not None else None
         with pytest.raises(refusal) as refused:
-            await held.report(hand, "removing", evidence=said)
+            await held.report(hand, "removing", evidence=reported)
         assert (type(refused.value), refused.value.status) == (refusal, 422)
         assert refused.value.details["missing"]
     assert await cluster.statuses(hand) == ["ready"]
@@ -61,7 +61,7 @@ async def test_fresh_evidence_lets_a_removal_pass_and_stays_with_the_operation(w
 
 
 DESTROYING_S = 300
-"""Once a member is `removing` somebody has answered for it, however long it takes from there."""
+"""Evidence is not asked for again once a member is `removing`, however long the rest takes."""
 
 
 async def test_decommission_and_replace_ask_for_evidence_as_remove_does(world: World) -> None:
@@ -113,10 +113,10 @@ async def test_a_forced_removal_needs_its_own_permission_and_the_denial_is_on_th
         await cluster.change("decommission", token=member.token, force=True, reason="all of it burns")
     trail = (await world.call(audit.AUDIT_LIST, query={"actor_id": member.user_id})).items
     refused = [(row.action, row.target, row.result, row.details) for row in trail if row.action == "authz.deny"]
-    said = {"permission": "apps.operation.force"}
+    details = {"permission": "apps.operation.force"}
     assert sorted(refused, key=str) == [
-        ("authz.deny", "apps.instance.decommission", "failure", said),
-        ("authz.deny", "apps.member.operate", "failure", said),
+        ("authz.deny", "apps.instance.decommission", "failure", details),
+        ("authz.deny", "apps.member.operate", "failure", details),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What does not go on by itself ends in a typed state with ways out; each of them is taken here, over the API alone."""
+"""An operation that cannot continue ends in a typed state with exits; each exit is taken here, over the API alone."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ async def _controller_never_beats(cluster: Cluster, machine: str) -> operations.
     return await _past_the_deadline(cluster, operation)
 
 
-async def _nobody_takes_it(cluster: Cluster, machine: str) -> operations.Operation:
+async def _is_never_claimed(cluster: Cluster, machine: str) -> operations.Operation:
     return await _past_the_deadline(cluster, await cluster.add(machine))
 
 
@@ -61,7 +61,7 @@ async def _past_the_deadline(cluster: Cluster, operation: operations.Operation) 
 STUCK: dict[str, tuple[Stuck, str, str]] = {
     "a controller that dies": (_controller_dies, "controller_lost", "expired"),
     "a controller that never beats": (_controller_never_beats, "controller_lost", "expired"),
-    "an operation nobody takes": (_nobody_takes_it, "never_claimed", "expired"),
+    "an operation that is never claimed": (_is_never_claimed, "never_claimed", "expired"),
     "an operation past its deadline": (_it_takes_too_long, "deadline_passed", "expired"),
     "an add whose machine vanished": (_machine_vanishes, "machine_gone", "lost"),
 }
@@ -116,7 +116,7 @@ WAYS_OUT: dict[str, tuple[Callable[[Cluster, operations.Operation], Awaitable[No
 
 
 @pytest.mark.parametrize("trouble", STUCK)
-async def test_what_is_stuck_ends_typed_and_every_way_out_leads_somewhere(world: World, trouble: str) -> None:
+async def test_a_stuck_operation_ends_with_a_typed_error_and_every_exit_ends_it(world: World, trouble: str) -> None:
     cluster = await Cluster.running(world, hands=1)
     go_wrong, code, failure_class = STUCK[trouble]
     machines = await cluster.machines(len(WAYS_OUT))
@@ -142,7 +142,7 @@ async def _assert_typed(cluster: Cluster, failed: operations.Operation, code: st
     assert await exits(cluster.world, failed) == {"retry", "compensate", "force_complete", "tombstone"}
 
 
-async def test_an_operation_nobody_began_is_cancelled_at_once(world: World) -> None:
+async def test_an_operation_that_was_never_claimed_is_cancelled_at_once(world: World) -> None:
     cluster = await Cluster.running(world, hands=1)
     (machine,) = await cluster.machines(1)
     operation = await cluster.add(machine)
@@ -153,7 +153,7 @@ async def test_an_operation_nobody_began_is_cancelled_at_once(world: World) -> N
     assert await cluster.controller.finds_nothing()
 
 
-async def test_a_cancelled_operation_whose_controller_died_is_taken_over_with_the_wish(world: World) -> None:
+async def test_a_cancelled_operation_whose_controller_died_is_taken_over_with_the_cancel(world: World) -> None:
     cluster = await Cluster.running(world, hands=1)
     (machine,) = await cluster.machines(1)
     operation = await cluster.add(machine)
@@ -180,7 +180,7 @@ async def test_a_cancel_that_comes_too_late_changes_nothing(world: World) -> Non
     assert (await held.complete()).status == "succeeded"
 
 
-async def test_a_cancelled_operation_that_nobody_undoes_fails_at_its_deadline_and_keeps_its_exits(
+async def test_a_cancelled_operation_that_is_never_undone_fails_at_its_deadline_and_keeps_its_exits(
     world: World,
 ) -> None:
     cluster = await Cluster.running(world, hands=1)
@@ -222,29 +222,29 @@ async def test_a_forced_end_never_calls_a_half_removed_member_sound(world: World
 
 async def test_members_that_are_given_up_finish_a_removal(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
-    one, two, _ = await cluster.hands()
-    operation = await cluster.operate("remove", one, two)
+    first, second, _ = await cluster.hands()
+    operation = await cluster.operate("remove", first, second)
     held = await cluster.controller.take()
-    await held.report(one, "draining")
+    await held.report(first, "draining")
     failed = await held.fail("needs_operator", "no_answer")
-    assert await cluster.statuses(one, two) == ["draining", "ready"]
-    part = await take_exit(world, failed, "tombstone", member_ids=[one, one])
+    assert await cluster.statuses(first, second) == ["draining", "ready"]
+    part = await take_exit(world, failed, "tombstone", member_ids=[first, first])
     assert part.status == "failed"
-    assert [told["was"] for told in await cluster.told("apps.member.changed") if told["status"] == "tombstoned"] == [
-        "draining"
-    ]
-    assert await cluster.statuses(one, two) == ["tombstoned", "ready"]
-    assert (await take_exit(world, operation, "tombstone", member_ids=[two])).status == "succeeded"
+    assert [
+        event["was"] for event in await cluster.event_payloads("apps.member.changed") if event["status"] == "tombstoned"
+    ] == ["draining"]
+    assert await cluster.statuses(first, second) == ["tombstoned", "ready"]
+    assert (await take_exit(world, operation, "tombstone", member_ids=[second])).status == "succeeded"
     assert await cluster.bound() == await cluster.occupied()
 
 
 async def test_what_an_operation_concerns_is_read_without_the_members_that_are_long_gone(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
-    one, two, three = await cluster.hands()
-    await cluster.operate("remove", one, two)
+    first, second, third = await cluster.hands()
+    await cluster.operate("remove", first, second)
     await cluster.controller.carry_out()
     reader = CountingReader(world.site.database.reader)
-    await members.of_targets(reader, await cluster.operate("drain", three))
+    await members.of_targets(reader, await cluster.operate("drain", third))
     assert reader.rows == 1
     await cluster.controller.carry_out()
     await members.concerned(reader, await cluster.change("stop"))
@@ -253,7 +253,7 @@ async def test_what_an_operation_concerns_is_read_without_the_members_that_are_l
 
 @dataclass
 class CountingReader:
-    """A reader that knows how many rows it has given out."""
+    """A reader that counts the rows it has returned."""
 
     reader: db.Reader
     rows: int = 0
@@ -262,19 +262,19 @@ class CountingReader:
         return await self.reader.one(sql, *values)
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        found = await self.reader.all(sql, *values)
-        self.rows += len(found)
-        return found
+        rows = await self.reader.all(sql, *values)
+        self.rows += len(rows)
+        return rows
 
 
 async def test_only_members_of_the_operation_are_given_up_with_it(world: World) -> None:
     cluster = await Cluster.running(world, hands=2)
-    one, two = await cluster.hands()
-    failed = await cluster.operate("drain", one)
+    first, second = await cluster.hands()
+    failed = await cluster.operate("drain", first)
     await (await cluster.controller.take()).fail()
     with pytest.raises(errors.NotFound, match="is not about member"):
-        await take_exit(world, failed, "tombstone", member_ids=[two])
-    assert await cluster.statuses(one, two) == ["ready", "ready"]
+        await take_exit(world, failed, "tombstone", member_ids=[second])
+    assert await cluster.statuses(first, second) == ["ready", "ready"]
 
 
 async def test_a_failed_operation_that_later_ones_passed_over_offers_nothing(world: World) -> None:
@@ -330,13 +330,13 @@ async def test_an_upgrade_that_failed_is_not_taken_up_again_past_a_newcomer(worl
 
 async def test_a_retry_is_refused_what_a_new_request_would_be(world: World) -> None:
     cluster = await Cluster.running(world, hands=2, **with_hands(unavailable_max=1))
-    one, two = await cluster.hands()
-    removal = await cluster.operate("remove", one)
+    first, second = await cluster.hands()
+    removal = await cluster.operate("remove", first)
     await (await cluster.controller.take()).fail()
-    await cluster.hold(one, "no_removal", ttl_s=60)
+    await cluster.hold(first, "no_removal", ttl_s=60)
     with pytest.raises(errors.MemberHeld):
         await take_exit(world, removal, "retry")
-    draining = await cluster.operate("drain", two)
+    draining = await cluster.operate("drain", second)
     world.clock.forward(61)
     with pytest.raises(errors.DisruptionBudget):
         await take_exit(world, removal, "retry")
@@ -377,8 +377,8 @@ async def test_each_exit_needs_its_permission_and_a_reason_and_stays_on_the_reco
     ]
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.operation.force_complete"})).items
     assert [(row.actor_id, row.result) for row in trail] == [(admin.user_id, "success")]
-    told = await cluster.told("apps.operation.exit")
-    assert [(event["exit"], event["status"]) for event in told] == [
+    taken_events = await cluster.event_payloads("apps.operation.exit")
+    assert [(event["exit"], event["status"]) for event in taken_events] == [
         ("retry", "accepted"),
         ("force_complete", "succeeded"),
     ]

@@ -1,7 +1,7 @@
-"""Lifecycles under a storm of legal and illegal requests: the platform does what the reference model says, no more.
+"""Lifecycles under a storm of legal and illegal requests: the platform does what the reference model does, no more.
 
 A step is one request (or one turn of the clock); after each the store is compared with the model. Every storm ends with
-somebody walking out: through the API alone, from wherever it got to, the instance is taken to `deleted`."""
+a walk out: through the API alone, from the state it has reached, the instance is taken to `deleted`."""
 
 import asyncio
 import collections
@@ -102,7 +102,7 @@ class Lab:
     )
     """Lifecycle -> how often each state was seen."""
     left: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
-    """Lifecycle -> states that somebody walked out of."""
+    """Lifecycle -> states from which a storm walked out."""
 
     async def settle(self) -> None:
         """Into a new project, so that a storm that went wrong does not spoil the next ones."""
@@ -111,9 +111,9 @@ class Lab:
         project = await self.world.call(identity.PROJECT_CREATE, {"name": name}, org_id=org_id)
         self.world.project_id = project.project_id
         await self.world.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
-        self.controllers = [await Controller.start(self.world, one) for one in ("one", "two")]
-        found = [await self.world.allocation(f"{name}-{number}") for number in range(MACHINES)]
-        self.machines = [one.allocation_id for one in found]
+        self.controllers = [await Controller.start(self.world, holder) for holder in ("one", "two")]
+        allocations = [await self.world.allocation(f"{name}-{number}") for number in range(MACHINES)]
+        self.machines = [allocation.allocation_id for allocation in allocations]
 
     def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         return self.loop.run_until_complete(coroutine)
@@ -174,8 +174,8 @@ class Storm(stateful.RuleBasedStateMachine):
 
     @stateful.rule(verb=VERB)
     def ask_instance(self, verb: str) -> None:
-        said = {"version": "1.1.0"} if verb == "upgrade" else {}
-        operation = self._ask(self.cluster.change(verb, **said), self.model.may_change(verb))
+        request = {"version": "1.1.0"} if verb == "upgrade" else {}
+        operation = self._ask(self.cluster.change(verb, **request), self.model.may_change(verb))
         if operation is not None:
             self.model.accept(operation.operation_id, verb, self.model.live(), self.now)
         self._agree()
@@ -322,9 +322,9 @@ class Storm(stateful.RuleBasedStateMachine):
         self.lab.is_clean = True
 
     def _report(self, held: Held, name: str, status: str, *, idle: bool) -> None:
-        said = {"evidence": evidence(self.world.clock())} if idle else {}
+        shown = {"evidence": evidence(self.world.clock())} if idle else {}
         may = self.model.may_report(held.operation_id, held.claim.epoch, name, status, idle=idle)
-        if self._ask(held.report(name, status, **said), may) is not None:
+        if self._ask(held.report(name, status, **shown), may) is not None:
             self.model.report(held.operation_id, name, status)
         self._agree()
 
@@ -336,7 +336,7 @@ class Storm(stateful.RuleBasedStateMachine):
         return await self.world.call(runtime.RUNTIME_REPORT, body, token=token, instance_id=self.cluster.instance_id)
 
     def _ask(self, request: Coroutine[Any, Any, Answer], may: bool) -> Answer | None:
-        """The answer, or None when it was refused; the model has said which it would be."""
+        """The answer, or None when it was refused; the model has decided which it must be."""
         answer, refusal = self.lab.run(_answer_or_refusal(request))
         assert (refusal is None) == may, f"the model {'allows' if may else 'refuses'} it: {refusal or answer}"
         self.lab.refused += refusal is not None
@@ -344,15 +344,15 @@ class Storm(stateful.RuleBasedStateMachine):
 
     def _agree(self) -> None:
         self.lab.steps += 1
-        instance, members, found = self.lab.run(truth(self.world, self.cluster.instance_id, self.model))
+        instance, members, latest = self.lab.run(truth(self.world, self.cluster.instance_id, self.model))
         assert instance.status == self.model.status()
-        assert {one.member_id: (one.status, one.allocation_id) for one in members} == {
+        assert {member.member_id: (member.status, member.allocation_id) for member in members} == {
             name: (member.status, member.machine) for name, member in self.model.members.items()
         }
-        for one in found:
-            model = self.model.operations[one.operation_id]
-            outcomes = {target.member_id: target.outcome for target in one.targets}
-            assert (one.status, one.epoch, one.attempts, one.compensating, outcomes) == (
+        for operation in latest:
+            model = self.model.operations[operation.operation_id]
+            outcomes = {target.member_id: target.outcome for target in operation.targets}
+            assert (operation.status, operation.epoch, operation.attempts, operation.compensating, outcomes) == (
                 model.status,
                 model.epoch,
                 model.attempts,
@@ -360,8 +360,8 @@ class Storm(stateful.RuleBasedStateMachine):
                 model.outcomes,
             )
         self.lab.seen["instance"][instance.status] += 1
-        self.lab.seen["member"].update(one.status for one in members)
-        self.lab.seen["operation"].update(one.status for one in found)
+        self.lab.seen["member"].update(member.status for member in members)
+        self.lab.seen["operation"].update(operation.status for operation in latest)
 
 
 async def _answer_or_refusal(
@@ -378,7 +378,7 @@ async def _answer_or_refusal(
 async def truth(
     world: World, instance_id: str, model: Model
 ) -> tuple[instances.Instance, list[instances.Member], list[operations.Operation]]:
-    """What lies in the store: the instance, its members, and of its operations the last few."""
+    """What the store holds: the instance, its members, and of its operations the last few."""
     reader = world.site.database.reader
     instance = await instances_store.INSTANCES.get(reader, instance_id)
     assert instance is not None
@@ -389,7 +389,7 @@ async def truth(
 
 
 async def walk_out(cluster: Cluster, left: dict[str, set[str]]) -> None:
-    """From any state to `deleted`, by whoever may: every open operation is left, then the instance is torn down."""
+    """Go from any state to `deleted`: leave every open operation by its exit, then tear the instance down."""
     world, query = cluster.world, {"instance_id": cluster.instance_id, "page_size": 500}
     listed = (await world.call(operations.OPERATION_LIST, query=query)).items
     left["instance"].add(await cluster.status())
@@ -438,9 +438,9 @@ async def _open(stack: contextlib.AsyncExitStack, settings: Settings, loop: asyn
     return Lab(loop, world)
 
 
-def storm(found: Lab, storms: int, steps: int) -> None:
+def storm(storm_lab: Lab, storms: int, steps: int) -> None:
     class ThisStorm(Storm):
-        lab = found
+        lab = storm_lab
 
     stateful.run_state_machine_as_test(
         ThisStorm,
@@ -464,32 +464,32 @@ def quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def _pick(found: list[Any], number: int) -> Any:
-    return found[number % len(found)]
+def _pick(choices: list[Any], number: int) -> Any:
+    return choices[number % len(choices)]
 
 
 @pytest.mark.timeout(1800)  # minutes of work on a loaded machine; no hang
 @pytest.mark.usefixtures("quiet")
 def test_50_000_steps_on_sqlite_agree_with_the_model_and_every_state_is_reached_and_left() -> None:
-    with lab() as found:
-        storm(found, storms=600, steps=60)
-    assert found.steps >= 50_000
-    assert {name: set(states) for name, states in found.seen.items()} == {
+    with lab() as storm_lab:
+        storm(storm_lab, storms=600, steps=60)
+    assert storm_lab.steps >= 50_000
+    assert {name: set(states) for name, states in storm_lab.seen.items()} == {
         "instance": set(INSTANCE_MOVES),
         "member": set(MEMBER_MOVES),
         "operation": set(OPERATION_MOVES),
     }
-    assert found.left["instance"] >= set(INSTANCE_MOVES) - {"deleted"}
-    assert found.left["member"] >= set(MEMBER_MOVES) - GONE
-    assert found.left["operation"] >= OPEN | {"failed"}
+    assert storm_lab.left["instance"] >= set(INSTANCE_MOVES) - {"deleted"}
+    assert storm_lab.left["member"] >= set(MEMBER_MOVES) - GONE
+    assert storm_lab.left["operation"] >= OPEN | {"failed"}
 
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_the_same_storm_agrees_on_postgres(database_url: str) -> None:
-    with lab(database_url) as found:
-        storm(found, storms=40, steps=60)
-    assert found.steps >= 2_000
+    with lab(database_url) as storm_lab:
+        storm(storm_lab, storms=40, steps=60)
+    assert storm_lab.steps >= 2_000
 
 
 @pytest.mark.parametrize(
@@ -506,7 +506,10 @@ def test_the_published_lifecycles_have_exactly_the_moves_of_the_model(
     assert published == designed
 
 
-def test_the_tables_of_the_model_are_whole() -> None:
-    for moves in (INSTANCE_MOVES, MEMBER_MOVES, OPERATION_MOVES):
-        assert {state for targets in moves.values() for state in targets} <= set(moves)
+@pytest.mark.parametrize("moves", [INSTANCE_MOVES, MEMBER_MOVES, OPERATION_MOVES])
+def test_every_state_that_the_model_can_reach_has_a_row(moves: lifecycles.Table) -> None:
+    assert {state for targets in moves.values() for state in targets} <= set(moves)
+
+
+def test_the_model_has_a_goal_for_every_kind_of_operation() -> None:
     assert set(operation_model.GOAL) == set(WAYS)

@@ -58,7 +58,7 @@ def operation(kind: OperationKind, *targets: Target | str, **more: Any) -> Opera
         "operation_id": "op_1",
         "kind": kind,
         "status": "running",
-        "targets": [Target(member_id=found) if isinstance(found, str) else found for found in targets],
+        "targets": [Target(member_id=target) if isinstance(target, str) else target for target in targets],
         "steps": [],
         "force": False,
         "attempts": 1,
@@ -90,16 +90,21 @@ def instance(**more: Any) -> Instance:
 
 def _made(kind: type[Made], facts: dict[str, Any]) -> Made:
     """Fields the rules do not look at are left empty."""
-    required = [found.name for found in msgspec.structs.fields(kind) if found.required]
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
     return kind(**{name: "" for name in required if name not in facts} | facts)
 
 
 def named(*members: Member) -> dict[str, Member]:
-    return {found.member_id: found for found in members}
+    return {listed.member_id: listed for listed in members}
 
 
 def idle(age_s: float = 0, state: Any = "idle", **more: Any) -> Evidence:
     return Evidence(state=state, source="eye", observed_at=NOW - datetime.timedelta(seconds=age_s), **more)
+
+
+def _condition(status: Any, **more: Any) -> Condition:
+    fields = {"reason": "", "message": "", "observed_revision": 1, "changed_at": NOW, **more}
+    return Condition(type="Open", status=status, **fields)
 
 
 def test_an_action_has_a_deadline_of_its_own_and_kinds_have_the_manifests_or_the_default() -> None:
@@ -112,9 +117,19 @@ def test_operations_that_touch_other_members_do_not_exclude_each_other() -> None
     request_rules.check_free([operation("drain", "a")], "remove", ["b"])
     request_rules.check_free([operation("action"), operation("preview")], "stop", [])
     request_rules.check_free([operation("stop", "a")], "action", [])
-    for other in (operation("drain", "a", "b"), operation("upgrade"), operation("action", exclusive=True)):
-        with pytest.raises(errors.OperationInProgress):
-            request_rules.check_free([other], "remove", ["b"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [operation("drain", "a", "b"), operation("upgrade"), operation("action", exclusive=True)],
+    ids=["same member", "whole instance", "exclusive action"],
+)
+def test_an_operation_excludes_one_that_touches_the_same_members(other: Operation) -> None:
+    with pytest.raises(errors.OperationInProgress):
+        request_rules.check_free([other], "remove", ["b"])
+
+
+def test_an_exclusive_action_is_refused_while_another_action_is_open() -> None:
     with pytest.raises(errors.OperationInProgress):
         request_rules.check_free([operation("action")], "action", [], exclusive=True)
 
@@ -142,8 +157,8 @@ def test_a_breaker_is_open_while_enough_failures_lie_inside_its_window() -> None
     role = msgspec.structs.replace(ROLE, breaker=Breaker(failures=2, window_s=100))
     ages_s = (150, 90, 40)
     failed_at = [NOW - datetime.timedelta(seconds=age_s) for age_s in ages_s]
-    found = request_rules.breaker_state(role, failed_at, NOW)
-    assert found == BreakerState(open=True, failures=2, closes_at=NOW + datetime.timedelta(seconds=10))
+    state = request_rules.breaker_state(role, failed_at, NOW)
+    assert state == BreakerState(open=True, failures=2, closes_at=NOW + datetime.timedelta(seconds=10))
     assert not request_rules.breaker_state(role, failed_at, NOW + datetime.timedelta(seconds=10)).open
     assert request_rules.breaker_state(role, [], NOW) == BreakerState()
 
@@ -171,21 +186,23 @@ def test_a_breaker_with_more_failures_than_it_needs_closes_when_too_few_are_left
         (idle(-5, running_work=0), ""),
     ],
 )
-def test_evidence_counts_when_it_is_fresh_readable_and_says_idle(shown: Evidence | None, code: str) -> None:
+def test_evidence_counts_when_it_is_fresh_and_readable_and_shows_an_idle_member(
+    shown: Evidence | None, code: str
+) -> None:
     gap = report_rules.evidence_gap(shown, NOW)
     assert (gap.code if gap else "") == code
 
 
-def test_evidence_is_asked_for_at_the_step_before_anything_is_destroyed_and_only_there() -> None:
+@pytest.mark.parametrize(("present", "status"), [("ready", "removing"), ("drained", "removing"), ("failed", "removed")])
+def test_evidence_is_asked_for_at_the_step_before_anything_is_destroyed(
+    present: str, status: lifecycles.MemberStatus
+) -> None:
+    with pytest.raises(errors.EvidenceMissing):
+        report_rules.check_member_report(operation("remove", "a"), member("a", present), status, None, NOW)
+
+
+def test_evidence_is_not_asked_for_at_any_other_step() -> None:
     remove = operation("remove", "a")
-    steps: list[tuple[str, lifecycles.MemberStatus]] = [
-        ("ready", "removing"),
-        ("drained", "removing"),
-        ("failed", "removed"),
-    ]
-    for present, status in steps:
-        with pytest.raises(errors.EvidenceMissing):
-            report_rules.check_member_report(remove, member("a", present), status, None, NOW)
     report_rules.check_member_report(remove, member("a", "removing"), "removed", None, NOW)
     report_rules.check_member_report(remove, member("a", "removed"), "removed", None, NOW)
     report_rules.check_member_report(remove, member("a", "joining", was_ready=False), "removing", None, NOW)
@@ -230,7 +247,7 @@ def test_an_early_complete_has_a_code_of_its_own_and_names_the_open_members() ->
     assert refused.value.details == {"members": {"a": "joining"}, "wanted": ["ready"]}
 
 
-def test_the_stop_rule_leaves_out_only_what_nobody_has_begun() -> None:
+def test_the_stop_rule_skips_only_members_that_were_not_begun() -> None:
     failed = [Target(member_id=name, outcome="failed") for name in ("a", "b")]
     begun = Step(name="install", state="running", started_at=NOW, member_id="d")
     members = named(
@@ -248,16 +265,16 @@ def test_the_stop_rule_leaves_out_only_what_nobody_has_begun() -> None:
 def test_an_operation_whose_targets_are_all_there_succeeds(kind: OperationKind) -> None:
     for status in GOALS[kind]:
         target = Target(member_id="a", allocation_id="on-a" if kind == "replace" else "")
-        found = end_rules.ending(operation(kind, target), named(member("a", status)))
-        assert (found.status, found.targets[0].outcome, found.error) == ("succeeded", "succeeded", None)
+        end = end_rules.ending(operation(kind, target), named(member("a", status)))
+        assert (end.status, end.targets[0].outcome, end.error) == ("succeeded", "succeeded", None)
 
 
 @pytest.mark.parametrize("kind", sorted(UNDONE))
 def test_an_operation_that_was_undone_is_cancelled(kind: OperationKind) -> None:
     for status in UNDONE[kind]:
         undoing = operation(kind, "a", compensating=True)
-        found = end_rules.ending(undoing, named(member("a", status)))
-        assert (found.status, found.targets[0].outcome) == ("cancelled", "cancelled")
+        end = end_rules.ending(undoing, named(member("a", status)))
+        assert (end.status, end.targets[0].outcome) == ("cancelled", "cancelled")
 
 
 def test_a_replaced_member_is_not_done_on_its_old_machine() -> None:
@@ -271,30 +288,40 @@ def test_a_replaced_member_is_not_done_on_its_old_machine() -> None:
 
 def test_some_that_failed_make_the_whole_fail_and_are_counted() -> None:
     add = operation("add", "a", "b", Target(member_id="c", outcome="skipped"))
-    found = end_rules.ending(add, named(member("a"), member("b", "failed"), member("c", "removed")))
-    assert found.error is not None
-    assert found.error.message == "1 of 3 done, 1 failed, 1 not started because of the stop rule."
-    assert [target.outcome for target in found.targets] == ["succeeded", "failed", "skipped"]
+    end = end_rules.ending(add, named(member("a"), member("b", "failed"), member("c", "removed")))
+    assert end.error is not None
+    assert end.error.message == "1 of 3 done, 1 failed, 1 not started because of the stop rule."
+    assert [target.outcome for target in end.targets] == ["succeeded", "failed", "skipped"]
 
 
-def test_where_done_looks_like_undone_the_holder_of_a_cancelled_operation_says_which_it_is() -> None:
-    restart = operation("restart", "a", status="cancelling")
-    upgrade = operation("upgrade", "a", status="cancelling", from_version="1", to_version="2")
-    for version in ("", "1", "2"):
-        for cancelled in (restart, upgrade):
-            there = named(member("a", observed_version=version))
-            assert end_rules.ending(cancelled, there).status == "succeeded"
-            assert end_rules.ending(cancelled, there, undone=True).status == "cancelled"
+@pytest.mark.parametrize("version", ["", "1", "2"])
+@pytest.mark.parametrize(
+    "cancelled",
+    [
+        operation("restart", "a", status="cancelling"),
+        operation("upgrade", "a", status="cancelling", from_version="1", to_version="2"),
+    ],
+    ids=["restart", "upgrade"],
+)
+def test_when_done_looks_like_undone_the_holder_of_a_cancelled_operation_reports_which_it_is(
+    cancelled: Operation, version: str
+) -> None:
+    there = named(member("a", observed_version=version))
+    assert end_rules.ending(cancelled, there).status == "succeeded"
+    assert end_rules.ending(cancelled, there, undone=True).status == "cancelled"
 
 
-def test_where_they_look_different_no_word_of_the_holder_counts() -> None:
+@pytest.mark.parametrize("undone", [True, False])
+def test_when_done_and_undone_look_different_the_holders_report_of_it_is_ignored(undone: bool) -> None:
     drain = operation("drain", "a", status="cancelling")
     replaced = operation("replace", Target(member_id="a", allocation_id="new"), status="cancelling")
-    for undone in (True, False):
-        assert end_rules.ending(drain, named(member("a", "drained")), undone=undone).status == "succeeded"
-        assert end_rules.ending(drain, named(member("a")), undone=undone).status == "cancelled"
-        there = named(member("a", allocation_id="new"))
-        assert end_rules.ending(replaced, there, undone=undone).status == "succeeded"
+    assert end_rules.ending(drain, named(member("a", "drained")), undone=undone).status == "succeeded"
+    assert end_rules.ending(drain, named(member("a")), undone=undone).status == "cancelled"
+    there = named(member("a", allocation_id="new"))
+    assert end_rules.ending(replaced, there, undone=undone).status == "succeeded"
+
+
+def test_an_operation_that_was_not_cancelled_cannot_end_as_undone() -> None:
     upgrade = operation("upgrade", "a", to_version="2")
     assert end_rules.ending(upgrade, named(member("a")), undone=True).status == "succeeded"
 
@@ -303,16 +330,16 @@ def test_a_cancel_that_came_too_late_is_marked_and_no_other_exit_is() -> None:
     taken = [_exit("cancel"), _exit("retry"), _exit("cancel")]
     cancelling = operation("upgrade", "a", status="cancelling", exits_taken=taken)
     marked = end_rules.with_late_cancel(cancelling, "succeeded")
-    assert [found.too_late for found in marked.exits_taken] == [False, False, True]
+    assert [exit_taken.too_late for exit_taken in marked.exits_taken] == [False, False, True]
     assert end_rules.with_late_cancel(cancelling, "cancelled") == cancelling
     running = operation("upgrade", "a", status="running", exits_taken=taken[:2])
     assert end_rules.with_late_cancel(running, "succeeded") == running
 
 
-def test_the_status_of_an_instance_follows_one_rule() -> None:
-    sound = _condition("true")
-    cases: list[tuple[Any, Any, dict[str, int], list[Condition], str]] = [
-        ("up", None, {"ready": 3}, [sound], "running"),
+@pytest.mark.parametrize(
+    ("baseline", "active", "members", "conditions", "expected"),
+    [
+        ("up", None, {"ready": 3}, [_condition("true")], "running"),
         ("up", None, {"ready": 2, "draining": 1, "joining": 1}, [], "running"),
         ("up", None, {"ready": 2, "failed": 1}, [], "degraded"),
         ("up", None, {"ready": 2}, [_condition("unknown")], "degraded"),
@@ -321,21 +348,24 @@ def test_the_status_of_an_instance_follows_one_rule() -> None:
         ("failed", None, {"ready": 3}, [], "failed"),
         ("deleted", None, {}, [], "deleted"),
         ("new", "deploy", {}, [], "deploying"),
-    ]
-    for baseline, active, members, conditions, expected in cases:
-        found = status_rules.instance_status(instance(baseline=baseline), active, members, conditions)
-        assert found == expected
+    ],
+)
+def test_the_status_of_an_instance_follows_one_rule(
+    baseline: str, active: OperationKind | None, members: dict[str, int], conditions: list[Condition], expected: str
+) -> None:
+    assert status_rules.instance_status(instance(baseline=baseline), active, members, conditions) == expected
 
 
-def test_a_degraded_instance_says_why() -> None:
-    found = instance(conditions=[_condition("false", message="the disk is full"), _condition("true")])
-    said = status_rules.status_reason(found, "degraded", {"failed": 2, "degraded": 1, "ready": 4})
-    assert said == "Open: the disk is full; 1 member is degraded; 2 members are failed"
-    assert status_rules.status_reason(found, "running", {"failed": 2}) == ""
+def test_a_degraded_instance_reports_the_reason() -> None:
+    degraded = instance(conditions=[_condition("false", message="the disk is full"), _condition("true")])
+    reason = status_rules.status_reason(degraded, "degraded", {"failed": 2, "degraded": 1, "ready": 4})
+    assert reason == "Open: the disk is full; 1 member is degraded; 2 members are failed"
+    assert status_rules.status_reason(degraded, "running", {"failed": 2}) == ""
 
 
-def test_how_an_operation_leaves_the_instance() -> None:
-    cases: list[tuple[Any, OperationKind, Any, str]] = [
+@pytest.mark.parametrize(
+    ("present", "kind", "status", "expected"),
+    [
         ("new", "deploy", "succeeded", "up"),
         ("new", "deploy", "failed", "failed"),
         ("new", "deploy", "cancelled", "failed"),
@@ -348,12 +378,15 @@ def test_how_an_operation_leaves_the_instance() -> None:
         ("up", "decommission", "cancelled", "up"),
         ("up", "decommission", "failed", "failed"),
         ("stopped", "decommission", "succeeded", "deleted"),
-    ]
-    for present, kind, status, expected in cases:
-        assert status_rules.baseline_after(present, kind, status) == expected
+    ],
+)
+def test_the_end_of_an_operation_decides_the_baseline_of_the_instance(
+    present: Any, kind: OperationKind, status: Any, expected: str
+) -> None:
+    assert status_rules.baseline_after(present, kind, status) == expected
 
 
-def test_a_condition_that_is_only_said_again_keeps_its_moment() -> None:
+def test_a_condition_that_is_only_repeated_keeps_its_time_of_change() -> None:
     before = _condition("true", reason="Serving")
     later = msgspec.structs.replace(before, changed_at=LATER, observed_revision=9)
     assert status_rules.merged([before], [later]) == [before]
@@ -376,8 +409,11 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
     assert exit_rules.legal(operation("add", "a", **failed), gone) == []
     assert exit_rules.legal(operation("add", "a", **failed), named(member("a", last_operation_id="op_2"))) == []
     assert exit_rules.legal(operation("action", **failed), {}) == ["retry"]
-    for status in ("succeeded", "cancelled"):
-        assert exit_rules.legal(operation("add", "a", status=status), there) == []
+
+
+@pytest.mark.parametrize("status", ["succeeded", "cancelled"])
+def test_an_operation_that_succeeded_or_was_cancelled_has_no_exit(status: str) -> None:
+    assert exit_rules.legal(operation("add", "a", status=status), named(member("a"))) == []
 
 
 def test_a_retry_takes_up_what_is_not_done_and_an_undoing_all_that_is_there() -> None:
@@ -403,21 +439,24 @@ def test_a_forced_end_moves_members_only_where_the_lifecycle_lets_them_and_never
                 assert status not in ("ready", "removed")
 
 
-def test_a_report_counts_from_whoever_claimed_with_the_newest_epoch_while_the_operation_is_open() -> None:
+def _held() -> Operation:
     lease = Lease(holder="h", claim_id="c", epoch=3, expires_at=LATER, actor_id="sa_1")
-    held = operation("add", epoch=3, operator_service_account_id="sa_1", lease=lease)
+    return operation("add", epoch=3, operator_service_account_id="sa_1", lease=lease)
+
+
+@pytest.mark.parametrize(("epoch", "change"), [(2, {}), (3, {"lease": None}), (3, {"status": "failed"})])
+def test_a_report_counts_only_under_the_newest_epoch_of_an_open_operation(epoch: int, change: dict[str, Any]) -> None:
+    request_rules.check_holder(_held(), 3, "sa_1")
+    with pytest.raises(errors.LeaseLost):
+        request_rules.check_holder(msgspec.structs.replace(_held(), **change), epoch, "sa_1")
+
+
+@pytest.mark.parametrize("operator", ["sa_1", ""])
+def test_a_report_counts_only_from_the_account_that_claimed(operator: str) -> None:
+    held = msgspec.structs.replace(_held(), operator_service_account_id=operator)
     request_rules.check_holder(held, 3, "sa_1")
-    for operator in ("sa_1", ""):
-        with pytest.raises(errors.PermissionDenied):
-            request_rules.check_holder(msgspec.structs.replace(held, operator_service_account_id=operator), 3, "sa_2")
-    for epoch, change in ((2, {}), (3, {"lease": None}), (3, {"status": "failed"})):
-        with pytest.raises(errors.LeaseLost):
-            request_rules.check_holder(msgspec.structs.replace(held, **change), epoch, "sa_1")
-
-
-def _condition(status: Any, **more: Any) -> Condition:
-    said = {"reason": "", "message": "", "observed_revision": 1, "changed_at": NOW, **more}
-    return Condition(type="Open", status=status, **said)
+    with pytest.raises(errors.PermissionDenied):
+        request_rules.check_holder(held, 3, "sa_2")
 
 
 def _error() -> OperationError:

@@ -30,13 +30,13 @@ async def held_with_steps(world: World, count: int) -> Held:
 
 async def pages(world: World, operation_id: str, **query: int) -> list[list[str]]:
     """Names of the steps on each page."""
-    found, token = [], ""
+    names, token = [], ""
     while True:
         asked = {"page_size": 2, "page_token": token, **query}
         page = await world.call(operations.OPERATION_STEPS, query=asked, operation_id=operation_id)
-        found.append([step.name for step in page.items])
+        names.append([step.name for step in page.items])
         if page.next_page_token is None:
-            return found
+            return names
         token = page.next_page_token
 
 

@@ -42,18 +42,18 @@ async def _request(cluster: Cluster) -> object:
 
 
 async def _retry(cluster: Cluster) -> object:
-    (failed,) = [one for one in await _listed(cluster) if one.status == "failed"]
+    (failed,) = [operation for operation in await _listed(cluster) if operation.status == "failed"]
     return await take_exit(cluster.world, failed, "retry")
 
 
 async def _compensate(cluster: Cluster) -> object:
-    (failed,) = [one for one in await _listed(cluster) if one.status == "failed"]
+    (failed,) = [operation for operation in await _listed(cluster) if operation.status == "failed"]
     return await take_exit(cluster.world, failed, "compensate")
 
 
 async def _hand_over(cluster: Cluster) -> object:
     accounts = await cluster.world.call(identity.SERVICE_ACCOUNT_LIST)
-    (account_id,) = [one.service_account_id for one in accounts.items if one.name == "second"]
+    (account_id,) = [account.service_account_id for account in accounts.items if account.name == "second"]
     body = {"operator_service_account_id": account_id, "reason": "the first is gone"}
     return await cluster.world.call(instances.OPERATOR_SET, body, instance_id=cluster.instance_id)
 

@@ -17,10 +17,10 @@ async def test_a_deploy_runs_from_request_to_running(world: World) -> None:
     instance = await world.call(instances.INSTANCE_GET, instance_id=deployed.instance.instance_id)
     assert (instance.status, deployed.operation.status) == ("running", "accepted")
     assert (await world.operation(deployed.operation.operation_id)).status == "succeeded"
-    told = await world.call(events.EVENT_LIST, query={"app_instance_id": instance.instance_id})
-    kinds = [event.type for event in told.items if event.type.startswith("apps.instance.")]
+    recorded = await world.call(events.EVENT_LIST, query={"app_instance_id": instance.instance_id})
+    kinds = [event.type for event in recorded.items if event.type.startswith("apps.instance.")]
     assert kinds == ["apps.instance.requested", "apps.instance.deploying", "apps.instance.running"]
-    assert {event.correlation_id for event in told.items} == {deployed.operation.correlation_id}
+    assert {event.correlation_id for event in recorded.items} == {deployed.operation.correlation_id}
 
 
 async def test_a_project_deploys_only_what_it_is_entitled_to(world: World) -> None:
@@ -165,14 +165,14 @@ async def test_a_member_has_one_operation_at_a_time(world: World) -> None:
     await world.entitled_app()
     token = await world.service_account()
     deployed = await world.running_instance(token, hands=2)
-    one, two = [
+    draining, other = [
         member for member in await world.members(deployed.instance.instance_id) if member.component_key == "hand"
     ]
-    first = await _operate(world, deployed, "drain", one.member_id)
+    first = await _operate(world, deployed, "drain", draining.member_id)
     with pytest.raises(errors.OperationInProgress) as held:
-        await _operate(world, deployed, "remove", one.member_id)
+        await _operate(world, deployed, "remove", draining.member_id)
     assert held.value.details["operation_id"] == first.operation_id
-    await _operate(world, deployed, "drain", two.member_id)
+    await _operate(world, deployed, "drain", other.member_id)
     with pytest.raises(errors.OperationInProgress):
         await world.call(instances.DECOMMISSION, instances.Decommission(), instance_id=deployed.instance.instance_id)
 
@@ -193,7 +193,7 @@ async def test_a_failed_deploy_can_be_decommissioned_and_frees_its_allocations(w
     await world.complete(token, teardown)
     assert (await world.call(instances.INSTANCE_GET, instance_id=instance_id)).status == "deleted"
     allocations = (await world.call(capacity.ALLOCATION_LIST)).items
-    assert [found.used_by_instance_ids for found in allocations] == [[], []]
+    assert [allocation.used_by_instance_ids for allocation in allocations] == [[], []]
 
 
 async def test_an_allocation_carries_members_of_one_instance_only(world: World) -> None:
@@ -230,7 +230,7 @@ async def test_machine_access_needs_the_newest_epoch_and_an_allocation_of_the_in
         await world.machine_access(token, own, operation_id=operation_id, epoch=1)
 
 
-async def test_roles_say_how_many_there_are_and_how_they_do(world: World) -> None:
+async def test_roles_report_how_many_members_they_have_and_their_health(world: World) -> None:
     await world.entitled_app()
     token = await world.service_account()
     deployed = await world.running_instance(token, hands=2)

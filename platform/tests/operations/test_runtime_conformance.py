@@ -178,8 +178,8 @@ async def sides(world: World, clock: FakeClock) -> AsyncIterator[tuple[Side, Sid
 
 async def hands(side: Side) -> list[str]:
     where = {"instance_id": (await side.instance()).instance_id}
-    found = await side.controller.world.call(instances.MEMBER_LIST, token=side.controller.token, **where)
-    live = [member for member in found.items if member.status not in lifecycles.GONE_MEMBER]
+    listed = await side.controller.world.call(instances.MEMBER_LIST, token=side.controller.token, **where)
+    live = [member for member in listed.items if member.status not in lifecycles.GONE_MEMBER]
     return [member.member_id for member in live if member.component_key == "hand"]
 
 
@@ -191,14 +191,14 @@ def idle(held: Held) -> Any:
     return evidence(held.world.clock())
 
 
-async def observe(side: Side, **said: Any) -> runtime.RuntimeReported:
+async def observe(side: Side, **reported: Any) -> runtime.RuntimeReported:
     instance = await side.instance()
-    body = {"holder": "controller", "observed_revision": instance.revision, **said}
+    body = {"holder": "controller", "observed_revision": instance.revision, **reported}
     where = {"instance_id": instance.instance_id}
     return await side.controller.world.call(runtime.RUNTIME_REPORT, body, token=side.controller.token, **where)
 
 
-async def test_a_cancel_is_told_with_the_heartbeat_and_ends_when_all_is_undone(sides: tuple[Side, Side]) -> None:
+async def test_a_heartbeat_reports_a_cancel_which_ends_when_all_is_undone(sides: tuple[Side, Side]) -> None:
     for side in sides:
         asked = await side.add(2)
         held = await side.controller.take()
@@ -216,7 +216,7 @@ async def test_a_cancel_is_told_with_the_heartbeat_and_ends_when_all_is_undone(s
         assert (await side.instance()).status == "running"
 
 
-async def test_where_members_cannot_show_it_the_controller_says_whether_it_turned_back(
+async def test_when_members_cannot_show_it_the_controller_reports_whether_it_turned_back(
     sides: tuple[Side, Side],
 ) -> None:
     for side in sides:
@@ -228,7 +228,7 @@ async def test_where_members_cannot_show_it_the_controller_says_whether_it_turne
             assert (ended.status, ended.exits_taken[0].too_late) == (status, not undone), side
 
 
-async def test_whoever_takes_a_cancelled_operation_over_is_told_at_once(sides: tuple[Side, Side]) -> None:
+async def test_a_claim_that_takes_over_a_cancelled_operation_reports_the_cancel(sides: tuple[Side, Side]) -> None:
     for side in sides:
         asked = await side.add(1)
         held = await side.controller.take(lease_s=5)
@@ -242,7 +242,7 @@ async def test_whoever_takes_a_cancelled_operation_over_is_told_at_once(sides: t
         assert (await taken_over.complete()).status == "cancelled"
 
 
-async def test_what_nobody_took_up_is_cancelled_at_once(sides: tuple[Side, Side]) -> None:
+async def test_an_operation_without_a_claim_is_cancelled_at_once(sides: tuple[Side, Side]) -> None:
     for side in sides:
         cancelled = await side.leave(await side.add(1), "cancel")
         assert (cancelled.status, outcomes(cancelled)) == ("cancelled", ["cancelled"]), side
@@ -372,8 +372,8 @@ async def test_an_action_ends_with_its_result(sides: tuple[Side, Side]) -> None:
     for side in sides:
         await side.invoke({"queue": "night"})
         held = await side.controller.take()
-        said = (held.operation.kind, held.operation.action, held.operation.inputs, held.operation.targets)
-        assert said == ("action", "flush", {"queue": "night"}, []), side
+        request = (held.operation.kind, held.operation.action, held.operation.inputs, held.operation.targets)
+        assert request == ("action", "flush", {"queue": "night"}, []), side
         ended = await held.complete(result={"flushed": 7})
         assert (ended.status, ended.result) == ("succeeded", {"flushed": 7})
 
@@ -391,8 +391,8 @@ async def test_a_preview_is_asked_about_members_and_ends_with_what_was_seen(side
         member_id = (await hands(side))[0]
         asking = asyncio.ensure_future(side.preview_drain(member_id))
         held = await side.controller.take(wait_s=10)
-        said = (held.operation.kind, held.operation.preview_of, held.operation.inputs, held.operation.component_key)
-        assert said == ("preview", "drain", {"member_ids": [member_id]}, "hand"), side
+        request = (held.operation.kind, held.operation.preview_of, held.operation.inputs, held.operation.component_key)
+        assert request == ("preview", "drain", {"member_ids": [member_id]}, "hand"), side
         with pytest.raises(errors.ValidationFailed):
             await held.complete()
         await held.complete(preview={"answered": True, "source": "script", "gpu_hours_at_stake": 2.5})
@@ -407,7 +407,7 @@ async def test_what_is_seen_between_operations_is_fenced_by_revisions(sides: tup
         await side.operate("drain", second)
         held = await side.controller.take()
         known = {member.member_id: member.revision for member in held.claim.members}
-        told = await observe(
+        reported = await observe(
             side,
             conditions=[{"type": "HeadAnswers", "status": "false", "reason": "Timeout"}],
             members=[
@@ -416,14 +416,17 @@ async def test_what_is_seen_between_operations_is_fenced_by_revisions(sides: tup
                 {"member_id": "mem_unknown", "revision": 1, "status": "ready"},
             ],
         )
-        assert [member.status for member in told.members] == ["degraded"]
-        assert [refused.code for refused in told.refused] == ["operation_in_progress", "not_found"], side
-        assert (told.instance.status, "HeadAnswers" in [found.type for found in told.instance.conditions]) == (
+        assert [member.status for member in reported.members] == ["degraded"]
+        assert [refused.code for refused in reported.refused] == ["operation_in_progress", "not_found"], side
+        assert (
+            reported.instance.status,
+            "HeadAnswers" in [condition.type for condition in reported.instance.conditions],
+        ) == (
             "degraded",
             True,
         )
         stale = {"member_id": first, "revision": known[first], "status": "ready"}
-        gone = {"member_id": first, "revision": told.members[0].revision, "status": "removed"}
+        gone = {"member_id": first, "revision": reported.members[0].revision, "status": "removed"}
         again = await observe(side, members=[stale, gone])
         assert [refused.code for refused in again.refused] == ["stale", "illegal_move"]
         with pytest.raises(errors.ValidationFailed):
@@ -432,11 +435,11 @@ async def test_what_is_seen_between_operations_is_fenced_by_revisions(sides: tup
             await observe(side, conditions=[{"type": "LastOperationSucceeded", "status": "true"}])
 
 
-async def test_saying_the_same_again_changes_nothing(sides: tuple[Side, Side]) -> None:
+async def test_a_report_that_is_repeated_changes_nothing(sides: tuple[Side, Side]) -> None:
     for side in sides:
-        said = [{"type": "HeadAnswers", "status": "true", "reason": "Pong"}]
-        first = await observe(side, conditions=said)
-        assert (await observe(side, conditions=said)).instance == first.instance, side
+        conditions = [{"type": "HeadAnswers", "status": "true", "reason": "Pong"}]
+        first = await observe(side, conditions=conditions)
+        assert (await observe(side, conditions=conditions)).instance == first.instance, side
 
 
 async def test_a_hold_placed_after_the_claim_still_keeps_the_member(sides: tuple[Side, Side]) -> None:
@@ -449,7 +452,7 @@ async def test_a_hold_placed_after_the_claim_still_keeps_the_member(sides: tuple
             await held.report(member_id, "removing", evidence=idle(held))
 
 
-async def test_a_claim_brings_the_holds_that_stand(sides: tuple[Side, Side]) -> None:
+async def test_a_claim_includes_the_active_holds(sides: tuple[Side, Side]) -> None:
     for side in sides:
         held_back, other = await hands(side)
         await side.hold(held_back)
@@ -469,14 +472,14 @@ async def test_the_instance_follows_operations_on_the_whole_of_it(sides: tuple[S
         assert seen == ["stopping", "stopped", "starting", "running", "deleting", "deleted"], side
 
 
-async def test_whoever_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> None:
+async def test_a_holder_that_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> None:
     for side in sides:
         await side.add(1)
         lost = await side.controller.take(lease_s=5)
         lost.world.clock.forward(6)
         held = await side.controller.take()
         assert held.claim.epoch == lost.claim.epoch + 1
-        words: list[Awaitable[Any]] = [
+        writes: list[Awaitable[Any]] = [
             lost.heartbeat(),
             lost.step("install"),
             lost.report(lost.member_ids[0], "failed"),
@@ -485,9 +488,9 @@ async def test_whoever_lost_the_lease_is_refused(sides: tuple[Side, Side]) -> No
             lost.complete(),
             lost.fail(),
         ]
-        for word in words:
+        for write in writes:
             with pytest.raises(errors.LeaseLost):
-                await word
+                await write
         assert (await held.heartbeat()).lease.epoch == held.claim.epoch, side
 
 
@@ -509,7 +512,7 @@ async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: t
         artifact = await side.artifact()
         await side.add(1)
         held = await side.controller.take()
-        member = next(found for found in held.claim.members if found.member_id == held.member_ids[0])
+        member = next(claimed for claimed in held.claim.members if claimed.member_id == held.member_ids[0])
         body = {"operation_id": held.operation_id, "epoch": held.claim.epoch, "allocation_id": member.allocation_id}
         with pytest.raises(errors.LeaseLost):
             await _place(held, artifact.artifact_id, {**body, "epoch": held.claim.epoch - 1})
@@ -532,7 +535,9 @@ async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placemen
     return await held.world.call(placements.PLACEMENT_CREATE, body, token=held.token, artifact_id=artifact_id)
 
 
-async def test_a_claim_for_an_app_nobody_registered_is_refused_and_may_be_repeated(sides: tuple[Side, Side]) -> None:
+async def test_a_claim_for_an_app_that_is_not_registered_is_refused_and_may_be_repeated(
+    sides: tuple[Side, Side],
+) -> None:
     for side in sides:
         body = {"app_slug": "tooy", "holder": "test", "claim_id": "c1"}
         with pytest.raises(errors.AppUnknown, match="No app is registered as tooy") as refused:
@@ -540,7 +545,7 @@ async def test_a_claim_for_an_app_nobody_registered_is_refused_and_may_be_repeat
         assert (refused.value.retryable, refused.value.details) == (True, {"field": "app_slug"}), side
 
 
-async def test_an_illegal_move_and_an_early_complete_are_told_apart(sides: tuple[Side, Side]) -> None:
+async def test_an_illegal_move_and_an_early_complete_have_different_errors(sides: tuple[Side, Side]) -> None:
     for side in sides:
         await side.add(1)
         held = await side.controller.take()

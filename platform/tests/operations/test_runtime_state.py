@@ -1,4 +1,4 @@
-"""What a controller says between operations: how its instance and members are, and that it is there at all."""
+"""What a controller reports between operations: the state of its instance and members, and that it is alive."""
 
 import datetime
 from typing import Any
@@ -15,11 +15,11 @@ from scripted_controller import Cluster, Controller, evidence
 
 
 async def _report(cluster: Cluster, controller: Controller | None = None, **body: Any) -> runtime.RuntimeReported:
-    """With the revision of the instance as it is now, unless another is said."""
+    """With the revision of the instance as it is now, unless the body has another."""
     body.setdefault("observed_revision", (await cluster.instance()).revision)
     by = controller or cluster.controller
-    said = {"holder": by.holder, **body}
-    return await cluster.world.call(runtime.RUNTIME_REPORT, said, token=by.token, instance_id=cluster.instance_id)
+    report = {"holder": by.holder, **body}
+    return await cluster.world.call(runtime.RUNTIME_REPORT, report, token=by.token, instance_id=cluster.instance_id)
 
 
 def _seen(member: instances.Member, status: str, **more: Any) -> dict[str, Any]:
@@ -29,16 +29,16 @@ def _seen(member: instances.Member, status: str, **more: Any) -> dict[str, Any]:
 async def test_what_happens_to_a_member_by_itself_shows_in_member_and_instance(world: World) -> None:
     cluster = await Cluster.running(world)
     hand = await cluster.member((await cluster.hands())[0])
-    reported = await _report(cluster, members=[_seen(hand, "degraded", status_reason="a fan stands still")])
+    reported = await _report(cluster, members=[_seen(hand, "degraded", status_reason="a fan has stopped")])
     assert reported.refused == []
     assert (reported.instance.status, reported.instance.status_reason) == ("degraded", "1 member is degraded")
     (hand,) = reported.members
-    assert (hand.status, hand.status_reason) == ("degraded", "a fan stands still")
+    assert (hand.status, hand.status_reason) == ("degraded", "a fan has stopped")
     reported = await _report(cluster, members=[_seen(hand, "ready", observed_version="1.0.0")])
     assert (reported.instance.status, reported.members[0].observed_version) == ("running", "1.0.0")
-    told = [(event["was"], event["status"]) for event in await cluster.told("apps.member.changed")]
-    assert told[-2:] == [("ready", "degraded"), ("degraded", "ready")]
-    assert [event["kind"] for event in await cluster.told("apps.instance.degraded")] == [None]
+    moves = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.member.changed")]
+    assert moves[-2:] == [("ready", "degraded"), ("degraded", "ready")]
+    assert [event["kind"] for event in await cluster.event_payloads("apps.instance.degraded")] == [None]
 
 
 async def test_an_observation_of_an_older_state_is_refused(world: World) -> None:
@@ -53,12 +53,12 @@ async def test_an_observation_of_an_older_state_is_refused(world: World) -> None
 
 async def test_a_member_an_operation_works_on_belongs_to_the_holder(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = [await cluster.member(member_id) for member_id in await cluster.hands()]
-    await cluster.operate("drain", one.member_id)
-    one = await cluster.member(one.member_id)
-    reported = await _report(cluster, members=[_seen(one, "failed"), _seen(two, "failed")])
+    draining, other = [await cluster.member(member_id) for member_id in await cluster.hands()]
+    await cluster.operate("drain", draining.member_id)
+    draining = await cluster.member(draining.member_id)
+    reported = await _report(cluster, members=[_seen(draining, "failed"), _seen(other, "failed")])
     assert [refused.code for refused in reported.refused] == ["operation_in_progress"]
-    assert await cluster.statuses(one.member_id, two.member_id) == ["ready", "failed"]
+    assert await cluster.statuses(draining.member_id, other.member_id) == ["ready", "failed"]
 
 
 async def test_nothing_comes_or_goes_by_itself(world: World) -> None:
@@ -72,7 +72,7 @@ async def test_nothing_comes_or_goes_by_itself(world: World) -> None:
     assert await cluster.member(hand.member_id) == hand
 
 
-async def test_conditions_are_kept_by_type_and_told_when_they_change(world: World) -> None:
+async def test_conditions_are_kept_by_type_and_a_change_emits_an_event(world: World) -> None:
     cluster = await Cluster.running(world)
     sound = {"type": "QueueOpen", "status": "true", "reason": "Serving"}
     reported = await _report(cluster, conditions=[sound, {"type": "Licensed", "status": "true"}])
@@ -89,12 +89,12 @@ async def test_conditions_are_kept_by_type_and_told_when_they_change(world: Worl
     unknown = await _report(cluster, conditions=[{**sound, "status": "unknown"}])
     assert unknown.instance.status == "degraded"
     assert (await _report(cluster, conditions=[sound])).instance.status == "running"
-    told = [(event["was"], event["status"]) for event in await cluster.told("apps.condition.changed")]
-    said = [("", "true"), ("true", "false"), ("false", "unknown"), ("unknown", "true")]
-    assert [change for change in told if change in said[1:]] == said[1:]
+    changes = [(event["was"], event["status"]) for event in await cluster.event_payloads("apps.condition.changed")]
+    expected = [("", "true"), ("true", "false"), ("false", "unknown"), ("unknown", "true")]
+    assert [change for change in changes if change in expected[1:]] == expected[1:]
 
 
-async def test_a_controller_cannot_say_the_platforms_own_condition_nor_look_into_the_future(world: World) -> None:
+async def test_a_controller_cannot_report_the_platforms_own_condition_or_a_future_revision(world: World) -> None:
     cluster = await Cluster.running(world)
     own = {"type": "LastOperationSucceeded", "status": "true"}
     with pytest.raises(errors.ValidationFailed, match="set by the platform itself"):
@@ -123,35 +123,35 @@ async def test_adapter_detail_is_bounded(world: World) -> None:
     assert reported.members[0].adapter_detail == {"slots": 8}
 
 
-async def test_texts_a_controller_says_are_bounded_wherever_they_are_kept(world: World) -> None:
+async def test_texts_a_controller_reports_are_bounded_wherever_they_are_stored(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = [await cluster.member(member_id) for member_id in await cluster.hands()]
+    drained_hand, other = [await cluster.member(member_id) for member_id in await cluster.hands()]
     long = "x" * 100_000
-    reported = await _report(cluster, members=[_seen(two, "degraded", status_reason=long)])
+    reported = await _report(cluster, members=[_seen(other, "degraded", status_reason=long)])
     assert len(reported.members[0].status_reason) == 2_000
-    await cluster.operate("drain", one.member_id)
+    await cluster.operate("drain", drained_hand.member_id)
     held = await cluster.controller.take()
     seen = evidence(world.clock(), detail=long, work_digest=long) | {"source": long}
-    await held.report(one.member_id, "draining", status_reason=long, evidence=seen)
-    drained = await cluster.member(one.member_id)
+    await held.report(drained_hand.member_id, "draining", status_reason=long, evidence=seen)
+    drained = await cluster.member(drained_hand.member_id)
     noted = (await world.operation(held.operation_id)).targets[0].evidence
     assert noted is not None
     assert {len(text) for text in (drained.status_reason, noted.detail, noted.source, noted.work_digest)} == {2_000}
     await held.send(runtime.STEP_REPORT, {"name": "wait", "state": "running", "message": long})
-    assert [len(told["message"]) for told in await cluster.told("apps.operation.step")] == [2_000]
-    for field, said in {
+    assert [len(step["message"]) for step in await cluster.event_payloads("apps.operation.step")] == [2_000]
+    for field, request in {
         "name": held.step(long),
         "member_id": held.step("wait", member_id=long),
         "holder": _report(cluster, holder=long),
-        "observed_version": held.report(one.member_id, "draining", observed_version=long),
+        "observed_version": held.report(drained_hand.member_id, "draining", observed_version=long),
         "code": held.fail(code=long),
-        "reason": cluster.operate("drain", two.member_id, reason=long),
+        "reason": cluster.operate("drain", other.member_id, reason=long),
     }.items():
         with pytest.raises(errors.ValidationFailed) as refused:
-            await said
+            await request
         assert refused.value.details["field"] == field
-    said_at_the_end = {"code": "stuck", "message": long, "failure_class": "repairable", "fix": long}
-    error = (await held.send(runtime.FAIL, said_at_the_end)).error
+    failure = {"code": "stuck", "message": long, "failure_class": "repairable", "fix": long}
+    error = (await held.send(runtime.FAIL, failure)).error
     assert error is not None
     assert (len(error.message), len(error.fix)) == (2_000, 2_000)
 
@@ -191,8 +191,8 @@ async def _with_steps(world: World, operation_id: str, steps: list[operations.St
 async def test_an_instance_has_a_bounded_number_of_conditions(world: World) -> None:
     cluster = await Cluster.running(world)
     for first in range(0, 64, 32):
-        said = [{"type": f"Fact{first + at}", "status": "true"} for at in range(32)]
-        await _report(cluster, conditions=said)
+        conditions = [{"type": f"Fact{first + at}", "status": "true"} for at in range(32)]
+        await _report(cluster, conditions=conditions)
     with pytest.raises(errors.ValidationFailed, match="at most 64 conditions"):
         await _report(cluster, conditions=[{"type": "OneMore", "status": "true"}])
     await _report(cluster, conditions=[{"type": "Fact0", "status": "false"}])
@@ -205,26 +205,30 @@ async def test_only_a_service_account_of_the_project_reports(world: World) -> No
         await _report(cluster, Controller(world, member.token))
 
 
-async def test_people_see_when_each_controller_was_last_heard_of(world: World) -> None:
+async def test_people_see_when_each_controller_was_last_seen(world: World) -> None:
     cluster = await Cluster.running(world)
     second = await Controller.start(world, "second")
     world.clock.forward(4)
     assert await second.finds_nothing()
-    found = {one.holder: one for one in (await world.call(runtime.CONTROLLER_LIST)).items}
-    assert set(found) == {"controller", "second"}
-    ages_s = {name: (world.clock() - one.last_seen_at).total_seconds() for name, one in found.items()}
+    controllers = {controller.holder: controller for controller in (await world.call(runtime.CONTROLLER_LIST)).items}
+    assert set(controllers) == {"controller", "second"}
+    ages_s = {
+        name: (world.clock() - controller.last_seen_at).total_seconds() for name, controller in controllers.items()
+    }
     assert ages_s == {"controller": 4, "second": 0}
     await cluster.operate("drain", (await cluster.hands())[0])
     held = await cluster.controller.take()
     world.clock.forward(7)
     await held.heartbeat()
     world.clock.forward(2)
-    found = {one.holder: one for one in (await world.call(runtime.CONTROLLER_LIST)).items}
-    ages_s = {name: (world.clock() - one.last_seen_at).total_seconds() for name, one in found.items()}
+    controllers = {controller.holder: controller for controller in (await world.call(runtime.CONTROLLER_LIST)).items}
+    ages_s = {
+        name: (world.clock() - controller.last_seen_at).total_seconds() for name, controller in controllers.items()
+    }
     assert ages_s == {"controller": 2, "second": 9}
 
 
-async def test_a_controller_says_its_version_and_a_heartbeat_keeps_it(world: World) -> None:
+async def test_a_controller_reports_its_version_and_a_heartbeat_keeps_it(world: World) -> None:
     cluster = await Cluster.requested(world)
     body = runtime.ClaimOperation(app_slug="toy", holder="versioned", claim_id="one", controller_version="0.3.1")
     claim = await world.call(runtime.CLAIM, body, token=cluster.controller.token)
@@ -232,5 +236,5 @@ async def test_a_controller_says_its_version_and_a_heartbeat_keeps_it(world: Wor
     beat = {"epoch": claim.epoch}
     operation_id = claim.operation.operation_id
     await world.call(runtime.HEARTBEAT, beat, token=cluster.controller.token, operation_id=operation_id)
-    (found,) = (await world.call(runtime.CONTROLLER_LIST)).items
-    assert (found.holder, found.version, found.app_slug) == ("versioned", "0.3.1", "toy")
+    (controller,) = (await world.call(runtime.CONTROLLER_LIST)).items
+    assert (controller.holder, controller.version, controller.app_slug) == ("versioned", "0.3.1", "toy")

@@ -51,8 +51,8 @@ class Controller:
             self._process = None
 
     def state_of(self, member_id: str) -> dict[str, str]:
-        found: dict[str, str] = json.loads((self.machines / member_id).read_text())
-        return found
+        state: dict[str, str] = json.loads((self.machines / member_id).read_text())
+        return state
 
     def give_work(self, member_id: str, *work_ids: str) -> None:
         (self.machines / f"{member_id}.work").write_text("\n".join(work_ids))
@@ -95,7 +95,7 @@ class App:
 
     async def hands(self) -> list[instances.Member]:
         members = (await self.cloud.call(instances.MEMBER_LIST, instance_id=self.instance_id)).items
-        return [found for found in members if found.component_key == "hand" and found.status != "removed"]
+        return [member for member in members if member.component_key == "hand" and member.status != "removed"]
 
     async def instance(self) -> instances.Instance:
         return await self.cloud.call(instances.INSTANCE_GET, instance_id=self.instance_id)
@@ -217,17 +217,17 @@ async def test_the_script_carries_an_app_through_its_whole_life_and_all_of_it_is
 
 async def _check_on_record(cloud: Cloud, operation: operations.Operation, recorded: list[events.Event]) -> None:
     """Every transition is an event; the request and the end are audited; one document holds it all."""
-    told = [event for event in recorded if event.correlation_id == operation.correlation_id]
-    kinds = [event.type for event in told if event.type.startswith("apps.operation.")]
+    emitted = [event for event in recorded if event.correlation_id == operation.correlation_id]
+    kinds = [event.type for event in emitted if event.type.startswith("apps.operation.")]
     assert kinds[:2] == ["apps.operation.accepted", "apps.operation.claimed"]
     assert kinds[-1] == "apps.operation.ended"
     assert kinds.count("apps.operation.step") == 2 * len(operation.steps)
-    moves = [(event.payload["member_id"], event.payload["status"]) for event in told if _is_move(event)]
+    moves = [(event.payload["member_id"], event.payload["status"]) for event in emitted if _is_move(event)]
     assert moves == [(step.member_id, step.name) for step in operation.steps if step.member_id]
     bundle = await cloud.call(correlations.CORRELATION_GET, correlation_id=operation.correlation_id)
-    assert [found.operation_id for found in bundle.operations] == [operation.operation_id]
-    assert {found.member_id for found in bundle.members} == {target.member_id for target in operation.targets}
-    assert [event.cursor for event in bundle.events] == [event.cursor for event in told]
+    assert [entry.operation_id for entry in bundle.operations] == [operation.operation_id]
+    assert {member.member_id for member in bundle.members} == {target.member_id for target in operation.targets}
+    assert [event.cursor for event in bundle.events] == [event.cursor for event in emitted]
     assert bundle.audit is not None
     audited = [row.action for row in bundle.audit]
     assert audited[0] == _REQUESTS.get(operation.kind, instances.MEMBER_OPERATION_CREATE.name)
@@ -245,7 +245,7 @@ def _is_move(event: events.Event) -> bool:
     return event.type == "apps.member.changed"
 
 
-async def test_a_killed_script_is_followed_by_one_that_goes_on_where_it_stood(app: App) -> None:
+async def test_a_new_script_continues_where_a_killed_one_stopped(app: App) -> None:
     hand = await _with_work(app)
     drain = await app.begin(instances.MEMBER_OPERATION_CREATE, kind="drain", member_ids=[hand])
     await app.when(drain, "drained")
@@ -285,7 +285,7 @@ async def test_a_cancelled_replace_leaves_the_member_where_it_was(app: App) -> N
     assert (await app.cloud.call(capacity.ALLOCATION_GET, allocation_id=spare)).used_by_instance_ids == []
 
 
-async def test_a_dry_run_says_what_work_would_be_hit(app: App) -> None:
+async def test_a_dry_run_lists_the_work_that_would_be_disturbed(app: App) -> None:
     hand = await _with_work(app)
     planned = await app.cloud.call(
         instances.MEMBER_OPERATION_CREATE,
@@ -321,7 +321,7 @@ def test_the_script_is_short_and_needs_nothing_of_ours() -> None:
     assert len(source.splitlines()) <= 150
 
 
-def test_what_the_page_shows_of_the_script_stands_in_the_script() -> None:
+def test_the_code_on_the_page_is_in_the_script() -> None:
     shown = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert shown
     assert [piece for piece in shown if piece not in SCRIPT.read_text()] == []

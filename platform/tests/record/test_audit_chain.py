@@ -2,7 +2,7 @@
 
 import random
 
-import audit_tampering as tampering
+import audit_tamper as tampering
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,7 +28,7 @@ def test_every_forgery_is_seen_and_its_position_named(tamper: tampering.Tamper) 
             assert found.position == done.first, (seed, found, done.first)
 
 
-@pytest.mark.parametrize("tamper", [tampering.cut_tail, tampering.make_suffix_anew])
+@pytest.mark.parametrize("tamper", [tampering.cut_tail, tampering.rewrite_suffix])
 def test_without_heads_a_cut_tail_and_a_suffix_made_anew_pass_which_is_why_there_are_heads(
     tamper: tampering.Tamper,
 ) -> None:

@@ -44,7 +44,7 @@ async def test_how_it_ended_is_told_to_whoever_waits(placed: Placing) -> None:
     again = await placed.place()
     await _finish(placed, {"status": "failed", "error": {"code": "disk_full", "message": "there is no room"}})
     assert (await placed.now(again)).error == TaskError(code="disk_full", message="there is no room")
-    assert await placed.told() == [("queued", ""), ("placed", ""), ("queued", ""), ("failed", "disk_full")]
+    assert await placed.event_states() == [("queued", ""), ("placed", ""), ("queued", ""), ("failed", "disk_full")]
 
 
 async def test_a_shared_artifact_is_placed_as_the_projects_own(placed: Placing) -> None:
@@ -56,7 +56,7 @@ async def test_asked_twice_with_one_key_it_is_placed_once(placed: Placing) -> No
     where = {"token": placed.held.token, "key": "once", "artifact_id": placed.artifact.artifact_id}
     first = await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where)
     assert await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where) == first
-    assert await placed.told() == [("queued", "")]
+    assert await placed.event_states() == [("queued", "")]
 
 
 async def test_only_the_node_it_is_for_can_open_it(placed: Placing) -> None:

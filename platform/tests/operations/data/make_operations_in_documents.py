@@ -63,11 +63,11 @@ async def _deploy(cluster: Cluster) -> None:
 async def _open_operations(cluster: Cluster) -> None:
     """A failed drain, an add half done, a drain that is being cancelled, and a replace that waits."""
     world, controller = cluster.world, cluster.controller
-    one, two, three, four = await cluster.hands()
+    failing, cancelled, waiting, kept = await cluster.hands()
     world.clock.forward(1.5)
-    await cluster.operate("drain", one)
+    await cluster.operate("drain", failing)
     held = await controller.take()
-    await held.step("drain it", "failed", one)
+    await held.step("drain it", "failed", failing)
     await held.fail()
     machines = await cluster.machines(3)
     await cluster.add(machines[0], machines[1])
@@ -76,12 +76,12 @@ async def _open_operations(cluster: Cluster) -> None:
     await held.step("install", "succeeded", first)
     await held.step("install", "running", second)
     await held.report(first, "provisioning")
-    drain = await cluster.operate("drain", two)
+    drain = await cluster.operate("drain", cancelled)
     held = await controller.take(lease_s=60)
-    await held.report(two, "draining", evidence=evidence(world.clock(), "busy", running_work=2))
+    await held.report(cancelled, "draining", evidence=evidence(world.clock(), "busy", running_work=2))
     await take_exit(world, drain, "cancel")
-    await cluster.operate("replace", three, allocation_ids=[machines[2]])
-    await cluster.hold(four, "no_removal")
+    await cluster.operate("replace", waiting, allocation_ids=[machines[2]])
+    await cluster.hold(kept, "no_removal")
 
 
 async def _operations(world: World) -> dict[str, Any]:
@@ -92,8 +92,8 @@ async def _operations(world: World) -> dict[str, Any]:
 
 def _files(folder: Path) -> dict[str, str]:
     """Keys and signed heads of the audit trail, without the store itself and what TLS needs."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    kept = [path for path in found if not any(word in path.name for word in ("sqlite", "tls", "ca."))]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    kept = [path for path in files if not any(word in path.name for word in ("sqlite", "tls", "ca."))]
     return {str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode() for path in kept}
 
 

@@ -1,4 +1,4 @@
-"""What somebody who can write the database, but not sign, does to an audit chain. Pure: rows in, rows out."""
+"""What an attacker who can write the database, but not sign, does to an audit chain. Pure: rows in, rows out."""
 
 import datetime
 import random
@@ -25,7 +25,7 @@ class Tampered:
     first: int
     """The first position that is no longer as it was written."""
     only_heads_tell: bool = False
-    """What is left is sound in itself; heads alone tell, and only from which of them on."""
+    """The rest is sound in itself: only the signed heads show the change, and only that it came after one of them."""
 
 
 def honest_rows(dice: random.Random, count: int) -> Rows:
@@ -88,19 +88,19 @@ def cut_tail(dice: random.Random, rows: Rows) -> Tampered:
     return Tampered(rows[:left], left + 1, only_heads_tell=True)
 
 
-def make_suffix_anew(dice: random.Random, rows: Rows) -> Tampered:
+def rewrite_suffix(dice: random.Random, rows: Rows) -> Tampered:
     """Any of the above from one row on, and every hash after it recomputed; as long as before, shorter or longer."""
     index = dice.randrange(len(rows))
     rest = [msgspec.json.decode(row.document, type=AuditEntry) for row in rows[index + 1 :]]
     rest = rest[: dice.randint(0, len(rest))] if dice.random() < 0.3 else rest
     entries = [entry(dice, 999), *rest, *(entry(dice, 999) for _ in range(dice.randint(0, 3)))]
-    anew = rows[:index]
-    for one in entries:
-        anew = [*anew, following(anew, one)]
-    return Tampered(anew, index + 1, only_heads_tell=True)
+    rewritten = rows[:index]
+    for new_entry in entries:
+        rewritten = [*rewritten, following(rewritten, new_entry)]
+    return Tampered(rewritten, index + 1, only_heads_tell=True)
 
 
-def make_one_anew(dice: random.Random, rows: Rows) -> Tampered:
+def rewrite_row(dice: random.Random, rows: Rows) -> Tampered:
     """One row and its own hash."""
     index = dice.randrange(len(rows))
     return Tampered(
@@ -115,8 +115,8 @@ TAMPERINGS: tuple[Tamper, ...] = (
     insert,
     reorder,
     cut_tail,
-    make_suffix_anew,
-    make_one_anew,
+    rewrite_suffix,
+    rewrite_row,
 )
 
 

@@ -43,7 +43,7 @@ async def test_claims_that_come_at_once_share_no_operation(world: World) -> None
     assert (len(taken), set(taken)) == (3, asked)
 
 
-async def test_a_holder_is_refused_once_somebody_else_has_ended_the_operation(world: World) -> None:
+async def test_a_holder_is_refused_once_its_operation_has_ended_without_it(world: World) -> None:
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take()
     delivery = (await held.issue()).delivery_id
@@ -66,7 +66,7 @@ async def test_a_forced_end_fences_the_holder_out(world: World) -> None:
     await _all_refused(held, delivery)
 
 
-async def test_the_end_said_twice_is_said_once(world: World) -> None:
+async def test_an_end_that_is_reported_twice_counts_once(world: World) -> None:
     """After a lost answer a controller repeats itself; that is no stale write."""
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take()
@@ -78,7 +78,7 @@ async def test_the_end_said_twice_is_said_once(world: World) -> None:
     assert await failing.fail() == failed
 
 
-async def test_a_silent_holder_nobody_replaced_goes_on_where_it_was(world: World) -> None:
+async def test_a_silent_holder_that_was_not_replaced_continues_where_it_was(world: World) -> None:
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take(lease_s=5)
     world.clock.forward(60)
@@ -107,7 +107,7 @@ async def test_only_the_operator_of_an_instance_claims_its_operations_and_report
     assert (await held.carry_out()).status == "succeeded"
 
 
-async def test_an_instance_that_is_handed_over_fences_its_old_operator_and_tells_who_works_on_it_now(
+async def test_an_instance_that_is_handed_over_refuses_its_old_operator_and_reports_the_new_one(
     world: World,
 ) -> None:
     cluster = await Cluster.requested(world)
@@ -115,7 +115,7 @@ async def test_an_instance_that_is_handed_over_fences_its_old_operator_and_tells
     delivery = (await held.issue()).delivery_id
     successor = await Controller.start(world, "successor")
     accounts = (await world.call(identity.SERVICE_ACCOUNT_LIST)).items
-    account_id = next(found.service_account_id for found in accounts if found.name == "successor")
+    account_id = next(account.service_account_id for account in accounts if account.name == "successor")
     body = instances.SetOperator(operator_service_account_id=account_id, reason="the first one is gone")
     for _ in range(2):
         await world.call(instances.OPERATOR_SET, body, instance_id=cluster.instance_id)
@@ -123,13 +123,13 @@ async def test_an_instance_that_is_handed_over_fences_its_old_operator_and_tells
         with pytest.raises(errors.PermissionDenied):
             await write()
     assert (await (await successor.take()).carry_out()).status == "succeeded"
-    told = (await world.call(events.EVENT_LIST)).items
-    (handed_over,) = [event for event in told if event.type == "apps.instance.operator_changed"]
+    recorded = (await world.call(events.EVENT_LIST)).items
+    (handed_over,) = [event for event in recorded if event.type == "apps.instance.operator_changed"]
     assert handed_over.payload == {"operator_service_account_id": account_id, "was": "", "reason": body.reason}
 
 
 async def test_an_epoch_in_other_hands_is_worth_nothing(world: World) -> None:
-    """Everybody in the project can read an epoch; only the account that claimed can use it."""
+    """Every user of the project can read an epoch; only the account that claimed can use it."""
     cluster = await Cluster.requested(world)
     held = await cluster.controller.take()
     delivery = (await held.issue()).delivery_id
@@ -152,7 +152,7 @@ async def test_machine_access_ends_with_the_lease(world: World) -> None:
         await held.enter(allocation_id)
 
 
-async def test_a_heartbeat_tells_the_holder_that_somebody_cancelled(world: World) -> None:
+async def test_a_heartbeat_reports_a_cancel_to_the_holder(world: World) -> None:
     cluster = await Cluster.running(world)
     hand = (await cluster.hands())[0]
     operation = await cluster.operate("drain", hand)
