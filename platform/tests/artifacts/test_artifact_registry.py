@@ -1,4 +1,4 @@
-"""Artifacts from a real OCI registry: by digest, by tag, and after somebody changed what is there."""
+"""Artifacts from a real OCI registry: by digest, by tag, and after the content of a tag was changed."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ OTHER = CONTENT.replace(b"real", b"evil")
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with registry_server.running(Path(tmp_path_factory.mktemp("registry"))) as found:
-        yield found
+    with registry_server.running(Path(tmp_path_factory.mktemp("registry"))) as server:
+        yield server
 
 
 @pytest.fixture

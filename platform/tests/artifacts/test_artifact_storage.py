@@ -72,7 +72,7 @@ def _files(world: World) -> list[Path]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    return [found for found in folder.rglob("*") if found.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -114,7 +114,7 @@ async def test_the_second_end_of_an_artifact_does_not_prolong_its_content(world:
     assert not _is_stored(world)
 
 
-async def test_a_digest_that_is_published_again_in_time_keeps_its_content_and_later_gets_it_anew(
+async def test_a_digest_published_again_in_time_keeps_its_content_and_later_needs_another_upload(
     world: World, sweeper: ContentSweep
 ) -> None:
     first = await published(world)
@@ -148,13 +148,13 @@ async def test_a_digest_published_while_the_sweep_looks_keeps_its_content(
     world: World, sweeper: ContentSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _end(world, await published(world))
-    looked = store.ended_at
+    original = store.ended_at
 
     async def look(reader: db.Reader, digests: Any) -> dict[str, int]:
-        found = await looked(reader, digests)
+        times = await original(reader, digests)
         if reader is world.site.database.reader:
             await world.call(artifacts.PUBLISH, intent(name="again"))
-        return found
+        return times
 
     monkeypatch.setattr(store, "ended_at", look)
     await _later(world, sweeper)
@@ -203,7 +203,7 @@ async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_reg
 ) -> None:
     """Each round retires the content's only artifact and races its next life against two sweeps."""
     async with _second_process(settings, world) as other:
-        sweepers = [ContentSweep(found.site) for found in (world, other)]
+        sweepers = [ContentSweep(process.site) for process in (world, other)]
         for number in range(10):
             artifact = await published(other if number % 2 else world, name=f"round-{number}")
             assert _is_stored(world)
@@ -213,8 +213,8 @@ async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_reg
             next_life = published(world if number % 2 else other, name=f"next-{number}")
             async with asyncio.TaskGroup() as racing:
                 following = racing.create_task(next_life)
-                for found in sweepers:
-                    racing.create_task(found.sweep())
+                for sweeper in sweepers:
+                    racing.create_task(sweeper.sweep())
             assert _is_stored(world)
             await _end(world, following.result())
 
@@ -246,7 +246,7 @@ async def _storage(world: World) -> artifacts.ArtifactStorage:
     return await world.call(artifacts.STORAGE_GET)
 
 
-async def test_publishing_takes_room_and_what_does_not_fit_is_refused_by_the_layer_that_says_so(world: World) -> None:
+async def test_published_bytes_count_and_more_than_the_lowest_limit_is_refused_with_its_layer(world: World) -> None:
     await _limited(world, "project", 1000)
     await _limited(world, "org", len(CONTENT) + 99)
     await world.call(artifacts.PUBLISH, intent())
@@ -272,11 +272,11 @@ async def test_a_limit_counts_within_one_project_and_not_for_what_is_shared(worl
     await world.call(artifacts.PUBLISH, intent(), project_id=sibling.project_id)
     await world.call(artifacts.SHARED_PUBLISH, intent())
     await world.call(artifacts.SHARED_PUBLISH, intent(name="second"))
-    found = await world.call(artifacts.SHARED_STORAGE_GET)
-    assert (found.bytes_used, found.artifact_count, found.limit) == (2 * len(CONTENT), 2, None)
+    storage = await world.call(artifacts.SHARED_STORAGE_GET)
+    assert (storage.bytes_used, storage.artifact_count, storage.limit) == (2 * len(CONTENT), 2, None)
 
 
-async def test_explain_names_the_layer_and_storage_says_how_much_of_it_is_used(world: World) -> None:
+async def test_explain_names_the_layer_of_the_limit_and_storage_shows_how_much_is_used(world: World) -> None:
     assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=0, artifact_count=0, limit=None)
     await _limited(world, "global", 500)
     await _limited(world, "project", 800)
@@ -316,12 +316,12 @@ async def test_an_upload_that_no_longer_fits_is_refused_before_it_is_read(world:
 async def test_an_upload_that_no_longer_fits_when_it_is_whole_is_refused_too(world: World) -> None:
     artifact = await world.call(artifacts.PUBLISH, intent())
 
-    async def narrowed_meanwhile() -> AsyncIterator[bytes]:
+    async def content_while_the_limit_is_lowered() -> AsyncIterator[bytes]:
         yield CONTENT[:5]
         await _limited(world, "project", len(CONTENT) - 1)
         yield CONTENT[5:]
 
-    assert code_of(await upload(world, artifact, narrowed_meanwhile())) == "policy_denied"
+    assert code_of(await upload(world, artifact, content_while_the_limit_is_lowered())) == "policy_denied"
     assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).content_checked_at is None
     assert (await _storage(world)).bytes_used == len(CONTENT), "until it is retired, it counts"
 
@@ -337,8 +337,8 @@ async def test_what_is_here_stays_usable_when_the_limit_becomes_lower(world: Wor
 
 @pytest.fixture
 async def source() -> AsyncIterator[LoopbackSource]:
-    async with loopback_source() as found:
-        yield found
+    async with loopback_source() as server:
+        yield server
 
 
 async def test_content_that_no_longer_fits_is_not_fetched_either(world: World, source: LoopbackSource) -> None:
@@ -359,8 +359,8 @@ async def test_artifacts_of_an_older_store_are_counted_and_those_that_ended_give
     await schema_before(16, path, settings.database_url, *kept)
     async with server.open_site(settings, clock) as site:
         blobs = content.blobs(site)
-        for found in (CONTENT, MORE, b"bad"):
-            await blobs.take(_chunks(found), digest_of(found), len(found))
+        for data in (CONTENT, MORE, b"bad"):
+            await blobs.take(_chunks(data), digest_of(data), len(data))
         assert await store.storage(site.database.reader, "proj_1", 1) == (len(CONTENT), 1)
         await ContentSweep(site).sweep()
         assert blobs.digests() == [digest_of(CONTENT)]

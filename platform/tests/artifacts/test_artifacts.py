@@ -64,24 +64,24 @@ def settings(settings: Settings, fetch_s_max: float) -> Settings:
 
 @pytest.fixture
 async def source() -> AsyncIterator[LoopbackSource]:
-    async with loopback_source() as found:
-        yield found
+    async with loopback_source() as server:
+        yield server
 
 
-async def test_an_artifact_goes_from_intent_to_delivery_and_says_so(world: World) -> None:
+async def test_an_artifact_goes_from_intent_to_delivery_with_an_event_for_each_step(world: World) -> None:
     signer = await trusted(world)
     artifact = await published(world, signer=signer)
     assert (artifact.lifecycle, artifact.trust, artifact.signed) == ("published", "unverified", True)
-    found = await verified(world, artifact)
-    assert (found.trust, found.trust_code, found.signers) == ("verified", "", [signer.fingerprint()])
+    current = await verified(world, artifact)
+    assert (current.trust, current.trust_code, current.signers) == ("verified", "", [signer.fingerprint()])
     for channel in ("beta", "stable", "beta"):
         body = {"channel": channel}
-        found = await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
-    assert (found.lifecycle, found.channels) == ("promoted", ["beta", "stable"])
+        current = await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
+    assert (current.lifecycle, current.channels) == ("promoted", ["beta", "stable"])
     answer = await fetch(world, await delivery(world, artifact))
     assert (answer.content, answer.headers["content-type"]) == (CONTENT, "application/octet-stream")
-    told = [event.payload for event in await _events(world, "artifacts.artifact.changed")]
-    assert [(payload["lifecycle"], payload["trust"]) for payload in told] == [
+    payloads = [event.payload for event in await _events(world, "artifacts.artifact.changed")]
+    assert [(payload["lifecycle"], payload["trust"]) for payload in payloads] == [
         ("published", "unverified"),
         ("published", "unverified"),
         ("published", "verified"),
@@ -135,7 +135,7 @@ async def test_a_revoked_digest_is_refused_under_every_name_and_for_good(world: 
         assert code_of(refused) == "artifact_revoked"
 
 
-async def test_a_repeated_verification_or_promotion_gets_its_answer_again_whatever_came_after(world: World) -> None:
+async def test_a_repeated_verification_or_promotion_gets_its_first_answer_even_after_a_revocation(world: World) -> None:
     artifact_id = (await published(world, CONTENT, await trusted(world))).artifact_id
     stable = {"channel": "stable"}
     first = await world.send(artifacts.VERIFY, {}, key="verify-1", artifact_id=artifact_id)
@@ -150,7 +150,7 @@ async def test_a_repeated_verification_or_promotion_gets_its_answer_again_whatev
 
 
 @pytest.mark.parametrize(
-    "endpoint", [artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE], ids=lambda found: found.name
+    "endpoint", [artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE], ids=lambda endpoint: endpoint.name
 )
 async def test_ending_an_artifact_needs_a_reason(world: World, endpoint: Any) -> None:
     artifact = await published(world)
@@ -213,7 +213,7 @@ async def test_what_a_killed_process_left_is_cleared_away_and_work_under_way_is_
     (drafts / "new").write_bytes(b"half")
     _touch_before(drafts / "old", seconds=7200)
     await reconcile.sweep(world.site)
-    assert [found.name for found in drafts.iterdir()] == ["new"]
+    assert [draft.name for draft in drafts.iterdir()] == ["new"]
 
 
 async def test_deliveries_are_forgotten_a_day_after_they_are_over(world: World) -> None:
@@ -234,7 +234,7 @@ async def test_shared_artifacts_are_made_by_admins_and_used_by_every_project(wor
     artifact = await shared(world, Signer())
     member = await world.person("member", "project_member", world.project_id)
     listed = await world.call(artifacts.LIST, token=member.token, query={"shared": "true"})
-    assert [found.artifact_id for found in listed.items] == [artifact.artifact_id]
+    assert [item.artifact_id for item in listed.items] == [artifact.artifact_id]
     assert (await world.call(artifacts.LIST, token=member.token)).items == []
     assert (await world.call(artifacts.GET, token=member.token, artifact_id=artifact.artifact_id)).scope == "platform"
     assert (await fetch(world, await delivery(world, artifact, token=member.token))).content == CONTENT
@@ -250,8 +250,8 @@ async def test_a_project_key_does_not_vouch_for_what_is_shared_and_a_platform_ke
     artifact = await world.call(artifacts.SHARED_PUBLISH, intent(signer=mine))
     path = artifacts.SHARED_CONTENT_PUT.path.format(artifact_id=artifact.artifact_id)
     await world.http.put(path, content=CONTENT, headers={"Authorization": f"Bearer {world.token}"})
-    found = await world.call(artifacts.SHARED_VERIFY, {}, artifact_id=artifact.artifact_id)
-    assert found.trust_code == "artifact_signer_unknown"
+    checked = await world.call(artifacts.SHARED_VERIFY, {}, artifact_id=artifact.artifact_id)
+    assert checked.trust_code == "artifact_signer_unknown"
     assert (await verified(world, await published(world, signer=vendor))).trust == "verified"
 
 
@@ -282,8 +282,8 @@ async def test_a_trust_key_never_changes_and_never_comes_back(world: World) -> N
         with pytest.raises(errors.Conflict):
             await trust(world, signer, trust_key_id)
     assert (await world.call(trust_keys.TRUST_KEY_LIST)).items == [revoked]
-    told = [event.payload["revoked"] for event in await _events(world, "artifacts.trust_key.changed")]
-    assert told == [False, True]
+    states = [event.payload["revoked"] for event in await _events(world, "artifacts.trust_key.changed")]
+    assert states == [False, True]
 
 
 async def test_no_service_account_decides_whose_signatures_count(world: World) -> None:
@@ -298,13 +298,13 @@ async def test_lists_go_on_page_by_page_and_by_name(world: World) -> None:
     seen, token = list[str](), ""
     while True:
         page = await world.call(artifacts.LIST, query={"page_size": 2, "page_token": token})
-        seen += [found.artifact_id for found in page.items]
+        seen += [artifact.artifact_id for artifact in page.items]
         if page.next_page_token is None:
             break
         token = page.next_page_token
-    assert seen == [found.artifact_id for found in made]
+    assert seen == [artifact.artifact_id for artifact in made]
     named = (await world.call(artifacts.LIST, query={"name": "tool-1"})).items
-    assert [found.artifact_id for found in named] == [made[1].artifact_id, made[3].artifact_id]
+    assert [artifact.artifact_id for artifact in named] == [made[1].artifact_id, made[3].artifact_id]
 
 
 async def test_a_redirect_is_followed_to_a_host_that_a_policy_names_and_the_token_stays_behind(
@@ -425,22 +425,22 @@ async def test_neither_the_sources_token_nor_a_deliverys_is_kept_anywhere(
     await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
     handed_out = await delivery(world, artifact)
     await fetch(world, handed_out)
-    said = "".join(capfd.readouterr())
-    kept = b"".join(found.read_bytes() for found in world.site.settings.data_dir.rglob("*") if found.is_file())
+    output = "".join(capfd.readouterr())
+    kept = b"".join(path.read_bytes() for path in world.site.settings.data_dir.rglob("*") if path.is_file())
     assert artifact.artifact_id.encode() in kept
     for secret in (SECRET, handed_out.token):
-        assert secret not in said
+        assert secret not in output
         assert secret.encode() not in kept
 
 
-async def test_the_record_says_who_did_what_to_an_artifact_and_why(world: World) -> None:
+async def test_the_audit_trail_shows_what_was_done_to_an_artifact_and_why(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     await world.call(artifacts.REVOKE, {"reason": "it phones home"}, artifact_id=artifact.artifact_id)
     rows = (await world.call(audit.AUDIT_LIST)).items
-    found = {row.action: row for row in rows if row.action.startswith("artifacts.")}
-    assert found["artifacts.artifact.verify"].details["trust"] == "verified"
-    assert found["artifacts.artifact.revoke"].details["reason"] == "it phones home"
-    assert found["artifacts.artifact.revoke"].target == artifact.artifact_id
+    by_action = {row.action: row for row in rows if row.action.startswith("artifacts.")}
+    assert by_action["artifacts.artifact.verify"].details["trust"] == "verified"
+    assert by_action["artifacts.artifact.revoke"].details["reason"] == "it phones home"
+    assert by_action["artifacts.artifact.revoke"].target == artifact.artifact_id
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -452,13 +452,13 @@ def test_a_large_file_replaced_on_disk_never_arrives_whole(settings: Settings) -
         artifact = await promoted(world, await trusted(world), content)
         return await delivery(world, artifact), Blobs(settings.data_dir).path(artifact.digest)
 
-    with served(settings, make) as found:
-        handed_out, stored = found.made
-        assert digest_of(_fetched(found.url, handed_out)) == handed_out.digest
+    with served(settings, make) as running:
+        handed_out, stored = running.made
+        assert digest_of(_fetched(running.url, handed_out)) == handed_out.digest
         with stored.open("r+b") as file:
             file.write(b"x")
         with pytest.raises(httpx.RemoteProtocolError):
-            _fetched(found.url, handed_out)
+            _fetched(running.url, handed_out)
 
 
 async def _on_this_machine(_: str, __: int) -> str:
@@ -475,7 +475,7 @@ def _at(source: LoopbackSource) -> dict[str, Any]:
 
 
 def _files(world: World) -> list[Path]:
-    return [found for found in (world.site.settings.data_dir / "blobs").rglob("*") if found.is_file()]
+    return [path for path in (world.site.settings.data_dir / "blobs").rglob("*") if path.is_file()]
 
 
 def _touch_before(path: Path, seconds: float) -> None:
@@ -483,7 +483,7 @@ def _touch_before(path: Path, seconds: float) -> None:
 
 
 async def _hang_up_while_uploading(world: World, artifact: Artifact) -> int:
-    """What is answered to nobody."""
+    """Disconnect in the middle of an upload and return the status that the platform answers."""
     path = artifacts.CONTENT_PUT.path.format(project_id=world.project_id, artifact_id=artifact.artifact_id)
     headers = [(b"authorization", f"Bearer {world.token}".encode())]
     scope = {"type": "http", "method": "PUT", "path": path, "headers": headers}
@@ -501,7 +501,7 @@ async def _hang_up_while_uploading(world: World, artifact: Artifact) -> int:
 
 
 async def _events(world: World, kind: str) -> list[events.Event]:
-    return [found for found in (await world.call(events.EVENT_LIST)).items if found.type == kind]
+    return [event for event in (await world.call(events.EVENT_LIST)).items if event.type == kind]
 
 
 async def _deployable(world: World) -> Artifact:

@@ -16,7 +16,7 @@ from gpuaas_platform.kit import clock, keys, migrate
 
 
 def _in_the_middle(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, rival: Callable[[], None]) -> None:
-    """Let the rival run whole before the first call of a function that stands between looking and acting."""
+    """Run the rival completely before the first call of a function between the check and the action."""
     original, rivals = getattr(owner, name), [rival]
 
     def interrupted(*args: Any) -> Any:
@@ -27,7 +27,7 @@ def _in_the_middle(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ri
     monkeypatch.setattr(owner, name, interrupted)
 
 
-def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signing_keys_are_those_of_the_process_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[keys.Keys] = []
     _in_the_middle(monkeypatch, keys, "private_pem", lambda: others.append(keys.load(tmp_path)))
     own = keys.load(tmp_path)
@@ -35,7 +35,7 @@ def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatc
     assert _raw(own.audit) == _raw(others[0].audit)
 
 
-def test_the_authority_is_that_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authority_is_that_of_the_process_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, others = clock.utc_now(), list[tls.CertificateAuthority]()
     _in_the_middle(monkeypatch, keys, "private_pem", lambda: others.append(tls.load_authority(tmp_path, now)))
     own = tls.load_authority(tmp_path, now)
@@ -60,7 +60,7 @@ def test_the_first_key_of_custody_is_whole_though_two_write_it_at_once(
     assert os.listdir(tmp_path) == [key_files.PLAIN]
 
 
-def test_each_listener_shows_a_certificate_of_its_own_whoever_starts_beside_it(tmp_path: Path) -> None:
+def test_each_of_two_listeners_shows_a_certificate_of_its_own(tmp_path: Path) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
     before = sorted(os.listdir(tmp_path))
     shown = {

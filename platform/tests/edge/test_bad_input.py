@@ -1,4 +1,4 @@
-"""Whatever comes in that cannot be read is refused with the name of the field, and nothing is written."""
+"""Input that cannot be read is refused with the name of the field, and nothing is written."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def _count(world: World) -> tuple[int, ...]:
 
 
 BODIES: dict[str, tuple[bytes, int, str, str]] = {
-    "broken JSON says where": (b'{"name": tru}', 400, "invalid_request", "line 1, column 10"),
+    "broken JSON with its position": (b'{"name": tru}', 400, "invalid_request", "line 1, column 10"),
     "a body cut short": (b'{"name": "a', 400, "invalid_request", "line 1"),
     "no body at all": (b"", 400, "invalid_request", "empty"),
     "a comma too many": (b'{"name": "a",}', 400, "invalid_request", "line 1, column"),
@@ -52,7 +52,7 @@ BODIES: dict[str, tuple[bytes, int, str, str]] = {
         "validation_error",
         "unknown field `nmae`; did you mean `name`?",
     ),
-    "a field nobody knows": (b'{"name": "a", "zzz": 1}', 400, "validation_error", "unknown field `zzz`; known: name"),
+    "an unknown field": (b'{"name": "a", "zzz": 1}', 400, "validation_error", "unknown field `zzz`; known: name"),
     "a wrong type": (b'{"name": 5}', 400, "validation_error", "`name`: Expected `str`, got `int`"),
     "a missing field": (b"{}", 400, "validation_error", "The field `name` is missing"),
     "not UTF-8": (b'{"name": "\xff\xfe"}', 400, "invalid_request", "not UTF-8"),

@@ -38,8 +38,8 @@ async def connection(site: Site) -> AsyncIterator[Connection]:
     config = uvicorn.Config(
         http.application(site, server.DOMAINS), log_config=None, lifespan="off", http=listener.Protocol
     )
-    async with asyncio.timeout(DEADLINE_S), _connected(config) as (opened, _):
-        yield opened
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (client, _):
+        yield client
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +76,7 @@ async def test_requests_sent_at_once_are_answered_in_their_order(connection: Con
     assert b'"gpuaas-platform"' in answers[3][2]
 
 
-async def test_head_says_how_long_the_body_would_be_and_sends_none(connection: Connection) -> None:
+async def test_head_returns_the_length_of_the_body_and_no_body(connection: Connection) -> None:
     [(_, headers, _)] = await connection.answers(b"HEAD /livez HTTP/1.1\r\n\r\n")
     assert headers[b"content-length"] == b"3"
     [(status, _, body)] = await connection.answers(b"GET /livez HTTP/1.1\r\n\r\n")
@@ -92,7 +92,7 @@ async def test_a_connection_that_is_to_be_closed_is_closed(connection: Connectio
     assert await connection.reader.read() == b""
 
 
-async def test_a_body_nobody_reads_does_not_confuse_the_next_request(connection: Connection) -> None:
+async def test_an_unread_body_does_not_confuse_the_next_request(connection: Connection) -> None:
     refused = b"POST /api/v1/orgs HTTP/1.1\r\nContent-Length: 14\r\n\r\n" + b'{"name": "me"}'
     [first, second] = await connection.answers(refused + b"GET /livez HTTP/1.1\r\n\r\n", 2)
     assert (first[0], second[2]) == (b"HTTP/1.1 401 Unauthorized", b"ok\n")

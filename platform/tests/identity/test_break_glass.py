@@ -7,7 +7,7 @@ from gpuaas_contract import actions, audit, bindings, capacity, errors, events, 
 from platform_world import Person, World
 from scripted_controller import Cluster
 
-REASON = "ticket 4711: the head node hangs and nobody answers"
+REASON = "ticket 4711: the head node hangs and no project admin answers"
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ async def test_the_organisation_finds_the_reason_on_its_audit_trail(world: World
     assert row.details["reason"] == REASON
 
 
-async def test_whoever_follows_the_project_is_told(world: World, admin: Person) -> None:
+async def test_break_glass_is_an_event_of_the_project(world: World, admin: Person) -> None:
     await _break(world, admin)
-    told = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-1"})).items
-    assert [event.type for event in told] == ["identity.break_glass.granted"]
-    assert told[0].payload["reason"] == REASON
+    listed = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-1"})).items
+    assert [event.type for event in listed] == ["identity.break_glass.granted"]
+    assert listed[0].payload["reason"] == REASON
 
 
 async def _end(world: World, person: Person, binding_id: str) -> bindings.RoleBinding:
@@ -70,7 +70,7 @@ async def _end(world: World, person: Person, binding_id: str) -> bindings.RoleBi
     return await world.call(bindings.BREAK_GLASS_END, token=person.token, binding_id=binding_id, headers=headers)
 
 
-async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Person) -> None:
+async def test_the_admin_who_took_break_glass_can_end_it_early(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     assert await _end(world, admin, given.binding_id) == given
     assert await _status(world, admin) == 403
@@ -79,18 +79,18 @@ async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Pers
         await _end(world, admin, given.binding_id)
 
 
-async def test_those_it_concerned_are_told_of_the_end(world: World, admin: Person) -> None:
+async def test_the_end_of_break_glass_is_an_event_and_an_audit_row_of_the_project(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     await _end(world, admin, given.binding_id)
-    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
-    assert told.type == "identity.break_glass.ended"
-    assert told.payload == {"binding_id": given.binding_id, "user_id": admin.user_id, "ended_by": admin.user_id}
+    [event] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert event.type == "identity.break_glass.ended"
+    assert event.payload == {"binding_id": given.binding_id, "user_id": admin.user_id, "ended_by": admin.user_id}
     [row] = (await world.call(audit.AUDIT_LIST, query={"correlation_id": "bg-2"})).items
     assert (row.action, row.target, row.actor_id) == ("identity.break_glass.ended", given.binding_id, admin.user_id)
     assert row.details == {"reason": REASON, "user_id": admin.user_id}
 
 
-async def test_another_admin_of_the_platform_can_end_it_and_nobody_below(world: World, admin: Person) -> None:
+async def test_another_platform_admin_can_end_break_glass_and_lower_roles_cannot(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     org = (await world.call(identity.ORG_LIST)).items[0]
     for name, role, scope, status in (
@@ -102,8 +102,8 @@ async def test_another_admin_of_the_platform_can_end_it_and_nobody_below(world: 
         assert answer.status_code == status
     colleague = await world.person("colleague", "platform_admin", "platform")
     await _end(world, colleague, given.binding_id)
-    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
-    assert (told.payload["user_id"], told.payload["ended_by"]) == (admin.user_id, colleague.user_id)
+    [event] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert (event.payload["user_id"], event.payload["ended_by"]) == (admin.user_id, colleague.user_id)
 
 
 async def test_no_other_role_is_taken_away_on_this_way(world: World, admin: Person) -> None:
@@ -119,8 +119,8 @@ async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) ->
     assert (shown.role, shown.user_name, shown.reason) == ("break_glass", admin.name, REASON)
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=shown.binding_id)
     assert await _status(world, admin) == 403
-    told = (await world.call(events.EVENT_LIST)).items
-    assert [event.type for event in told] == ["identity.break_glass.granted", "identity.break_glass.ended"]
+    listed = (await world.call(events.EVENT_LIST)).items
+    assert [event.type for event in listed] == ["identity.break_glass.granted", "identity.break_glass.ended"]
 
 
 async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
@@ -211,7 +211,9 @@ async def test_it_holds_what_an_app_gave_to_admins_of_the_project_while_it_lasts
     assert await _invoked(world, cluster, admin, "flush") == 403
 
 
-async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reason(world: World, admin: Person) -> None:
+async def test_everything_done_with_break_glass_is_on_the_audit_trail_with_the_reason(
+    world: World, admin: Person
+) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     await world.send(capacity.ALLOCATION_CREATE, {}, token=admin.token)
     await _break(world, admin)
@@ -219,8 +221,8 @@ async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reaso
     await _invoked(world, cluster, admin, "count")
     await cluster.operate("drain", (await cluster.hands())[0], token=admin.token)
     trail = (await world.call(audit.AUDIT_LIST, query={"actor_id": admin.user_id})).items
-    said = [(row.action, row.result, row.details.get("break_glass")) for row in trail]
-    assert said == [
+    rows = [(row.action, row.result, row.details.get("break_glass")) for row in trail]
+    assert rows == [
         ("authz.deny", "failure", None),
         ("identity.break_glass.granted", "success", None),
         ("apps.action.invoke", "success", REASON),

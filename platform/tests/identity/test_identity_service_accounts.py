@@ -203,7 +203,7 @@ async def test_members_use_service_accounts_but_do_not_manage_them(world: World)
         assert (await world.send(endpoint, **options)).status_code == 403
 
 
-async def test_a_session_says_which_key_it_was_made_with(world: World) -> None:
+async def test_a_session_stores_the_key_it_was_made_with(world: World) -> None:
     robot = await Robot.make(world)
     token = await robot.sign_in()
     rows = await world.site.database.reader.all("SELECT key_id FROM tokens WHERE actor_id = $1", robot.account_id)
