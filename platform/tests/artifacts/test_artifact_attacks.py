@@ -1,4 +1,4 @@
-"""What an attacker tries with artifacts, and the named reason each attempt ends with."""
+"""Attacks on artifacts, and the error code with which each attack is refused."""
 
 import asyncio
 import dataclasses
@@ -43,7 +43,7 @@ async def source() -> AsyncIterator[LoopbackSource]:
 
 
 Attack = Callable[[World, LoopbackSource], Awaitable[str]]
-"""Tries it, and returns the code it was refused with."""
+"""Makes the attack and returns the code with which it was refused."""
 
 
 async def flip_a_bit_on_the_way_in(world: World, _: LoopbackSource) -> str:
@@ -201,7 +201,7 @@ async def test_the_attack_is_refused_with_a_named_reason(
 
 
 async def test_the_same_steps_without_an_attack_end_with_the_content(world: World, source: LoopbackSource) -> None:
-    """The check of the checks: what the attacks change is what is refused."""
+    """Shows that the attacks are refused for what they change and for nothing else."""
     source.replies[PATH] = says(CONTENT, media_type=f"{MEDIA_TYPE}; charset=utf-8")
     artifact = await promoted(world, await trusted(world), source=_at(source))
     answer = await fetch(world, await delivery(world, artifact))

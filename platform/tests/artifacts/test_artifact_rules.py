@@ -72,7 +72,7 @@ def test_an_address_that_could_leave_its_prefix_or_hide_its_host_is_refused(url:
         "u@r/a",
     ],
 )
-def test_a_reference_that_is_none_is_refused(reference: str) -> None:
+def test_an_invalid_reference_is_refused(reference: str) -> None:
     with pytest.raises(errors.ValidationFailed):
         rules.canonical(OciSource(reference=reference))
 

@@ -1,4 +1,4 @@
-"""Content that no artifact needs is deleted, never what one needs; a project takes as much room as policy leaves it."""
+"""Only content that no artifact needs is deleted, and policy limits the storage of a project."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("how", ENDS)
-async def test_content_goes_when_its_artifact_has_ended_for_long_enough(
+async def test_content_is_deleted_when_its_artifact_has_ended_for_long_enough(
     world: World, sweeper: ContentSweep, how: str
 ) -> None:
     artifact = await published(world)
@@ -177,7 +177,9 @@ async def test_a_download_under_way_ends_whole_although_its_content_is_deleted(
     assert taken == big
 
 
-async def test_what_a_killed_process_had_set_aside_is_deleted_by_the_next(world: World, sweeper: ContentSweep) -> None:
+async def test_content_that_a_killed_process_had_set_aside_is_deleted_by_the_next_sweep(
+    world: World, sweeper: ContentSweep
+) -> None:
     artifact = await published(world)
     content.blobs(world.site).set_aside(artifact.digest)
     assert len(_files(world)) == 1
@@ -201,7 +203,7 @@ async def test_an_upload_that_is_cut_off_before_its_first_byte_leaves_no_draft(t
 async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_registered_has_its_content(
     world: World, settings: Settings
 ) -> None:
-    """Each round retires the content's only artifact and races its next life against two sweeps."""
+    """Each round retires the only artifact of the content and publishes it again during two sweeps."""
     async with _second_process(settings, world) as other:
         sweepers = [ContentSweep(process.site) for process in (world, other)]
         for number in range(10):
@@ -221,7 +223,7 @@ async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_reg
 
 @contextlib.asynccontextmanager
 async def _second_process(settings: Settings, world: World) -> AsyncIterator[World]:
-    """Another platform over the same store and folder; SQLite is for one process, so there it is the same one."""
+    """Another platform with the same store and folder. On SQLite, which is for one process, it is the same one."""
     if not settings.database_url:
         yield world
         return
@@ -288,7 +290,7 @@ async def test_explain_names_the_layer_of_the_limit_and_storage_shows_how_much_i
     assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=len(CONTENT), artifact_count=1, limit=limit)
 
 
-async def test_what_has_ended_gives_its_room_back_when_its_content_goes(world: World) -> None:
+async def test_an_ended_artifact_frees_its_storage_when_its_content_is_deleted(world: World) -> None:
     await _limited(world, "project", len(CONTENT))
     await _end(world, await published(world))
     world.clock.forward(KEPT_S - 1)
@@ -313,7 +315,7 @@ async def test_an_upload_that_no_longer_fits_is_refused_before_it_is_read(world:
     assert (taken, _files(world)) == ([], [])
 
 
-async def test_an_upload_that_no_longer_fits_when_it_is_whole_is_refused_too(world: World) -> None:
+async def test_an_upload_that_no_longer_fits_when_it_is_complete_is_refused_too(world: World) -> None:
     artifact = await world.call(artifacts.PUBLISH, intent())
 
     async def content_while_the_limit_is_lowered() -> AsyncIterator[bytes]:
@@ -326,7 +328,7 @@ async def test_an_upload_that_no_longer_fits_when_it_is_whole_is_refused_too(wor
     assert (await _storage(world)).bytes_used == len(CONTENT), "until it is retired, it counts"
 
 
-async def test_what_is_here_stays_usable_when_the_limit_becomes_lower(world: World) -> None:
+async def test_stored_artifacts_stay_usable_when_the_limit_becomes_lower(world: World) -> None:
     artifact = await published(world, signer=await trusted(world))
     await _limited(world, "project", 0)
     assert (await upload(world, artifact, CONTENT)).status_code == 200
@@ -367,7 +369,7 @@ async def test_artifacts_of_an_older_store_are_counted_and_those_that_ended_give
 
 
 def _row(artifact_id: str, content_: bytes, lifecycle: str = "published", trust: str = "unverified") -> str:
-    """As it was kept before its size and end had columns."""
+    """The row of an artifact before its size and end had columns."""
     facts = {"artifact_id": artifact_id, "digest": digest_of(content_), "size_bytes": len(content_)}
     document = msgspec.json.encode({**facts, "lifecycle": lifecycle, "trust": trust}).decode()
     values = (artifact_id, "proj_1", artifact_id, facts["digest"], trust, document)

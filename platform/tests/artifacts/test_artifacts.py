@@ -91,7 +91,7 @@ async def test_an_artifact_goes_from_intent_to_delivery_with_an_event_for_each_s
     assert (handed_out.payload["digest"], handed_out.payload["purpose"]) == (artifact.digest, "install")
 
 
-async def test_a_signature_can_follow_later_and_verifying_again_heals(world: World) -> None:
+async def test_a_signature_can_be_added_later_and_the_next_verification_succeeds(world: World) -> None:
     signer = await trusted(world)
     artifact = await published(world)
     assert (await verified(world, artifact)).trust == "failed_verification"
@@ -100,7 +100,7 @@ async def test_a_signature_can_follow_later_and_verifying_again_heals(world: Wor
     assert (await verified(world, artifact)).trust == "verified"
 
 
-async def test_what_lost_its_key_is_trusted_again_once_another_trusted_key_signed_it(world: World) -> None:
+async def test_an_artifact_whose_key_was_revoked_is_trusted_again_with_a_signature_of_another_key(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release")
     successor = await trusted(world, "release-2")
@@ -110,7 +110,7 @@ async def test_what_lost_its_key_is_trusted_again_once_another_trusted_key_signe
     assert (await fetch(world, await delivery(world, artifact))).content == CONTENT
 
 
-async def test_what_is_deprecated_is_still_delivered_and_no_longer_deployed(world: World) -> None:
+async def test_a_deprecated_artifact_is_still_delivered_and_no_longer_deployed(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     assert (await _deployable(world)).artifact_id == artifact.artifact_id
     await world.call(artifacts.DEPRECATE, {"reason": "there is a newer one"}, artifact_id=artifact.artifact_id)
@@ -206,7 +206,7 @@ async def test_a_dry_run_checks_an_upload_and_keeps_nothing(world: World) -> Non
     assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).content_checked_at is None
 
 
-async def test_what_a_killed_process_left_is_cleared_away_and_work_under_way_is_not(world: World) -> None:
+async def test_drafts_of_a_killed_process_are_deleted_and_drafts_in_progress_are_kept(world: World) -> None:
     await published(world)
     drafts = world.site.settings.data_dir / "blobs" / "drafts"
     (drafts / "old").write_bytes(b"half")
@@ -216,7 +216,7 @@ async def test_what_a_killed_process_left_is_cleared_away_and_work_under_way_is_
     assert [draft.name for draft in drafts.iterdir()] == ["new"]
 
 
-async def test_deliveries_are_forgotten_a_day_after_they_are_over(world: World) -> None:
+async def test_deliveries_are_deleted_a_day_after_they_expire(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     old = await delivery(world, artifact)
     world.clock.forward(86_400 + 30)
@@ -293,7 +293,7 @@ async def test_no_service_account_decides_whose_signatures_count(world: World) -
     assert refused.status_code == 403
 
 
-async def test_lists_go_on_page_by_page_and_by_name(world: World) -> None:
+async def test_lists_are_paged_and_can_be_filtered_by_name(world: World) -> None:
     made = [await world.call(artifacts.PUBLISH, intent(bytes([n]), name=f"tool-{n % 2}")) for n in range(5)]
     seen, token = list[str](), ""
     while True:
@@ -330,7 +330,7 @@ async def test_redirects_in_a_circle_end(world: World, source: LoopbackSource) -
     assert len(source.asked) == 4
 
 
-async def test_a_registry_that_wants_even_the_public_to_have_a_token_is_served(
+async def test_a_registry_that_requires_a_token_for_public_content_is_supported(
     world: World, source: LoopbackSource
 ) -> None:
     asked: list[str] = []
@@ -401,7 +401,7 @@ async def test_an_encrypted_source_that_redirects_to_a_listed_address_without_en
 
 
 @pytest.mark.parametrize("fetch_s_max", [0.2])
-async def test_a_source_that_goes_silent_is_given_up_and_nothing_of_it_is_kept(
+async def test_a_source_that_stops_sending_times_out_and_nothing_of_it_is_kept(
     world: World, source: LoopbackSource
 ) -> None:
     released = asyncio.Event()
@@ -445,7 +445,7 @@ async def test_the_audit_trail_shows_what_was_done_to_an_artifact_and_why(world:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_large_file_replaced_on_disk_never_arrives_whole(settings: Settings) -> None:
-    """Too large to be looked at first: the connection breaks off before the last part, over a real socket."""
+    """The file is too large to be checked before it is sent, so the connection is closed before the last part."""
     content = bytes(17 << 20)
 
     async def make(world: World) -> tuple[Delivery, Path]:

@@ -156,7 +156,7 @@ async def test_a_chain_without_any_head_is_not_sound_once_a_head_was_due(site: S
     assert (result.returncode, "head missing at position 1" in result.stdout) == (1, True)
 
 
-async def test_what_cannot_be_read_is_never_sound(site: Site, tmp_path: Path) -> None:
+async def test_input_that_cannot_be_read_is_never_reported_as_sound(site: Site, tmp_path: Path) -> None:
     await _fill(site)
     assert (await _audit(Settings(data_dir=tmp_path / "absent"), "verify")).returncode == 2
     absent = Settings(site.settings.data_dir, database_url="postgresql://postgres@/absent?host=/nowhere")
@@ -182,7 +182,7 @@ async def test_heads_are_private_grow_only_when_the_chain_moves_and_outlive_a_to
     assert ([head.position for head in signed], findings) == ([2, 5], [])
 
 
-async def test_two_that_sign_for_the_first_time_at_once_both_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_signers_that_start_at_the_same_time_both_sign(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, looked = heads.folder_in(site.settings.data_dir), threading.Barrier(2, timeout=60)
     await _add(site, 2)
     make = Path.mkdir
@@ -210,7 +210,7 @@ async def test_the_server_signs_when_it_starts_and_when_it_stops(site: Site) -> 
 
 
 async def _fill(site: Site, head_at: int = 0) -> None:
-    """Rows in two chains, a head at `head_at` if asked, and one at the end."""
+    """Write rows in two chains, a head at `head_at` if it is given, and a head at the end."""
     signer = server.heads_signer(site)
     await _add(site, 1, org_id="")
     if head_at:
@@ -235,7 +235,7 @@ async def _run(tx: db.Tx, sql: str, position: int) -> None:
 
 
 async def _audit(settings: Settings, *arguments: str) -> Result:
-    """The command as it is typed, in a thread of its own because it starts its own event loop."""
+    """Run the command in a thread, because it starts its own event loop."""
     command = ["gpuaas-platform", "audit", *arguments]
     command += ["--data", str(settings.data_dir), "--database", settings.database_url]
     return await asyncio.to_thread(_type, command)

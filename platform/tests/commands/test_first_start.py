@@ -43,14 +43,14 @@ def test_the_authority_is_that_of_the_process_that_came_first(tmp_path: Path, mo
     assert own.key.public_key() == own.certificate.public_key() == others[0].key.public_key()
 
 
-def test_a_process_that_died_between_the_authoritys_key_and_its_certificate_is_made_good(tmp_path: Path) -> None:
+def test_a_missing_certificate_beside_the_authoritys_key_is_made_at_the_next_start(tmp_path: Path) -> None:
     before = tls.load_authority(tmp_path, clock.utc_now())
     (tmp_path / "tls-authority.crt").unlink()
     after = tls.load_authority(tmp_path, clock.utc_now())
     assert after.key.public_key() == after.certificate.public_key() == before.key.public_key()
 
 
-def test_the_first_key_of_custody_is_whole_though_two_write_it_at_once(
+def test_the_first_key_of_custody_is_complete_when_two_processes_write_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = key_files.PlainFile(tmp_path / key_files.PLAIN)
@@ -71,7 +71,7 @@ def test_each_of_two_listeners_shows_a_certificate_of_its_own(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_store_that_another_process_is_just_making_is_waited_for(
+def test_a_process_waits_for_a_store_that_another_process_is_creating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "gpuaas.sqlite"

@@ -66,7 +66,7 @@ def test_a_first_start_prints_the_address_and_how_to_sign_in(started: Started) -
     assert "Traceback" not in output
 
 
-def test_ctrl_c_ends_long_polls_and_leaves_with_0(started: Started) -> None:
+def test_ctrl_c_ends_long_polls_and_exits_with_0(started: Started) -> None:
     started.wait_until_ready()
     password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
     assert password

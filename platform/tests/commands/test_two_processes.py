@@ -20,7 +20,7 @@ from server_process import Cloud, ServerProcess, until
 
 DEADLINE_S = 60
 WOKEN_S_MAX = hub.WAIT_MAX_S - 5
-"""A poll that is not woken looks again only when its time is up."""
+"""A poll that is not woken looks again only at its end."""
 WRITTEN_BY_EACH = 600
 
 
@@ -62,7 +62,7 @@ def pair(postgres_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield Pair(first, second, password)
 
 
-async def test_a_long_poll_on_one_is_woken_by_a_write_through_the_other(pair: Pair) -> None:
+async def test_a_long_poll_on_one_process_is_woken_by_a_write_through_the_other(pair: Pair) -> None:
     async with pair.clouds() as (first, second):
         for _ in range(5):
             newest = (await first.call(events.EVENT_LIST)).cursor
@@ -94,7 +94,7 @@ async def test_a_repeat_through_the_other_process_gets_the_first_answer(pair: Pa
         assert len({answer.content for answer in answers}) == 1
 
 
-async def test_what_is_revoked_through_one_ends_on_the_other(pair: Pair) -> None:
+async def test_an_account_disabled_through_one_process_loses_its_sessions_on_the_other(pair: Pair) -> None:
     async with asyncio.timeout(DEADLINE_S), pair.clouds() as (first, second):
         token = await first.service_account("robot")
         stream = await EventStream.open(pair.first.url, first.project_id, token)

@@ -1,4 +1,4 @@
-"""Who gets what from which route: one reviewed table, and no way to tell what is hidden from what is absent."""
+"""Who may use which route: one reviewed table, and a hidden resource is answered like an absent one."""
 
 import difflib
 import os
@@ -86,7 +86,7 @@ async def test_planted_leaks_are_found(world: World, monkeypatch: pytest.MonkeyP
 
 
 async def _cells_with(world: World, actors: Cast, planted: Routes, routes: Any) -> list[Cell]:
-    """The same application with one handler that forgets where it is."""
+    """Ask the same application with one handler that does not check its scope."""
     domains = [_without(domain, planted) for domain in server.DOMAINS]
     application = http.application(world.site, [*domains, planted])
     transport = httpx.ASGITransport(app=application)

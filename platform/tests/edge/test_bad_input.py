@@ -24,7 +24,7 @@ async def _post(world: World, content: bytes, **headers: str) -> httpx.Response:
 
 
 async def _get(world: World, target: str) -> httpx.Response:
-    """Send the target as it is: no client-side repair of what we want to be broken."""
+    """Send the target as it is, because a client library would correct it."""
     url = httpx.URL("http://test", raw_path=target.encode("latin-1"))
     return await world.http.get(url, headers={"Authorization": f"Bearer {world.token}"})
 
@@ -116,9 +116,7 @@ async def test_a_body_is_json_or_is_refused_by_its_type(world: World) -> None:
         assert (refused, answer.json()["code"]) == (refused, "unsupported_media_type")
 
 
-async def test_a_body_may_come_in_parts_but_not_forever_nor_without_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_in_parts_is_limited_in_size_and_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def parts(*sent: bytes, then_wait: bool = False) -> AsyncIterator[bytes]:
         for part in sent:
             yield part

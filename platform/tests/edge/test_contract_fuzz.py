@@ -30,9 +30,9 @@ from served_application import Served, served
 EXAMPLES_MAX = 5
 SEED = 20260101
 ENDS_THE_SESSION = ["auth.logout", "auth.session.end"]
-"""They take the token away that the others need, so they are asked last and with a token of their own."""
+"""These operations end the session that the others need, so they are called last and with another token."""
 
-# Rules that a schema cannot say (a sound manifest, a page token of this list, a free name) answer with these.
+# Rules that a schema cannot express (a sound manifest, a page token of this list, a free name) answer with these.
 _REFUSED_BY_RULES = ["400", "401", "403", "404", "409", "410", "412", "422", "428", "429"]
 
 
@@ -65,8 +65,8 @@ def test_every_answer_is_one_the_document_describes(settings: Settings, make: An
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_document_that_does_not_tell_the_truth_is_noticed(settings: Settings) -> None:
-    """The check of the check: an answer that the document does not describe, and a field of another type."""
+def test_a_wrong_document_is_detected(settings: Settings) -> None:
+    """Remove an answer from the document and change the type of a field: the fuzzer must report both."""
     document = openapi.document()
     listed = document["paths"]["/api/v1/orgs"]["get"]
     del listed["responses"]["400"]

@@ -14,7 +14,7 @@ from scripted_controller import take_exit
 
 CHANGES = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.mutates}
 PREVIEW_LEAVES = {"operations", "events"}
-"""The question to the app's controller, which ends by itself."""
+"""The preview operation for the controller of the app, which expires."""
 
 Kept = dict[str, Counter[str]]
 """The rows of every table, and the files of the content store."""

@@ -1,4 +1,4 @@
-"""What operators see: probes, metrics, logs without secrets, traces that go on through the platform."""
+"""What operators see: probes, metrics, logs without secrets, traces that continue through the platform."""
 
 import asyncio
 import dataclasses
@@ -65,7 +65,7 @@ async def test_a_change_while_the_store_is_away_is_answered_with_503(
     assert "disk full" not in answer.text
 
 
-async def test_metrics_tell_of_routes_groups_and_waits_and_never_of_ids(world: World) -> None:
+async def test_metrics_report_routes_groups_and_waits_and_never_ids(world: World) -> None:
     waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))
     await _until(lambda: world.site.hub.waiting == 1)
     await world.send(instances.INSTANCE_GET, instance_id="inst_absent")
@@ -108,7 +108,7 @@ async def test_denials_are_counted(world: World) -> None:
     assert "gpuaas_authorisation_denials_total 1.0" in (await world.http.get("/metrics")).text
 
 
-async def test_a_sound_trace_goes_on_and_an_unsound_one_is_replaced(world: World) -> None:
+async def test_a_valid_trace_is_continued_and_an_invalid_one_is_replaced(world: World) -> None:
     answer = await world.send(identity.ME, headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
     version, trace_id, span_id, flags = answer.headers["traceparent"].split("-")
     assert (version, trace_id, flags) == ("00", TRACE, "01")
@@ -223,7 +223,7 @@ async def traced(settings: Settings, clock: FakeClock, collector: Collector) -> 
         yield edge.application(site, server.DOMAINS)
 
 
-async def test_spans_reach_a_collector_and_hang_under_the_callers(
+async def test_spans_reach_a_collector_as_children_of_the_callers_span(
     traced: edge.Application, collector: Collector
 ) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=traced), base_url="http://test") as client:

@@ -1,4 +1,4 @@
-"""Answers on a real socket: in one piece where nothing is special, and as HTTP wants them everywhere."""
+"""Answers on a real socket follow HTTP, in one piece where that is possible."""
 
 import asyncio
 import contextlib
@@ -111,7 +111,7 @@ async def test_a_body_that_never_comes_is_not_waited_for_without_end(
 
 @pytest.mark.parametrize("forged", [b"one\r\nx-forged: two", b"one\nx-forged: two", b"one\r\n"])
 async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire(forged: bytes) -> None:
-    """No header of ours has one; should that ever change, the caller gets a 500 instead of a forged answer."""
+    """No header of the platform has one. If one ever does, the caller gets a 500 instead of a forged answer."""
 
     async def application(scope: exchange.Message, _: exchange.Receive, send: exchange.Send) -> None:
         headers = [(b"content-length", b"0"), (b"x-name", forged)]
@@ -141,7 +141,7 @@ def _config(application: Any, keep_alive_s: int) -> uvicorn.Config:
 
 
 def _ring_at_once(protocol: listener.Protocol) -> None:
-    """As if all the time a connection may be idle were over."""
+    """Run the timers as if the longest idle time of a connection were over."""
     protocol.timeout_keep_alive = 0
     protocol.timeout_keep_alive_handler()
 

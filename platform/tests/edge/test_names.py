@@ -237,7 +237,7 @@ async def test_a_deploy_names_allocations_by_node_and_keeps_their_ids(world: Wor
 
 
 class Recorder:
-    """A reader that keeps what was asked."""
+    """A reader that stores every query."""
 
     def __init__(self, reader: db.Reader) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Temporary access to a project: with a reason, seen by those it concerns, over by itself or before."""
+"""Break-glass access to a project: it needs a reason, the project sees it, and it expires or is ended early."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ async def _status(world: World, admin: Person) -> int:
     return (await world.send(capacity.ALLOCATION_LIST, token=admin.token)).status_code
 
 
-async def test_it_opens_one_project_and_closes_by_itself(world: World, admin: Person) -> None:
+async def test_break_glass_opens_one_project_and_expires(world: World, admin: Person) -> None:
     assert await _status(world, admin) == 403
     given = await _break(world, admin)
     assert (given.role, given.scope, given.reason) == ("break_glass", world.project_id, REASON)
@@ -106,14 +106,14 @@ async def test_another_platform_admin_can_end_break_glass_and_lower_roles_cannot
     assert (event.payload["user_id"], event.payload["ended_by"]) == (admin.user_id, colleague.user_id)
 
 
-async def test_no_other_role_is_taken_away_on_this_way(world: World, admin: Person) -> None:
+async def test_ending_break_glass_removes_no_other_role(world: World, admin: Person) -> None:
     body = {"user_id": admin.user_id, "role": "viewer"}
     lasting = await world.call(bindings.PROJECT_BINDING_CREATE, body)
     with pytest.raises(errors.NotFound):
         await _end(world, admin, lasting.binding_id)
 
 
-async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) -> None:
+async def test_the_tenant_sees_break_glass_and_can_end_it(world: World, admin: Person) -> None:
     await _break(world, admin)
     [shown] = (await world.call(bindings.PROJECT_BINDING_LIST)).items
     assert (shown.role, shown.user_name, shown.reason) == ("break_glass", admin.name, REASON)
@@ -123,7 +123,7 @@ async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) ->
     assert [event.type for event in listed] == ["identity.break_glass.granted", "identity.break_glass.ended"]
 
 
-async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
+async def test_break_glass_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
     await _break(world, admin)
     for role in ("viewer", "project_member", "project_admin"):
         body = {"user_id": admin.user_id, "role": role}
@@ -132,7 +132,7 @@ async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Pers
     assert robot.status_code == 403
 
 
-async def test_taking_it_again_renews_it_and_leaves_one_binding(world: World, admin: Person) -> None:
+async def test_taking_break_glass_again_renews_it_and_leaves_one_binding(world: World, admin: Person) -> None:
     first = await _break(world, admin, minutes=1)
     again = await _break(world, admin, minutes=60)
     assert first.binding_id != again.binding_id
@@ -156,7 +156,7 @@ async def test_a_reason_and_an_end_are_mandatory(world: World, changes: dict[str
     assert (answer.status_code, answer.json()["details"]["field"]) == (400, field)
 
 
-async def test_it_is_for_platform_admins_only(world: World) -> None:
+async def test_break_glass_is_for_platform_admins_only(world: World) -> None:
     org = (await world.call(identity.ORG_LIST)).items[0]
     body = {"project_id": world.project_id, "reason": REASON}
     for name, role, scope, status in (
@@ -195,7 +195,9 @@ async def _invoked(world: World, cluster: Cluster, admin: Person, action: str) -
     return answer.status_code
 
 
-async def test_it_holds_what_an_app_gave_to_admins_of_the_project_while_it_lasts(world: World, admin: Person) -> None:
+async def test_break_glass_includes_what_an_app_gives_to_project_admins_until_it_expires(
+    world: World, admin: Person
+) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     for action in OF_PEOPLE.values():
         assert await _invoked(world, cluster, admin, action) == 403
@@ -231,7 +233,7 @@ async def test_everything_done_with_break_glass_is_on_the_audit_trail_with_the_r
     ]
 
 
-async def test_those_who_hold_their_roles_for_good_are_recorded_without_a_reason(world: World) -> None:
+async def test_actors_with_permanent_roles_are_audited_without_a_reason(world: World) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     await cluster.operate("drain", (await cluster.hands())[0])
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.member.operate"})).items

@@ -1,4 +1,4 @@
-"""Roles: who may give which, what they open, and that taking them away counts at once."""
+"""Roles: who may give which role, what it permits, and that its removal counts at once."""
 
 import datetime
 import re
@@ -237,7 +237,7 @@ async def test_pages_of_bindings_show_each_once(world: World) -> None:
     assert rest.next_page_token is None
 
 
-async def test_a_cloud_from_before_keeps_its_people_their_reach_and_their_sessions(
+async def test_an_older_store_keeps_its_people_their_roles_and_their_sessions(
     settings: Settings, database_url: str
 ) -> None:
     settings.data_dir.mkdir(parents=True)

@@ -187,7 +187,7 @@ async def test_the_provider_may_rotate_its_keys(world: World, issuer: str) -> No
     assert (await sign_in(world, oidc_provider.fresh_subject())).actor_type == "user"
 
 
-async def test_a_disabled_person_cannot_come_in_this_way(world: World) -> None:
+async def test_a_disabled_person_cannot_sign_in_through_the_provider(world: World) -> None:
     subject = oidc_provider.fresh_subject()
     me = await sign_in(world, subject)
     await world.call(users.USER_DISABLE, user_id=me.actor_id)
@@ -222,7 +222,7 @@ async def test_a_provider_that_refuses_in_another_form_than_providers_do_is_unav
             await provider.finish("code", "verifier", "nonce", datetime.datetime.now(datetime.UTC))
 
 
-async def test_a_provider_that_is_away_is_unavailable_not_a_failure_of_ours(world: World) -> None:
+async def test_a_provider_that_does_not_answer_is_unavailable_and_not_an_internal_error(world: World) -> None:
     provider = world.site.openid
     assert provider is not None
     provider.issuer = "http://127.0.0.1:9"

@@ -1,4 +1,4 @@
-"""Service accounts and their keys: what ends, ends at once; what has a time of grace, keeps it and no more."""
+"""Service accounts and their keys: a revocation counts at once, and a rotated key works until its grace ends."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +137,7 @@ async def test_a_second_rotation_does_not_lengthen_the_grace(world: World) -> No
 
 
 @pytest.mark.parametrize("grace_s", [-1, 24 * HOUR_S + 1])
-async def test_grace_is_a_day_at_the_most(world: World, grace_s: int) -> None:
+async def test_grace_is_at_most_a_day(world: World, grace_s: int) -> None:
     robot = await Robot.make(world)
     with pytest.raises(errors.ValidationFailed):
         await robot.rotate(grace_s=grace_s)

@@ -48,7 +48,7 @@ async def test_a_person_without_a_password_cannot_sign_in_until_one_is_set(world
         ({"name": "ada", "password": "short"}, "password"),
     ],
 )
-async def test_what_is_not_allowed_is_named(world: World, body: dict[str, Any], field: str) -> None:
+async def test_an_invalid_field_of_a_new_person_is_named(world: World, body: dict[str, Any], field: str) -> None:
     answer = await world.send(users.USER_CREATE, body)
     assert (answer.status_code, answer.json()["details"]["field"]) == (400, field)
 
@@ -169,7 +169,7 @@ async def test_a_service_account_has_no_password_to_change(world: World) -> None
     assert (await world.send(users.MY_PASSWORD, body, token=token)).status_code == 409
 
 
-async def test_people_are_for_the_platform_to_see(world: World) -> None:
+async def test_only_roles_of_the_platform_see_people(world: World) -> None:
     org = (await world.call(identity.ORG_LIST)).items[0]
     tenant = await world.person("tenant", "tenant_admin", org.org_id)
     operator = await world.person("operator", "platform_ops", "platform")
@@ -226,7 +226,7 @@ async def test_an_expired_session_is_not_listed(world: World) -> None:
     assert len((await world.call(sessions.SESSION_LIST, token=token)).items) == 1
 
 
-async def test_five_failures_close_the_door_for_the_name_and_for_the_address(world: World) -> None:
+async def test_five_failures_block_the_name_and_the_address(world: World) -> None:
     for _ in range(5):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("nobody")
@@ -238,14 +238,14 @@ async def test_five_failures_close_the_door_for_the_name_and_for_the_address(wor
     assert await world.sign_in("admin")
 
 
-async def test_the_name_is_closed_from_every_address(world: World) -> None:
+async def test_a_blocked_name_is_blocked_from_every_address(world: World) -> None:
     now = world.clock()
     world.site.attempts.failed(["name:admin"] * 5, now)
     with pytest.raises(errors.TooManyAttempts):
         await world.sign_in("admin")
 
 
-async def test_a_success_forgives_the_name(world: World) -> None:
+async def test_a_success_resets_the_failures_of_the_name(world: World) -> None:
     for _ in range(4):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("admin", "wrong")

@@ -1,4 +1,4 @@
-"""Holds: a named, owned reason why a member must not take work or must not go. Only the owner lifts one early."""
+"""Holds: a named, owned reason why a member must not take work or not be removed. Only the owner lifts one early."""
 
 from typing import Any
 

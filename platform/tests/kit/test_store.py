@@ -118,7 +118,7 @@ async def test_on_the_embedded_store_a_full_disk_is_reported_and_writes_succeed_
         assert await _names(site) == ["much"]
 
 
-async def test_a_statement_that_is_wrong_is_a_fault_of_ours_and_not_of_the_store(site: Site) -> None:
+async def test_a_wrong_statement_is_not_reported_as_an_unavailable_store(site: Site) -> None:
     with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedTableError)):
         await site.database.reader.one("SELECT 1 FROM nowhere")
 
@@ -148,7 +148,7 @@ async def test_a_group_that_fails_is_answered_and_the_next_one_runs(
 
 
 async def test_the_version_changes_with_every_commit_of_any_process(settings: Settings) -> None:
-    """Where the store has one; it is asked once per turn of the event loop."""
+    """Only SQLite has a version; it is read once per turn of the event loop."""
     async with server.open_site(settings) as here, server.open_site(settings) as there:
         seen = [here.database.version()]
         for number, writer in enumerate((here, there, here)):
@@ -178,7 +178,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
+async def test_an_answered_write_survives_kill_9(settings: Settings) -> None:
     command = [sys.executable, "-c", _WRITER, str(settings.data_dir), settings.database_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - nothing else runs
         assert process.stdout is not None

@@ -39,7 +39,7 @@ FEW, MANY = 10, 500
 
 
 async def writes_of(world: World, sweep: Sweep, sweeps: int = 5) -> int:
-    """How many write transactions so many sweeps open, once everything that was due is done."""
+    """Return how many write transactions these sweeps open when nothing is due."""
     await sweep(world.site)
     count = 0
 
@@ -55,7 +55,7 @@ async def writes_of(world: World, sweep: Sweep, sweeps: int = 5) -> int:
 
 
 async def use_everything(world: World) -> None:
-    """What a platform has behind it: a released allocation, an ended grant, tasks of the past, a retired node."""
+    """Make the history of a platform: a released allocation, an ended grant, tasks of the past, a retired node."""
     allocation = await world.allocation("n1")
     granted = await world.machine_access(world.token, allocation.allocation_id)
     await world.call(access.GRANT_REVOKE, {"reason": "over"}, grant_id=granted.grant_id)

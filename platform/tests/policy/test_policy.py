@@ -32,7 +32,7 @@ async def test_without_overlays_everything_is_allowed(world: World) -> None:
         assert (present.layer, present.revision, present.overlay) == (layer, 0, Overlay())
 
 
-async def test_what_was_put_is_what_is_got_trimmed_and_under_a_new_revision(world: World) -> None:
+async def test_an_overlay_is_read_back_trimmed_and_with_a_new_revision(world: World) -> None:
     org_id = await _org_id(world)
     for layer, endpoint in SETS.items():
         for revision in (1, 2):

@@ -1,7 +1,7 @@
 """Overlays against a model without patterns: it writes every list out as a set of values.
 
-100,000 seeded cases (three layers, three values each) go through the rules and the model; wrong rules, made on purpose,
-must not get through the same check.
+100,000 seeded cases (three layers, three values each) are decided by the rules and by the model. Rules that are wrong
+on purpose must fail the same check.
 """
 
 import fnmatch

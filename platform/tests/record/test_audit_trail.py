@@ -137,7 +137,7 @@ async def test_a_service_account_reads_no_trail(world: World) -> None:
         ({"actor_id": "nobody"}, set()),
     ],
 )
-async def test_rows_are_found_by_what_is_asked_a_few_at_a_time_and_each_once(
+async def test_a_search_returns_each_matching_row_once_over_all_its_pages(
     site: Site, filters: dict[str, Any], expected: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trail, "LOOK_MAX", 4)
@@ -163,7 +163,7 @@ async def test_a_clock_set_back_hides_no_row_from_a_search_by_time(site: Site) -
 
 
 async def test_a_page_finds_the_rows_it_looks_at_through_an_index(tmp_path: Path) -> None:
-    """As the embedded store explains it; how many rows it looks at is a number in the question."""
+    """Checked with the query plans of the embedded store; the range of cursors bounds how many rows it reads."""
     async with server.open_site(Settings(data_dir=tmp_path)) as site:
         for name in ("project_id", "chain", *trail.INDEXED):
             question = f"SELECT * FROM audit WHERE cursor > 0 AND cursor <= 9 AND {name} = 'x' ORDER BY cursor LIMIT 5"

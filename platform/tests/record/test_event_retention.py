@@ -34,7 +34,7 @@ async def test_events_older_than_the_retention_are_deleted_and_a_cursor_among_th
         assert [event.cursor for event in page.items] == kept
 
 
-async def test_a_cursor_stays_good_in_a_project_where_nothing_happens(world: World) -> None:
+async def test_a_cursor_stays_valid_in_a_project_without_new_events(world: World) -> None:
     quiet = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
     await emit(world, await another_project(world), 2)
@@ -45,20 +45,20 @@ async def test_a_cursor_stays_good_in_a_project_where_nothing_happens(world: Wor
         await world.call(events.EVENT_LIST, query={"after": quiet[0]})
 
 
-async def test_a_cursor_of_another_project_is_no_older_than_what_was_forgotten_here(world: World) -> None:
+async def test_a_cursor_of_another_project_is_accepted_when_nothing_was_deleted_here(world: World) -> None:
     await emit(world, world.project_id, 1)
     elsewhere = await emit(world, await another_project(world), 2)
     assert (await world.call(events.EVENT_LIST, query={"after": elsewhere[-1]})).items == []
 
 
 async def test_a_cursor_from_another_record_is_refused(world: World) -> None:
-    """Such as after a restore from a backup: waiting until the numbers catch up would skip all between."""
+    """After a restore from a backup: a reader that waits for its cursor would skip every event before it."""
     newest = (await emit(world, world.project_id, 1))[-1]
     with pytest.raises(errors.CursorExpired, match="another record"):
         await world.call(events.EVENT_LIST, query={"after": newest + 1})
 
 
-async def test_cursors_are_not_used_again_when_everything_was_forgotten(world: World) -> None:
+async def test_cursors_are_not_used_again_when_every_event_was_deleted(world: World) -> None:
     old = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
     await forget_old_events(world.site)
@@ -66,7 +66,7 @@ async def test_cursors_are_not_used_again_when_everything_was_forgotten(world: W
     assert (await emit(world, world.project_id, 1))[0] > old[-1]
 
 
-async def test_a_sweep_forgets_in_small_batches(world: World) -> None:
+async def test_a_sweep_deletes_in_small_batches(world: World) -> None:
     await emit(world, world.project_id, 1200)
     world.clock.forward(8 * DAY_S)
     written = CountedWrites(world.site)
@@ -96,7 +96,7 @@ async def another_project(world: World) -> str:
 
 
 async def emit(world: World, project_id: str, count: int) -> list[int]:
-    """The cursors of `count` new events."""
+    """Emit `count` events and return their cursors."""
 
     async def use_case(tx: db.Tx) -> list[int]:
         payload = EntitlementChanged(app_slug="toy", enabled=True)

@@ -27,7 +27,7 @@ from server_process import until
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Everything a stream does by time, ten times as fast."""
+    """Settings with the intervals of a stream ten times as short."""
     return dataclasses.replace(settings, stream_silence_s_max=1.5, stream_recheck_s=0.3)
 
 
@@ -184,7 +184,7 @@ async def test_a_long_poll_is_refused_when_its_token_is_deleted_while_it_waits(w
     token = await world.service_account("robot")
     waiting = asyncio.create_task(world.send(events.EVENT_LIST, token=token, query={"wait_s": 20}))
     await until(lambda: world.site.hub.waiting == 1)
-    await asyncio.sleep(world.site.settings.stream_recheck_s * 2)  # longer than a caller is trusted without a look
+    await asyncio.sleep(world.site.settings.stream_recheck_s * 2)  # longer than a caller is trusted without a check
     await run(world.site, "DELETE FROM tokens")
     await emit(world.site, world.project_id, 1)
     assert (await waiting).status_code == 401
@@ -237,7 +237,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
     async def check() -> None:
         nonlocal checked
         if all(source.ended.is_set() for source in sources):
-            return  # every stream was ended; the last check may still be running
+            return  # every stream is ended; a later check does not count
         checked += 1
         if checked == 3:
             raise errors.TokenInvalid
@@ -250,7 +250,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
         guards.leave(guard, source)
 
 
-async def test_not_knowing_who_may_watch_ends_the_stream() -> None:
+async def test_a_stream_ends_when_its_permission_cannot_be_checked() -> None:
     async def check() -> None:
         raise db.Unavailable("no answer")
 

@@ -41,7 +41,7 @@ async def test_a_change_of_policy_is_an_event_in_the_record_of_its_level_and_in_
         assert [event.payload["layer"] for event in changes] == [layer]
 
 
-async def test_one_organisation_does_not_hear_of_another(world: World) -> None:
+async def test_one_organisation_does_not_see_the_events_of_another(world: World) -> None:
     other = await world.call(identity.ORG_CREATE, {"name": "other"})
     await change(world, "org", await org_of(world))
     assert await listed(world, "org", other.org_id) == []
@@ -86,7 +86,9 @@ async def test_a_long_poll_is_woken_by_the_change(world: World, level: str) -> N
 
 
 @pytest.mark.parametrize("level", ["org", "platform"])
-async def test_a_cursor_older_than_retention_is_answered_with_where_to_go_on(world: World, level: str) -> None:
+async def test_a_cursor_older_than_retention_is_answered_with_the_cursor_to_resume_from(
+    world: World, level: str
+) -> None:
     org_id = await org_of(world)
     for number in range(3):
         await change(world, level, org_id, allocations_max=number)

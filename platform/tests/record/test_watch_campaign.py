@@ -1,5 +1,5 @@
-"""Fifty watchers that each break off two hundred times, a killed server, writes all the while: every watcher ends up
-with exactly the record, in order, nothing twice and nothing missing."""
+"""Fifty watchers each disconnect two hundred times while events are written and the server is killed. Every watcher
+must receive the whole record in order, with no event twice and none missing."""
 
 import asyncio
 import itertools
@@ -92,7 +92,7 @@ class Polled(Watcher):
 
 
 class ByTheSdk(Watcher):
-    """One iterator for the whole time: the SDK lives through the kill by itself."""
+    """One iterator for the whole test: the SDK reconnects by itself after the kill."""
 
     async def _connection(self, until: asyncio.Event) -> None:
         async with Client(self._url, BearerToken(self._token)) as client:
@@ -162,4 +162,4 @@ async def _write(cloud: Cloud, count: int) -> None:
         try:
             await cloud.make_event()
         except httpx.TransportError:
-            await asyncio.sleep(0.05)  # the server is away; whether it took the last one is for the record to say
+            await asyncio.sleep(0.05)  # the server is down; the record shows whether it stored the last event

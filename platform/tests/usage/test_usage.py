@@ -165,7 +165,7 @@ async def test_where_a_service_account_operates_the_instance_no_other_reports_fo
 async def test_daily_sums_are_exact_for_any_number_of_digits_and_in_any_order(
     world: World, token: str, instance: instances.Instance
 ) -> None:
-    """Against Decimal with room for every digit; floats, and numbers of 64 bits, would be off."""
+    """Compared with Decimal, which keeps every digit; floats and 64-bit numbers would be wrong."""
     chance, expected = random.Random(7), dict[tuple[str, str], Decimal]()
     records = []
     for number in range(300):
@@ -233,7 +233,7 @@ async def test_records_are_paged_by_their_start_and_late_ones_are_in_their_place
 
 
 class Planner:
-    """Asks SQLite how it would look for what is asked, and finds nothing."""
+    """A reader that records the query plan of SQLite for each query and returns no rows."""
 
     def __init__(self, reader: db.Reader) -> None:
         self._reader = reader
