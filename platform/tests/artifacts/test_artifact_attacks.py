@@ -1,4 +1,4 @@
-"""What an attacker tries with artifacts, and the named reason each attempt ends with."""
+"""Attacks on artifacts, and the error code with which each attack is refused."""
 
 import asyncio
 import dataclasses
@@ -38,18 +38,18 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def source() -> AsyncIterator[LoopbackSource]:
-    async with loopback_source() as found:
-        yield found
+    async with loopback_source() as server:
+        yield server
 
 
 Attack = Callable[[World, LoopbackSource], Awaitable[str]]
-"""Tries it, and returns the code it was refused with."""
+"""Makes the attack and returns the code with which it was refused."""
 
 
 async def flip_a_bit_on_the_way_in(world: World, _: LoopbackSource) -> str:
     artifact = await world.call(artifacts.PUBLISH, intent())
     refused = await upload(world, artifact, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
-    assert not [found for found in (world.site.settings.data_dir / "blobs").rglob("*") if found.is_file()]
+    assert not [path for path in (world.site.settings.data_dir / "blobs").rglob("*") if path.is_file()]
     return code_of(refused)
 
 
@@ -75,7 +75,7 @@ async def leave_it_unsigned(world: World, _: LoopbackSource) -> str:
     return await _failed(world, await published(world))
 
 
-async def sign_with_a_key_nobody_trusts(world: World, _: LoopbackSource) -> str:
+async def sign_with_an_untrusted_key(world: World, _: LoopbackSource) -> str:
     await trusted(world)
     return await _failed(world, await published(world, signer=Signer()))
 
@@ -169,9 +169,9 @@ async def use_the_token_of_another_project(world: World, _: LoopbackSource) -> s
     answers = [await fetch(world, handed_out, token) for token in (theirs.token, account, "none")]
     answers.append(await world.http.get(handed_out.url))
     answers.append(await world.http.get(f"{handed_out.url}x", headers={"Authorization": f"Bearer {handed_out.token}"}))
-    (told,) = {(answer.status_code, code_of(answer)) for answer in answers}
-    assert told[0] == 404
-    return told[1]
+    ((status, code),) = {(answer.status_code, code_of(answer)) for answer in answers}
+    assert status == 404
+    return code
 
 
 ATTACKS: tuple[tuple[Attack, str], ...] = (
@@ -179,7 +179,7 @@ ATTACKS: tuple[tuple[Attack, str], ...] = (
     (replace_the_stored_file_after_promotion, "artifact_digest_mismatch"),
     (serve_other_content_after_promotion, "artifact_digest_mismatch"),
     (leave_it_unsigned, "artifact_unsigned"),
-    (sign_with_a_key_nobody_trusts, "artifact_signer_unknown"),
+    (sign_with_an_untrusted_key, "artifact_signer_unknown"),
     (use_what_a_revoked_key_signed, "artifact_signer_revoked"),
     (use_what_is_retired, "artifact_retired"),
     (publish_from_a_denied_source, "artifact_source_denied"),
@@ -201,7 +201,7 @@ async def test_the_attack_is_refused_with_a_named_reason(
 
 
 async def test_the_same_steps_without_an_attack_end_with_the_content(world: World, source: LoopbackSource) -> None:
-    """The check of the checks: what the attacks change is what is refused."""
+    """Shows that the attacks are refused for what they change and for nothing else."""
     source.replies[PATH] = sends(CONTENT, media_type=f"{MEDIA_TYPE}; charset=utf-8")
     artifact = await promoted(world, await trusted(world), source=_at(source))
     answer = await fetch(world, await delivery(world, artifact))
@@ -217,11 +217,11 @@ async def _from(world: World, source: LoopbackSource) -> Artifact:
 
 
 async def _failed(world: World, artifact: Artifact) -> str:
-    """Verifying records why not, and promoting answers with it."""
-    found = await verified(world, artifact)
-    assert (found.trust, found.signers) == ("failed_verification", [])
-    assert await _promote(world, artifact) == found.trust_code
-    return found.trust_code
+    """Return the code that verification records; promotion is refused with the same code."""
+    checked = await verified(world, artifact)
+    assert (checked.trust, checked.signers) == ("failed_verification", [])
+    assert await _promote(world, artifact) == checked.trust_code
+    return checked.trust_code
 
 
 async def _promote(world: World, artifact: Artifact) -> str:

@@ -1,4 +1,4 @@
-"""Artifacts from a real OCI registry: by digest, by tag, and after somebody changed what is there."""
+"""Artifacts from a real OCI registry: by digest, by tag, and after the content of a tag was changed."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ OTHER = CONTENT.replace(b"real", b"evil")
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with registry_server.running(Path(tmp_path_factory.mktemp("registry"))) as found:
-        yield found
+    with registry_server.running(Path(tmp_path_factory.mktemp("registry"))) as server:
+        yield server
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_manifest_that_gives_the_content_another_type_is_refused(world: 
     assert (await verified(world, artifact)).trust_code == "artifact_media_type_mismatch"
 
 
-async def test_what_the_registry_does_not_have_is_no_verdict_on_the_artifact(world: World, registry: Registry) -> None:
+async def test_content_missing_in_the_registry_is_no_verdict_on_the_artifact(world: World, registry: Registry) -> None:
     artifact = await published(world, CONTENT, await trusted(world), source=_at(registry, "team/none"))
     answer = await world.send(artifacts.VERIFY, {}, artifact_id=artifact.artifact_id)
     assert (code_of(answer), answer.json()["retryable"]) == ("artifact_source_unreachable", True)
@@ -71,7 +71,7 @@ def _at(registry: Registry, reference: str) -> dict[str, Any]:
 
 
 async def _refusal(world: World, artifact: Artifact) -> str:
-    """Of promoting once more, after which nothing about the artifact has changed."""
+    """Return the error code of another promotion, which must not change the artifact."""
     before = await world.call(artifacts.GET, artifact_id=artifact.artifact_id)
     answer = await world.send(artifacts.PROMOTE, {"channel": "next"}, artifact_id=artifact.artifact_id)
     assert await world.call(artifacts.GET, artifact_id=artifact.artifact_id) == before

@@ -1,4 +1,4 @@
-"""Content that no artifact needs is deleted, never what one needs; a project takes as much room as policy leaves it."""
+"""Only content that no artifact needs is deleted, and policy limits the storage of a project."""
 
 import asyncio
 import contextlib
@@ -72,11 +72,11 @@ def _files(world: World) -> list[Path]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    return [found for found in folder.rglob("*") if found.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("how", ENDS)
-async def test_content_goes_when_its_artifact_has_ended_for_long_enough(
+async def test_content_is_deleted_when_its_artifact_has_ended_for_long_enough(
     world: World, sweeper: ContentSweep, how: str
 ) -> None:
     artifact = await published(world)
@@ -114,7 +114,7 @@ async def test_the_second_end_of_an_artifact_does_not_prolong_its_content(world:
     assert not _is_stored(world)
 
 
-async def test_a_digest_that_is_published_again_in_time_keeps_its_content_and_later_gets_it_anew(
+async def test_a_digest_published_again_in_time_keeps_its_content_and_later_needs_another_upload(
     world: World, sweeper: ContentSweep
 ) -> None:
     first = await published(world)
@@ -148,13 +148,13 @@ async def test_a_digest_published_while_the_sweep_looks_keeps_its_content(
     world: World, sweeper: ContentSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _end(world, await published(world))
-    looked = store.ended_at
+    original = store.ended_at
 
     async def look(reader: db.Reader, digests: Any) -> dict[str, int]:
-        found = await looked(reader, digests)
+        times = await original(reader, digests)
         if reader is world.site.database.reader:
             await world.call(artifacts.PUBLISH, intent(name="again"))
-        return found
+        return times
 
     monkeypatch.setattr(store, "ended_at", look)
     await _later(world, sweeper)
@@ -177,7 +177,9 @@ async def test_a_download_under_way_ends_whole_although_its_content_is_deleted(
     assert taken == big
 
 
-async def test_what_a_killed_process_had_set_aside_is_deleted_by_the_next(world: World, sweeper: ContentSweep) -> None:
+async def test_content_that_a_killed_process_had_set_aside_is_deleted_by_the_next_sweep(
+    world: World, sweeper: ContentSweep
+) -> None:
     artifact = await published(world)
     content.blobs(world.site).set_aside(artifact.digest)
     assert len(_files(world)) == 1
@@ -201,9 +203,9 @@ async def test_an_upload_that_is_cut_off_before_its_first_byte_leaves_no_draft(t
 async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_registered_has_its_content(
     world: World, settings: Settings
 ) -> None:
-    """Each round retires the content's only artifact and races its next life against two sweeps."""
+    """Each round retires the only artifact of the content and publishes it again during two sweeps."""
     async with _second_process(settings, world) as other:
-        sweepers = [ContentSweep(found.site) for found in (world, other)]
+        sweepers = [ContentSweep(process.site) for process in (world, other)]
         for number in range(10):
             artifact = await published(other if number % 2 else world, name=f"round-{number}")
             assert _is_stored(world)
@@ -213,15 +215,15 @@ async def test_two_processes_publish_upload_and_sweep_one_digest_and_what_is_reg
             next_life = published(world if number % 2 else other, name=f"next-{number}")
             async with asyncio.TaskGroup() as racing:
                 following = racing.create_task(next_life)
-                for found in sweepers:
-                    racing.create_task(found.sweep())
+                for sweeper in sweepers:
+                    racing.create_task(sweeper.sweep())
             assert _is_stored(world)
             await _end(world, following.result())
 
 
 @contextlib.asynccontextmanager
 async def _second_process(settings: Settings, world: World) -> AsyncIterator[World]:
-    """Another platform over the same store and folder; SQLite is for one process, so there it is the same one."""
+    """Another platform with the same store and folder. On SQLite, which is for one process, it is the same one."""
     if not settings.database_url:
         yield world
         return
@@ -246,7 +248,7 @@ async def _storage(world: World) -> artifacts.ArtifactStorage:
     return await world.call(artifacts.STORAGE_GET)
 
 
-async def test_publishing_takes_room_and_what_does_not_fit_is_refused_by_the_layer_that_says_so(world: World) -> None:
+async def test_published_bytes_count_and_more_than_the_lowest_limit_is_refused_with_its_layer(world: World) -> None:
     await _limited(world, "project", 1000)
     await _limited(world, "org", len(CONTENT) + 99)
     await world.call(artifacts.PUBLISH, intent())
@@ -272,11 +274,11 @@ async def test_a_limit_counts_within_one_project_and_not_for_what_is_shared(worl
     await world.call(artifacts.PUBLISH, intent(), project_id=sibling.project_id)
     await world.call(artifacts.SHARED_PUBLISH, intent())
     await world.call(artifacts.SHARED_PUBLISH, intent(name="second"))
-    found = await world.call(artifacts.SHARED_STORAGE_GET)
-    assert (found.bytes_used, found.artifact_count, found.limit) == (2 * len(CONTENT), 2, None)
+    storage = await world.call(artifacts.SHARED_STORAGE_GET)
+    assert (storage.bytes_used, storage.artifact_count, storage.limit) == (2 * len(CONTENT), 2, None)
 
 
-async def test_explain_names_the_layer_and_storage_says_how_much_of_it_is_used(world: World) -> None:
+async def test_explain_names_the_layer_of_the_limit_and_storage_shows_how_much_is_used(world: World) -> None:
     assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=0, artifact_count=0, limit=None)
     await _limited(world, "global", 500)
     await _limited(world, "project", 800)
@@ -288,7 +290,7 @@ async def test_explain_names_the_layer_and_storage_says_how_much_of_it_is_used(w
     assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=len(CONTENT), artifact_count=1, limit=limit)
 
 
-async def test_what_has_ended_gives_its_room_back_when_its_content_goes(world: World) -> None:
+async def test_an_ended_artifact_frees_its_storage_when_its_content_is_deleted(world: World) -> None:
     await _limited(world, "project", len(CONTENT))
     await _end(world, await published(world))
     world.clock.forward(KEPT_S - 1)
@@ -313,20 +315,20 @@ async def test_an_upload_that_no_longer_fits_is_refused_before_it_is_read(world:
     assert (taken, _files(world)) == ([], [])
 
 
-async def test_an_upload_that_no_longer_fits_when_it_is_whole_is_refused_too(world: World) -> None:
+async def test_an_upload_that_no_longer_fits_when_it_is_complete_is_refused_too(world: World) -> None:
     artifact = await world.call(artifacts.PUBLISH, intent())
 
-    async def narrowed_meanwhile() -> AsyncIterator[bytes]:
+    async def content_while_the_limit_is_lowered() -> AsyncIterator[bytes]:
         yield CONTENT[:5]
         await _limited(world, "project", len(CONTENT) - 1)
         yield CONTENT[5:]
 
-    assert code_of(await upload(world, artifact, narrowed_meanwhile())) == "policy_denied"
+    assert code_of(await upload(world, artifact, content_while_the_limit_is_lowered())) == "policy_denied"
     assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).content_checked_at is None
     assert (await _storage(world)).bytes_used == len(CONTENT), "until it is retired, it counts"
 
 
-async def test_what_is_here_stays_usable_when_the_limit_becomes_lower(world: World) -> None:
+async def test_stored_artifacts_stay_usable_when_the_limit_becomes_lower(world: World) -> None:
     artifact = await published(world, signer=await trusted(world))
     await _limited(world, "project", 0)
     assert (await upload(world, artifact, CONTENT)).status_code == 200
@@ -337,8 +339,8 @@ async def test_what_is_here_stays_usable_when_the_limit_becomes_lower(world: Wor
 
 @pytest.fixture
 async def source() -> AsyncIterator[LoopbackSource]:
-    async with loopback_source() as found:
-        yield found
+    async with loopback_source() as server:
+        yield server
 
 
 async def test_content_that_no_longer_fits_is_not_fetched_either(world: World, source: LoopbackSource) -> None:
@@ -359,15 +361,15 @@ async def test_artifacts_of_an_older_store_are_counted_and_those_that_ended_give
     await schema_before(16, path, settings.database_url, *kept)
     async with server.open_site(settings, clock) as site:
         blobs = content.blobs(site)
-        for found in (CONTENT, MORE, b"bad"):
-            await blobs.take(_chunks(found), digest_of(found), len(found))
+        for data in (CONTENT, MORE, b"bad"):
+            await blobs.take(_chunks(data), digest_of(data), len(data))
         assert await store.storage(site.database.reader, "proj_1", 1) == (len(CONTENT), 1)
         await ContentSweep(site).sweep()
         assert blobs.digests() == [digest_of(CONTENT)]
 
 
 def _row(artifact_id: str, content_: bytes, lifecycle: str = "published", trust: str = "unverified") -> str:
-    """As it was kept before its size and end had columns."""
+    """The row of an artifact before its size and end had columns."""
     facts = {"artifact_id": artifact_id, "digest": digest_of(content_), "size_bytes": len(content_)}
     document = msgspec.json.encode({**facts, "lifecycle": lifecycle, "trust": trust}).decode()
     values = (artifact_id, "proj_1", artifact_id, facts["digest"], trust, document)

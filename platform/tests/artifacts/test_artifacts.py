@@ -64,24 +64,24 @@ def settings(settings: Settings, fetch_s_max: float) -> Settings:
 
 @pytest.fixture
 async def source() -> AsyncIterator[LoopbackSource]:
-    async with loopback_source() as found:
-        yield found
+    async with loopback_source() as server:
+        yield server
 
 
-async def test_an_artifact_goes_from_intent_to_delivery_and_says_so(world: World) -> None:
+async def test_an_artifact_goes_from_intent_to_delivery_with_an_event_for_each_step(world: World) -> None:
     signer = await trusted(world)
     artifact = await published(world, signer=signer)
     assert (artifact.lifecycle, artifact.trust, artifact.signed) == ("published", "unverified", True)
-    found = await verified(world, artifact)
-    assert (found.trust, found.trust_code, found.signers) == ("verified", "", [signer.fingerprint()])
+    current = await verified(world, artifact)
+    assert (current.trust, current.trust_code, current.signers) == ("verified", "", [signer.fingerprint()])
     for channel in ("beta", "stable", "beta"):
         body = {"channel": channel}
-        found = await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
-    assert (found.lifecycle, found.channels) == ("promoted", ["beta", "stable"])
+        current = await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
+    assert (current.lifecycle, current.channels) == ("promoted", ["beta", "stable"])
     answer = await fetch(world, await delivery(world, artifact))
     assert (answer.content, answer.headers["content-type"]) == (CONTENT, "application/octet-stream")
-    told = [event.payload for event in await _events(world, "artifacts.artifact.changed")]
-    assert [(payload["lifecycle"], payload["trust"]) for payload in told] == [
+    payloads = [event.payload for event in await _events(world, "artifacts.artifact.changed")]
+    assert [(payload["lifecycle"], payload["trust"]) for payload in payloads] == [
         ("published", "unverified"),
         ("published", "unverified"),
         ("published", "verified"),
@@ -91,7 +91,7 @@ async def test_an_artifact_goes_from_intent_to_delivery_and_says_so(world: World
     assert (handed_out.payload["digest"], handed_out.payload["purpose"]) == (artifact.digest, "install")
 
 
-async def test_a_signature_can_follow_later_and_verifying_again_heals(world: World) -> None:
+async def test_a_signature_can_be_added_later_and_the_next_verification_succeeds(world: World) -> None:
     signer = await trusted(world)
     artifact = await published(world)
     assert (await verified(world, artifact)).trust == "failed_verification"
@@ -100,7 +100,7 @@ async def test_a_signature_can_follow_later_and_verifying_again_heals(world: Wor
     assert (await verified(world, artifact)).trust == "verified"
 
 
-async def test_what_lost_its_key_is_trusted_again_once_another_trusted_key_signed_it(world: World) -> None:
+async def test_an_artifact_whose_key_was_revoked_is_trusted_again_with_a_signature_of_another_key(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     await world.call(trust_keys.TRUST_KEY_REVOKE, trust_key_id="release")
     successor = await trusted(world, "release-2")
@@ -110,7 +110,7 @@ async def test_what_lost_its_key_is_trusted_again_once_another_trusted_key_signe
     assert (await fetch(world, await delivery(world, artifact))).content == CONTENT
 
 
-async def test_what_is_deprecated_is_still_delivered_and_no_longer_deployed(world: World) -> None:
+async def test_a_deprecated_artifact_is_still_delivered_and_no_longer_deployed(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     assert (await _deployable(world)).artifact_id == artifact.artifact_id
     await world.call(artifacts.DEPRECATE, {"reason": "there is a newer one"}, artifact_id=artifact.artifact_id)
@@ -135,7 +135,7 @@ async def test_a_revoked_digest_is_refused_under_every_name_and_for_good(world: 
         assert code_of(refused) == "artifact_revoked"
 
 
-async def test_a_repeated_verification_or_promotion_gets_its_answer_again_whatever_came_after(world: World) -> None:
+async def test_a_repeated_verification_or_promotion_gets_its_first_answer_even_after_a_revocation(world: World) -> None:
     artifact_id = (await published(world, CONTENT, await trusted(world))).artifact_id
     stable = {"channel": "stable"}
     first = await world.send(artifacts.VERIFY, {}, key="verify-1", artifact_id=artifact_id)
@@ -150,7 +150,7 @@ async def test_a_repeated_verification_or_promotion_gets_its_answer_again_whatev
 
 
 @pytest.mark.parametrize(
-    "endpoint", [artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE], ids=lambda found: found.name
+    "endpoint", [artifacts.DEPRECATE, artifacts.RETIRE, artifacts.REVOKE], ids=lambda endpoint: endpoint.name
 )
 async def test_ending_an_artifact_needs_a_reason(world: World, endpoint: Any) -> None:
     artifact = await published(world)
@@ -206,17 +206,17 @@ async def test_a_dry_run_checks_an_upload_and_keeps_nothing(world: World) -> Non
     assert (await world.call(artifacts.GET, artifact_id=artifact.artifact_id)).content_checked_at is None
 
 
-async def test_what_a_killed_process_left_is_cleared_away_and_work_under_way_is_not(world: World) -> None:
+async def test_drafts_of_a_killed_process_are_deleted_and_drafts_in_progress_are_kept(world: World) -> None:
     await published(world)
     drafts = world.site.settings.data_dir / "blobs" / "drafts"
     (drafts / "old").write_bytes(b"half")
     (drafts / "new").write_bytes(b"half")
     _touch_before(drafts / "old", seconds=7200)
     await reconcile.sweep(world.site)
-    assert [found.name for found in drafts.iterdir()] == ["new"]
+    assert [draft.name for draft in drafts.iterdir()] == ["new"]
 
 
-async def test_deliveries_are_forgotten_a_day_after_they_are_over(world: World) -> None:
+async def test_deliveries_are_deleted_a_day_after_they_expire(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     old = await delivery(world, artifact)
     world.clock.forward(86_400 + 30)
@@ -234,7 +234,7 @@ async def test_shared_artifacts_are_made_by_admins_and_used_by_every_project(wor
     artifact = await shared(world, Signer())
     member = await world.person("member", "project_member", world.project_id)
     listed = await world.call(artifacts.LIST, token=member.token, query={"shared": "true"})
-    assert [found.artifact_id for found in listed.items] == [artifact.artifact_id]
+    assert [item.artifact_id for item in listed.items] == [artifact.artifact_id]
     assert (await world.call(artifacts.LIST, token=member.token)).items == []
     assert (await world.call(artifacts.GET, token=member.token, artifact_id=artifact.artifact_id)).scope == "platform"
     assert (await fetch(world, await delivery(world, artifact, token=member.token))).content == CONTENT
@@ -250,8 +250,8 @@ async def test_a_project_key_does_not_vouch_for_what_is_shared_and_a_platform_ke
     artifact = await world.call(artifacts.SHARED_PUBLISH, intent(signer=mine))
     path = artifacts.SHARED_CONTENT_PUT.path.format(artifact_id=artifact.artifact_id)
     await world.http.put(path, content=CONTENT, headers={"Authorization": f"Bearer {world.token}"})
-    found = await world.call(artifacts.SHARED_VERIFY, {}, artifact_id=artifact.artifact_id)
-    assert found.trust_code == "artifact_signer_unknown"
+    checked = await world.call(artifacts.SHARED_VERIFY, {}, artifact_id=artifact.artifact_id)
+    assert checked.trust_code == "artifact_signer_unknown"
     assert (await verified(world, await published(world, signer=vendor))).trust == "verified"
 
 
@@ -282,8 +282,8 @@ async def test_a_trust_key_never_changes_and_never_comes_back(world: World) -> N
         with pytest.raises(errors.Conflict):
             await trust(world, signer, trust_key_id)
     assert (await world.call(trust_keys.TRUST_KEY_LIST)).items == [revoked]
-    told = [event.payload["revoked"] for event in await _events(world, "artifacts.trust_key.changed")]
-    assert told == [False, True]
+    states = [event.payload["revoked"] for event in await _events(world, "artifacts.trust_key.changed")]
+    assert states == [False, True]
 
 
 async def test_no_service_account_decides_whose_signatures_count(world: World) -> None:
@@ -293,18 +293,18 @@ async def test_no_service_account_decides_whose_signatures_count(world: World) -
     assert refused.status_code == 403
 
 
-async def test_lists_go_on_page_by_page_and_by_name(world: World) -> None:
+async def test_lists_are_paged_and_can_be_filtered_by_name(world: World) -> None:
     made = [await world.call(artifacts.PUBLISH, intent(bytes([n]), name=f"tool-{n % 2}")) for n in range(5)]
     seen, token = list[str](), ""
     while True:
         page = await world.call(artifacts.LIST, query={"page_size": 2, "page_token": token})
-        seen += [found.artifact_id for found in page.items]
+        seen += [artifact.artifact_id for artifact in page.items]
         if page.next_page_token is None:
             break
         token = page.next_page_token
-    assert seen == [found.artifact_id for found in made]
+    assert seen == [artifact.artifact_id for artifact in made]
     named = (await world.call(artifacts.LIST, query={"name": "tool-1"})).items
-    assert [found.artifact_id for found in named] == [made[1].artifact_id, made[3].artifact_id]
+    assert [artifact.artifact_id for artifact in named] == [made[1].artifact_id, made[3].artifact_id]
 
 
 async def test_a_redirect_is_followed_to_a_host_that_a_policy_names_and_the_token_stays_behind(
@@ -330,7 +330,7 @@ async def test_redirects_in_a_circle_end(world: World, source: LoopbackSource) -
     assert len(source.asked) == 4
 
 
-async def test_a_registry_that_wants_even_the_public_to_have_a_token_is_served(
+async def test_a_registry_that_requires_a_token_for_public_content_is_supported(
     world: World, source: LoopbackSource
 ) -> None:
     asked: list[str] = []
@@ -401,7 +401,7 @@ async def test_an_encrypted_source_that_redirects_to_a_listed_address_without_en
 
 
 @pytest.mark.parametrize("fetch_s_max", [0.2])
-async def test_a_source_that_goes_silent_is_given_up_and_nothing_of_it_is_kept(
+async def test_a_source_that_stops_sending_times_out_and_nothing_of_it_is_kept(
     world: World, source: LoopbackSource
 ) -> None:
     released = asyncio.Event()
@@ -425,40 +425,40 @@ async def test_neither_the_sources_token_nor_a_deliverys_is_kept_anywhere(
     await world.call(artifacts.PROMOTE, body, artifact_id=artifact.artifact_id)
     handed_out = await delivery(world, artifact)
     await fetch(world, handed_out)
-    said = "".join(capfd.readouterr())
-    kept = b"".join(found.read_bytes() for found in world.site.settings.data_dir.rglob("*") if found.is_file())
+    output = "".join(capfd.readouterr())
+    kept = b"".join(path.read_bytes() for path in world.site.settings.data_dir.rglob("*") if path.is_file())
     assert artifact.artifact_id.encode() in kept
     for secret in (SECRET, handed_out.token):
-        assert secret not in said
+        assert secret not in output
         assert secret.encode() not in kept
 
 
-async def test_the_record_says_who_did_what_to_an_artifact_and_why(world: World) -> None:
+async def test_the_audit_trail_shows_what_was_done_to_an_artifact_and_why(world: World) -> None:
     artifact = await promoted(world, await trusted(world))
     await world.call(artifacts.REVOKE, {"reason": "it phones home"}, artifact_id=artifact.artifact_id)
     rows = (await world.call(audit.AUDIT_LIST)).items
-    found = {row.action: row for row in rows if row.action.startswith("artifacts.")}
-    assert found["artifacts.artifact.verify"].details["trust"] == "verified"
-    assert found["artifacts.artifact.revoke"].details["reason"] == "it phones home"
-    assert found["artifacts.artifact.revoke"].target == artifact.artifact_id
+    by_action = {row.action: row for row in rows if row.action.startswith("artifacts.")}
+    assert by_action["artifacts.artifact.verify"].details["trust"] == "verified"
+    assert by_action["artifacts.artifact.revoke"].details["reason"] == "it phones home"
+    assert by_action["artifacts.artifact.revoke"].target == artifact.artifact_id
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_large_file_replaced_on_disk_never_arrives_whole(settings: Settings) -> None:
-    """Too large to be looked at first: the connection breaks off before the last part, over a real socket."""
+    """The file is too large to be checked before it is sent, so the connection is closed before the last part."""
     content = bytes(17 << 20)
 
     async def make(world: World) -> tuple[Delivery, Path]:
         artifact = await promoted(world, await trusted(world), content)
         return await delivery(world, artifact), Blobs(settings.data_dir).path(artifact.digest)
 
-    with served(settings, make) as found:
-        handed_out, stored = found.made
-        assert digest_of(_fetched(found.url, handed_out)) == handed_out.digest
+    with served(settings, make) as running:
+        handed_out, stored = running.made
+        assert digest_of(_fetched(running.url, handed_out)) == handed_out.digest
         with stored.open("r+b") as file:
             file.write(b"x")
         with pytest.raises(httpx.RemoteProtocolError):
-            _fetched(found.url, handed_out)
+            _fetched(running.url, handed_out)
 
 
 async def _on_this_machine(_: str, __: int) -> str:
@@ -475,7 +475,7 @@ def _at(source: LoopbackSource) -> dict[str, Any]:
 
 
 def _files(world: World) -> list[Path]:
-    return [found for found in (world.site.settings.data_dir / "blobs").rglob("*") if found.is_file()]
+    return [path for path in (world.site.settings.data_dir / "blobs").rglob("*") if path.is_file()]
 
 
 def _touch_before(path: Path, seconds: float) -> None:
@@ -483,7 +483,7 @@ def _touch_before(path: Path, seconds: float) -> None:
 
 
 async def _hang_up_while_uploading(world: World, artifact: Artifact) -> int:
-    """What is answered to nobody."""
+    """Disconnect in the middle of an upload and return the status that the platform answers."""
     path = artifacts.CONTENT_PUT.path.format(project_id=world.project_id, artifact_id=artifact.artifact_id)
     headers = [(b"authorization", f"Bearer {world.token}".encode())]
     scope = {"type": "http", "method": "PUT", "path": path, "headers": headers}
@@ -501,7 +501,7 @@ async def _hang_up_while_uploading(world: World, artifact: Artifact) -> int:
 
 
 async def _events(world: World, kind: str) -> list[events.Event]:
-    return [found for found in (await world.call(events.EVENT_LIST)).items if found.type == kind]
+    return [event for event in (await world.call(events.EVENT_LIST)).items if event.type == kind]
 
 
 async def _deployable(world: World) -> Artifact:

@@ -19,8 +19,8 @@ async def _published(world: World, version: str, *channels: str, **changes: Any)
 
 
 async def _retired(world: World, endpoint: Any, version: str, reason: str = "it is old") -> catalog.AppVersion:
-    found: catalog.AppVersion = await world.call(endpoint, {"reason": reason}, app_slug="toy", version=version)
-    return found
+    app_version: catalog.AppVersion = await world.call(endpoint, {"reason": reason}, app_slug="toy", version=version)
+    return app_version
 
 
 async def _entitled(world: World, **bounds: Any) -> None:
@@ -32,7 +32,7 @@ async def _deployable(world: World, version: str = "") -> str:
 
 
 async def _listed(world: World, **options: Any) -> list[tuple[str, str]]:
-    return [(one.version, one.state) for one in (await world.call(catalog.PROJECT_APP_LIST, **options)).items]
+    return [(item.version, item.state) for item in (await world.call(catalog.PROJECT_APP_LIST, **options)).items]
 
 
 async def test_the_same_manifest_again_is_the_same_version_and_another_one_is_refused(world: World) -> None:
@@ -84,8 +84,12 @@ async def test_a_reason_is_given_and_kept_for_a_version_that_is_retired(world: W
     for body in ({}, {"reason": ""}, {"reason": "  "}):
         answer = await world.send(catalog.VERSION_DEPRECATE, body, app_slug="toy", version="1.0.0")
         assert (answer.status_code, answer.json()["details"]["field"]) == (400, "reason")
-    found = await _retired(world, catalog.VERSION_DEPRECATE, "1.0.0", "1.1 is faster")
-    assert (found.state, found.state_reason, found.channels) == ("deprecated", "1.1 is faster", ["stable"])
+    app_version = await _retired(world, catalog.VERSION_DEPRECATE, "1.0.0", "1.1 is faster")
+    assert (app_version.state, app_version.state_reason, app_version.channels) == (
+        "deprecated",
+        "1.1 is faster",
+        ["stable"],
+    )
     rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"action": "catalog.version.deprecate"})).items
     assert [(row.target, row.details) for row in rows] == [("toy/1.0.0", {"reason": "1.1 is faster"})]
 
@@ -94,14 +98,14 @@ async def test_each_move_is_an_event_of_the_platform_and_staying_is_none(world: 
     await _published(world, "1.0.0")
     await _published(world, "1.0.0")
     await _retired(world, catalog.VERSION_WITHDRAW, "1.0.0", "loses data")
-    found = (await world.call(events.PLATFORM_EVENT_LIST)).items
-    told = [event.payload for event in found if event.type == "catalog.version.changed"]
-    assert [(one["was"], one["state"]) for one in told] == [
+    listed = (await world.call(events.PLATFORM_EVENT_LIST)).items
+    payloads = [event.payload for event in listed if event.type == "catalog.version.changed"]
+    assert [(payload["was"], payload["state"]) for payload in payloads] == [
         (None, "registered"),
         ("registered", "published"),
         ("published", "withdrawn"),
     ]
-    assert told[-1] == {
+    assert payloads[-1] == {
         "app_slug": "toy",
         "version": "1.0.0",
         "state": "withdrawn",
@@ -128,7 +132,7 @@ async def test_a_project_sees_entitled_versions_that_are_published_or_deprecated
     assert shown == [200, 404, 200, 404, 404]
     first = await world.call(catalog.PROJECT_APP_LIST, query={"page_size": 1})
     rest = await world.call(catalog.PROJECT_APP_LIST, query={"page_token": first.next_page_token})
-    assert [one.version for one in (*first.items, *rest.items)] == ["1.0", "3.0"]
+    assert [item.version for item in (*first.items, *rest.items)] == ["1.0", "3.0"]
 
 
 async def test_the_newest_published_version_is_deployed_unless_one_is_named(world: World) -> None:
@@ -145,7 +149,9 @@ async def test_the_newest_published_version_is_deployed_unless_one_is_named(worl
             await _deployable(world, version)
 
 
-async def test_a_withdrawn_version_is_never_deployed_and_the_answer_says_why_and_what_instead(world: World) -> None:
+async def test_a_withdrawn_version_is_never_deployed_and_the_answer_gives_the_reason_and_another_version(
+    world: World,
+) -> None:
     await world.entitled_app()
     await _published(world, "0.9.0")
     await _retired(world, catalog.VERSION_WITHDRAW, "0.9.0", "loses data on restart")
@@ -183,7 +189,7 @@ async def test_an_upgrade_goes_to_a_newer_entitled_version_that_takes_it(world: 
         await upgraded("1.0", "1.1")
 
 
-async def test_a_rollback_goes_where_the_running_version_says_and_needs_no_entitlement(world: World) -> None:
+async def test_a_rollback_goes_only_where_the_running_version_allows_and_needs_no_entitlement(world: World) -> None:
     reader = world.site.database.reader
     await _published(world, "0.9")
     await _published(world, "1.0")

@@ -27,13 +27,13 @@ async def _enabled(world: World, slug: str = "toy", enabled: bool = True) -> Non
 
 
 async def _people(world: World) -> dict[str, str]:
-    """Role -> token of somebody who has it here."""
-    found = {role: (await world.person(role.replace("_", "-"), role, world.project_id)).token for role in ROLES}
+    """Role -> token of a caller who has it in this project."""
+    tokens = {role: (await world.person(role.replace("_", "-"), role, world.project_id)).token for role in ROLES}
     org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
-    found["tenant_admin"] = (await world.person("tess", "tenant_admin", org_id)).token
-    found["platform_admin"] = (await world.person("paula", "platform_admin", "platform")).token
-    found["service_account"] = await world.service_account()
-    return found
+    tokens["tenant_admin"] = (await world.person("tess", "tenant_admin", org_id)).token
+    tokens["platform_admin"] = (await world.person("paula", "platform_admin", "platform")).token
+    tokens["service_account"] = await world.service_account()
+    return tokens
 
 
 async def _can_i(world: World, token: str, **asked: str) -> policy.CanIAnswer:
@@ -44,9 +44,9 @@ async def _can_i(world: World, token: str, **asked: str) -> policy.CanIAnswer:
 async def _holds(world: World, token: str, **options: Any) -> bool:
     reader = world.site.database.reader
     admissions = admission.Admissions(world.site.database)
-    found = await admissions.find(token, world.clock(), project_id=world.project_id)
-    assert found.project is not None
-    return await permissions.holds(reader, found.caller, found.project, KEY, **options)
+    admitted = await admissions.find(token, world.clock(), project_id=world.project_id)
+    assert admitted.project is not None
+    return await permissions.holds(reader, admitted.caller, admitted.project, KEY, **options)
 
 
 async def test_a_key_is_held_by_the_role_it_is_given_to_and_by_those_above(world: World) -> None:
@@ -75,8 +75,8 @@ async def test_can_i_names_the_binding_and_asks_the_policy_too(world: World) -> 
     await _published(world, "1.0.0", "project_member")
     await _enabled(world)
     member = (await world.person("mel", "project_member", world.project_id)).token
-    found = await _can_i(world, member)
-    assert found.decided_by == policy.DecidedByBinding(role="project_member", scope=world.project_id)
+    answer = await _can_i(world, member)
+    assert answer.decided_by == policy.DecidedByBinding(role="project_member", scope=world.project_id)
     await world.call(policy.PROJECT_SET, policy.Overlay(apps=policy.Choice(deny=["toy"])))
     assert isinstance((await _can_i(world, member, app="toy")).decided_by, policy.DecidedByOverlay)
 
@@ -123,7 +123,7 @@ async def test_platform_keys_are_answered_the_same_way(world: World) -> None:
     assert await permissions.holders(reader, "apps.operation.execute", world.project_id) == {"service_account"}
 
 
-async def test_nobody_learns_from_outside_which_keys_apps_declare(world: World) -> None:
+async def test_a_caller_from_outside_does_not_learn_which_keys_apps_declare(world: World) -> None:
     await _published(world, "1.0", "viewer")
     await _enabled(world)
     org = await world.call(identity.ORG_CREATE, {"name": "other"})

@@ -57,7 +57,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
     "a role twice": ({"roles": [*ROLES, ROLES[0]]}, "roles[2].component_key", "`head` is listed twice"),
     "min below 0": ({"roles": [{**ROLES[0], "min": -1}, ROLES[1]]}, "roles[0].min", "0 or more"),
     "max below min": ({"roles": [ROLES[0], {**ROLES[1], "min": 4}]}, "roles[1].max", "not below min"),
-    "a role of nobody": ({"roles": [{**ROLES[0], "min": 0, "max": 0}, ROLES[1]]}, "roles[0].max", "at least 1"),
+    "a role without members": ({"roles": [{**ROLES[0], "min": 0, "max": 0}, ROLES[1]]}, "roles[0].max", "at least 1"),
     "an operation twice": (
         {"roles": [ROLES[0], {**ROLES[1], "operations": ["add", "add"]}]},
         "roles[1].operations[1]",
@@ -128,7 +128,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
         "actions[0].input_schema.type",
         "not a JSON Schema",
     ),
-    "an action that may take for ever": (
+    "an action with too long a deadline": (
         {"actions": [{**ACTION, "deadline_s": 604_801}]},
         "actions[0].deadline_s",
         "a week",
@@ -145,13 +145,13 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", UNSOUND)
-def test_a_flaw_is_told_by_the_path_of_its_field(case: str) -> None:
+def test_a_flaw_is_reported_with_the_path_of_its_field(case: str) -> None:
     changes, path, words = UNSOUND[case]
-    found = flaws(**changes)
-    assert words in found.get(path, f"nothing at {path}, but {found}")
+    reported = flaws(**changes)
+    assert words in reported.get(path, f"nothing at {path}, but {reported}")
 
 
-def test_all_flaws_are_told_at_once() -> None:
+def test_all_flaws_are_reported_at_once() -> None:
     with pytest.raises(errors.ValidationFailed) as refused:
         manifests.check(manifest(deadlines_s={"deploy": 0}, roles=[*ROLES, ROLES[0]]))
     fields = [problem["field"] for problem in refused.value.details["problems"]]
@@ -159,7 +159,7 @@ def test_all_flaws_are_told_at_once() -> None:
     assert refused.value.details["field"] == fields[0]
 
 
-def test_schemas_lie_at_most_so_deep() -> None:
+def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(20):
         deep = {"items": deep}
@@ -176,7 +176,7 @@ WRONG_FORM: dict[str, tuple[dict[str, Any], str]] = {
     "no scope": ({"control_plane_scopes": []}, "$.control_plane_scopes"),
     "a star in the middle": ({"upgrades_from": ["1.*.0"]}, "$.upgrades_from[0]"),
     "a key of two words": ({"permissions": {"queue.submit": {"meaning": "", "roles": ["viewer"]}}}, "$.permissions"),
-    "a key for nobody": ({"permissions": {"a.b.c": {"meaning": "", "roles": []}}}, "$.permissions[...].roles"),
+    "a key without roles": ({"permissions": {"a.b.c": {"meaning": "", "roles": []}}}, "$.permissions[...].roles"),
     "a key for an unknown role": ({"permissions": {"a.b.c": {"meaning": "", "roles": ["x"]}}}, "roles[0]"),
     "a short digest": ({"artifacts": {"a": {"digest": "sha256:abc"}}}, "$.artifacts[...].digest"),
     "another digest": ({"artifacts": {"a": {"digest": "md5:" + "a" * 64}}}, "$.artifacts[...].digest"),
@@ -248,7 +248,7 @@ def _version(version: str, channels: list[str]) -> AppVersion:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "^(a*)*b", "a*a*a*a*a*a*b", "(.*)*x", "(a?){30}a{30}$"])
-def test_a_pattern_that_would_make_other_engines_go_back_for_ever_is_matched_all_the_same(pattern: str) -> None:
+def test_a_pattern_that_backtracks_without_end_in_other_engines_is_matched(pattern: str) -> None:
     form = field("word", {"type": "string", "pattern": pattern})
     inputs = {"head_allocation": "a", "hand_allocations": ["b"], "word": "a" * 30_000 + "!"}
     with pytest.raises(errors.ValidationFailed) as refused:
@@ -286,16 +286,16 @@ def test_inputs_of_an_unknown_topology_or_of_too_many_bytes_are_refused() -> Non
         rules.check_inputs(manifest(), "pair", {"head_allocation": "a" * 70_000})
 
 
-def test_of_a_thousand_misfits_the_first_are_told() -> None:
+def test_of_a_thousand_invalid_inputs_the_first_twenty_are_reported() -> None:
     with pytest.raises(errors.ValidationFailed) as refused:
         rules.check_inputs(manifest(), "pair", {"head_allocation": "a", "hand_allocations": [1] * 1_000})
     assert list(refused.value.details["fields"]) == [f"hand_allocations[{place}]" for place in range(20)]
 
 
 def test_an_action_is_found_by_name_and_its_inputs_are_checked() -> None:
-    found = rules.action_of(manifest(), "submit")
-    rules.check_action_inputs(found, {"script": "true"})
+    action = rules.action_of(manifest(), "submit")
+    rules.check_action_inputs(action, {"script": "true"})
     with pytest.raises(errors.ValidationFailed, match="script"):
-        rules.check_action_inputs(found, {"script": 7})
+        rules.check_action_inputs(action, {"script": 7})
     with pytest.raises(errors.NotFound, match="did you mean `submit`"):
         rules.action_of(manifest(), "sumbit")

@@ -48,8 +48,8 @@ async def test_a_list_of_entitlements_is_paged_and_stays_in_its_project(world: W
         await world.call(catalog.ENTITLEMENT_SET, {"enabled": slug != "b"}, app_slug=slug)
     first = await world.call(catalog.ENTITLEMENT_LIST, query={"page_size": 2})
     rest = await world.call(catalog.ENTITLEMENT_LIST, query={"page_token": first.next_page_token})
-    found = [(one.app_slug, one.enabled) for one in (*first.items, *rest.items)]
-    assert found == [("a", True), ("b", False), ("c", True)]
+    entitlements = [(item.app_slug, item.enabled) for item in (*first.items, *rest.items)]
+    assert entitlements == [("a", True), ("b", False), ("c", True)]
     assert rest.next_page_token is None
 
 
@@ -69,7 +69,7 @@ async def test_bounds_that_make_no_sense_are_refused_by_field(world: World) -> N
 async def test_versions_and_channels_narrow_what_is_shown_and_deployed(world: World) -> None:
     await _offered(world, v1_0=["stable"], v1_1=["stable", "beta"], v2_0=["beta"], v3_0=["stable"])
     await _set(world, versions=["1.*", "2.*"], channels=["stable"])
-    assert [one.version for one in (await world.call(catalog.PROJECT_APP_LIST)).items] == ["1.0", "1.1"]
+    assert [item.version for item in (await world.call(catalog.PROJECT_APP_LIST)).items] == ["1.0", "1.1"]
     assert await _deployable(world) == "1.1"
     for version in ("2.0", "3.0"):
         with pytest.raises(errors.NotEntitled):
@@ -81,8 +81,8 @@ async def test_versions_and_channels_narrow_what_is_shown_and_deployed(world: Wo
 async def test_the_event_carries_what_was_decided(world: World) -> None:
     await _offered(world, v1_0=["stable"])
     await _set(world, versions=["1.*"], channels=["stable"], instances_max=2, members_max=8)
-    found = (await world.call(events.EVENT_LIST)).items
-    assert [event.payload for event in found if event.type == "catalog.entitlement.changed"] == [
+    listed = (await world.call(events.EVENT_LIST)).items
+    assert [event.payload for event in listed if event.type == "catalog.entitlement.changed"] == [
         {
             "app_slug": "toy",
             "enabled": True,
@@ -174,9 +174,14 @@ async def test_what_was_decided_before_bounds_existed_is_carried_over(settings: 
     row = f"INSERT INTO entitlements VALUES ('p', 'toy', 1, '{json.dumps(document)}')"
     await first_schema(settings.data_dir / "gpuaas.sqlite", settings.database_url, row)
     async with server.open_site(settings) as site:
-        found = await store.entitlement(site.database.reader, "p", "toy")
-    assert found is not None
-    assert (found.enabled, found.versions, found.channels, found.instances_max) == (True, [], [], None)
+        entitlement = await store.entitlement(site.database.reader, "p", "toy")
+    assert entitlement is not None
+    assert (entitlement.enabled, entitlement.versions, entitlement.channels, entitlement.instances_max) == (
+        True,
+        [],
+        [],
+        None,
+    )
 
 
 async def test_instances_of_an_older_store_count_for_their_app(settings: Settings) -> None:

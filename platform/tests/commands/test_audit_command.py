@@ -24,7 +24,7 @@ ROWS = 12
 
 
 @dataclass(frozen=True)
-class Said:
+class Result:
     returncode: int
     stdout: str
     stderr: str
@@ -35,10 +35,10 @@ Forge = Callable[[db.Tx], Awaitable[None]]
 
 async def test_sound_chains_pass_beside_an_open_platform(site: Site) -> None:
     await _fill(site)
-    said = await _audit(site.settings, "verify")
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert f"{ORG}: ok, {ROWS} rows, last position {ROWS}, signed up to {ROWS}" in said.stdout
-    assert "platform: ok, 1 rows" in said.stdout
+    result = await _audit(site.settings, "verify")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{ORG}: ok, {ROWS} rows, last position {ROWS}, signed up to {ROWS}" in result.stdout
+    assert "platform: ok, 1 rows" in result.stdout
 
 
 async def _edit(tx: db.Tx) -> None:
@@ -58,8 +58,8 @@ async def _swap(tx: db.Tx) -> None:
         await tx.run("UPDATE audit SET position = $3 WHERE chain = $1 AND position = $2", ORG, before, after)
 
 
-async def _make_anew(tx: db.Tx) -> None:
-    """What somebody does who knows how hashes are made: change one row, then every hash after it."""
+async def _rewrite(tx: db.Tx) -> None:
+    """Do what an attacker who can compute the hashes does: change one row, then every hash after it."""
     await _edit(tx)
     await _run(tx, "UPDATE audit SET result = 'failure' WHERE chain = $1", 5)
     rows = await tx.all("SELECT position, document FROM audit WHERE chain = $1 ORDER BY position", ORG)
@@ -91,7 +91,7 @@ async def _remove_chain(tx: db.Tx) -> None:
         (_hide, "edited", 5),
         (_delete, "deleted", 5),
         (_swap, "reordered", 5),
-        (_make_anew, "rewritten", 5),
+        (_rewrite, "rewritten", 5),
         (_truncate, "truncated", 5),
         (_remove_chain, "truncated", 1),
     ],
@@ -101,10 +101,10 @@ async def test_what_was_done_to_the_rows_is_named_with_its_position(
 ) -> None:
     await _fill(site, head_at=4)
     await site.database.write(forge)
-    said = await _audit(site.settings, "verify")
-    assert (said.returncode, said.stderr) == (1, "")
-    assert f"{kind} at position {position}:" in said.stdout, said.stdout
-    assert "platform: ok" in said.stdout
+    result = await _audit(site.settings, "verify")
+    assert (result.returncode, result.stderr) == (1, "")
+    assert f"{kind} at position {position}:" in result.stdout, result.stdout
+    assert "platform: ok" in result.stdout
 
 
 async def test_bytes_that_are_no_text_in_the_embedded_store_are_an_edit_not_a_crash(tmp_path: Path) -> None:
@@ -118,8 +118,10 @@ async def test_bytes_that_are_no_text_in_the_embedded_store_are_an_edit_not_a_cr
                 )
 
             await site.database.write(spoil)
-            said = await _audit(site.settings, "verify")
-            assert (said.returncode, "edited at position 5:" in said.stdout) == (1, True), said.stdout + said.stderr
+            result = await _audit(site.settings, "verify")
+            assert (result.returncode, "edited at position 5:" in result.stdout) == (1, True), (
+                result.stdout + result.stderr
+            )
 
 
 async def test_a_chain_that_lost_its_past_gets_no_new_head(site: Site) -> None:
@@ -129,8 +131,8 @@ async def test_a_chain_that_lost_its_past_gets_no_new_head(site: Site) -> None:
     signed = heads.lines(heads.folder_in(site.settings.data_dir), ORG)
     await server.heads_signer(site).sweep()
     assert heads.lines(heads.folder_in(site.settings.data_dir), ORG) == signed
-    said = await _audit(site.settings, "verify", "--org", ORG)
-    assert (said.returncode, "rewritten at position" in said.stdout) == (1, True)
+    result = await _audit(site.settings, "verify", "--org", ORG)
+    assert (result.returncode, "rewritten at position" in result.stdout) == (1, True)
 
 
 async def test_heads_kept_elsewhere_show_what_the_platforms_own_heads_no_longer_can(site: Site, tmp_path: Path) -> None:
@@ -143,18 +145,18 @@ async def test_heads_kept_elsewhere_show_what_the_platforms_own_heads_no_longer_
     own = heads.path_of(heads.folder_in(site.settings.data_dir), ORG)
     own.write_bytes(own.read_bytes().splitlines(keepends=True)[0])
     assert (await _audit(site.settings, "verify")).returncode == 0
-    said = await _audit(site.settings, "verify", "--heads", str(kept))
-    assert (said.returncode, "truncated at position 5:" in said.stdout) == (1, True)
+    result = await _audit(site.settings, "verify", "--heads", str(kept))
+    assert (result.returncode, "truncated at position 5:" in result.stdout) == (1, True)
 
 
 async def test_a_chain_without_any_head_is_not_sound_once_a_head_was_due(site: Site) -> None:
     await _fill(site)
     heads.path_of(heads.folder_in(site.settings.data_dir), ORG).unlink()
-    said = await _audit(site.settings, "verify")
-    assert (said.returncode, "head missing at position 1" in said.stdout) == (1, True)
+    result = await _audit(site.settings, "verify")
+    assert (result.returncode, "head missing at position 1" in result.stdout) == (1, True)
 
 
-async def test_what_cannot_be_read_is_never_sound(site: Site, tmp_path: Path) -> None:
+async def test_input_that_cannot_be_read_is_never_reported_as_sound(site: Site, tmp_path: Path) -> None:
     await _fill(site)
     assert (await _audit(Settings(data_dir=tmp_path / "absent"), "verify")).returncode == 2
     absent = Settings(site.settings.data_dir, database_url="postgresql://postgres@/absent?host=/nowhere")
@@ -176,11 +178,11 @@ async def test_heads_are_private_grow_only_when_the_chain_moves_and_outlive_a_to
         file.write(b'{"chain":"org_acme","posi')
     await _add(site, 3)
     await signer.sweep()
-    found, findings = chain.check_file(ORG, heads.lines(folder, ORG), site.keys.audit.public_key())
-    assert ([head.position for head in found], findings) == ([2, 5], [])
+    signed, findings = chain.check_file(ORG, heads.lines(folder, ORG), site.keys.audit.public_key())
+    assert ([head.position for head in signed], findings) == ([2, 5], [])
 
 
-async def test_two_that_sign_for_the_first_time_at_once_both_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_signers_that_start_at_the_same_time_both_sign(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, looked = heads.folder_in(site.settings.data_dir), threading.Barrier(2, timeout=60)
     await _add(site, 2)
     make = Path.mkdir
@@ -199,7 +201,7 @@ async def test_the_server_signs_when_it_starts_and_when_it_stops(site: Site) -> 
     await _add(site, 1)
     async with server.loops(site):
         async with asyncio.timeout(60):
-            while not heads.lines(folder, ORG):  # noqa: ASYNC110 - a file wakes nobody
+            while not heads.lines(folder, ORG):  # noqa: ASYNC110 - a file wakes no task
                 await asyncio.sleep(0.01)
         await _add(site, 1)
     last = heads.last_line(folder, ORG)
@@ -208,7 +210,7 @@ async def test_the_server_signs_when_it_starts_and_when_it_stops(site: Site) -> 
 
 
 async def _fill(site: Site, head_at: int = 0) -> None:
-    """Rows in two chains, a head at `head_at` if asked, and one at the end."""
+    """Write rows in two chains, a head at `head_at` if it is given, and a head at the end."""
     signer = server.heads_signer(site)
     await _add(site, 1, org_id="")
     if head_at:
@@ -232,14 +234,14 @@ async def _run(tx: db.Tx, sql: str, position: int) -> None:
     assert await tx.run(sql + " AND position = $2", ORG, position) == 1
 
 
-async def _audit(settings: Settings, *arguments: str) -> Said:
-    """The command as it is typed, in a thread of its own because it starts its own event loop."""
+async def _audit(settings: Settings, *arguments: str) -> Result:
+    """Run the command in a thread, because it starts its own event loop."""
     command = ["gpuaas-platform", "audit", *arguments]
     command += ["--data", str(settings.data_dir), "--database", settings.database_url]
     return await asyncio.to_thread(_type, command)
 
 
-def _type(command: list[str]) -> Said:
+def _type(command: list[str]) -> Result:
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", command),
@@ -249,4 +251,4 @@ def _type(command: list[str]) -> Said:
     ):
         main.main()
     assert isinstance(ended.value.code, int)
-    return Said(ended.value.code, stdout.getvalue(), stderr.getvalue())
+    return Result(ended.value.code, stdout.getvalue(), stderr.getvalue())

@@ -16,7 +16,7 @@ from gpuaas_platform.kit import clock, keys, migrate
 
 
 def _in_the_middle(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, rival: Callable[[], None]) -> None:
-    """Let the rival run whole before the first call of a function that stands between looking and acting."""
+    """Run the rival completely before the first call of a function between the check and the action."""
     original, rivals = getattr(owner, name), [rival]
 
     def interrupted(*args: Any) -> Any:
@@ -27,7 +27,7 @@ def _in_the_middle(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ri
     monkeypatch.setattr(owner, name, interrupted)
 
 
-def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signing_keys_are_those_of_the_process_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[keys.Keys] = []
     _in_the_middle(monkeypatch, keys, "private_pem", lambda: others.append(keys.load(tmp_path)))
     own = keys.load(tmp_path)
@@ -35,7 +35,7 @@ def test_signing_keys_are_those_of_whoever_came_first(tmp_path: Path, monkeypatc
     assert _raw(own.audit) == _raw(others[0].audit)
 
 
-def test_the_authority_is_that_of_whoever_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authority_is_that_of_the_process_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, others = clock.utc_now(), list[tls.CertificateAuthority]()
     _in_the_middle(monkeypatch, keys, "private_pem", lambda: others.append(tls.load_authority(tmp_path, now)))
     own = tls.load_authority(tmp_path, now)
@@ -43,14 +43,14 @@ def test_the_authority_is_that_of_whoever_came_first(tmp_path: Path, monkeypatch
     assert own.key.public_key() == own.certificate.public_key() == others[0].key.public_key()
 
 
-def test_a_process_that_died_between_the_authoritys_key_and_its_certificate_is_made_good(tmp_path: Path) -> None:
+def test_a_missing_certificate_beside_the_authoritys_key_is_made_at_the_next_start(tmp_path: Path) -> None:
     before = tls.load_authority(tmp_path, clock.utc_now())
     (tmp_path / "tls-authority.crt").unlink()
     after = tls.load_authority(tmp_path, clock.utc_now())
     assert after.key.public_key() == after.certificate.public_key() == before.key.public_key()
 
 
-def test_the_first_key_of_custody_is_whole_though_two_write_it_at_once(
+def test_the_first_key_of_custody_is_complete_when_two_processes_write_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = key_files.PlainFile(tmp_path / key_files.PLAIN)
@@ -60,7 +60,7 @@ def test_the_first_key_of_custody_is_whole_though_two_write_it_at_once(
     assert os.listdir(tmp_path) == [key_files.PLAIN]
 
 
-def test_each_listener_shows_a_certificate_of_its_own_whoever_starts_beside_it(tmp_path: Path) -> None:
+def test_each_of_two_listeners_shows_a_certificate_of_its_own(tmp_path: Path) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
     before = sorted(os.listdir(tmp_path))
     shown = {
@@ -71,7 +71,7 @@ def test_each_listener_shows_a_certificate_of_its_own_whoever_starts_beside_it(t
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_store_that_another_process_is_just_making_is_waited_for(
+def test_a_process_waits_for_a_store_that_another_process_is_creating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "gpuaas.sqlite"

@@ -1,4 +1,4 @@
-"""The command itself: a first start that says what to do, a clean stop, data that stays, and mistakes in one line."""
+"""The command itself: a first start that prints what to do, a clean stop, data that stays, and mistakes in one line."""
 
 import asyncio
 import os
@@ -48,25 +48,25 @@ class Started:
 
 @pytest.fixture
 def started(tmp_path: Path, database_url: str) -> Iterator[Started]:
-    found = Started(tmp_path / "cloud", database_url, tmp_path / "first.log")
-    yield found
-    found.process.kill()
-    found.process.wait(60)
+    server = Started(tmp_path / "cloud", database_url, tmp_path / "first.log")
+    yield server
+    server.process.kill()
+    server.process.wait(60)
 
 
-def test_a_first_start_says_where_how_to_sign_in_and_what_next(started: Started) -> None:
+def test_a_first_start_prints_the_address_and_how_to_sign_in(started: Started) -> None:
     started.wait_until_ready()
-    said = started.log.read_text()
-    assert f"at {started.url}" in said
-    assert f"gpuaas login --server {started.url} --name admin" in said
-    password = re.search(r"^  (gpuaas_admin_\w+)$", said, re.MULTILINE)
+    output = started.log.read_text()
+    assert f"at {started.url}" in output
+    assert f"gpuaas login --server {started.url} --name admin" in output
+    password = re.search(r"^  (gpuaas_admin_\w+)$", output, re.MULTILINE)
     assert password
     answer = httpx.post(f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[1]})
     assert answer.status_code == 200
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
-def test_ctrl_c_ends_long_polls_and_leaves_with_0(started: Started) -> None:
+def test_ctrl_c_ends_long_polls_and_exits_with_0(started: Started) -> None:
     started.wait_until_ready()
     password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
     assert password
@@ -99,9 +99,9 @@ def test_a_second_start_keeps_everything_and_shows_no_password(
     again = Started(tmp_path / "cloud", database_url, tmp_path / "second.log")
     try:
         again.wait_until_ready()
-        said = again.log.read_text()
-        assert "gpuaas_admin_" not in said
-        assert f'"url":"{again.url}"' in said
+        output = again.log.read_text()
+        assert "gpuaas_admin_" not in output
+        assert f'"url":"{again.url}"' in output
         answer = httpx.post(f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[0]})
         assert answer.status_code == 200
     finally:
@@ -131,7 +131,7 @@ async def _create(url: str, password: str) -> tuple[int, bytes, int]:
         return status, content, len(listed.items)
 
 
-def test_an_address_in_use_is_said_in_one_line_with_a_way_out(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported_in_one_line_with_an_alternative(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -144,18 +144,21 @@ def test_an_address_in_use_is_said_in_one_line_with_a_way_out(tmp_path: Path) ->
     assert not (tmp_path / "cloud").exists()
 
 
-def test_a_database_that_is_not_there_is_said_in_one_line_and_without_the_password(tmp_path: Path) -> None:
-    urls = ["postgresql://me:pass-word@127.0.0.1:1/gpuaas", "mysql://me:pass-word@host/x", "postgresql://me:pass-word@"]
-    for url in urls:
-        ended = _run("server", "--data", str(tmp_path / "cloud"), "--database", url, "--listen", "127.0.0.1:0")
-        assert ended.returncode == 2, ended.stderr
-        assert ended.stderr.startswith("gpuaas-platform: cannot open the store ")
-        assert "--database" in ended.stderr
-        assert "pass-word" not in ended.stderr
-        assert "Traceback" not in ended.stderr
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:pass-word@127.0.0.1:1/gpuaas", "mysql://me:pass-word@host/x", "postgresql://me:pass-word@"],
+    ids=["nothing listens", "another database", "no host"],
+)
+def test_a_database_that_cannot_be_opened_is_reported_without_its_password(tmp_path: Path, url: str) -> None:
+    ended = _run("server", "--data", str(tmp_path / "cloud"), "--database", url, "--listen", "127.0.0.1:0")
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("gpuaas-platform: cannot open the store ")
+    assert "--database" in ended.stderr
+    assert "pass-word" not in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
-def test_a_data_folder_that_holds_something_else_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_data_folder_with_other_content_is_reported_without_a_traceback(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
     folder.mkdir()
     (folder / "gpuaas.sqlite").write_bytes(b"this is no database" * 100)
@@ -168,13 +171,15 @@ def test_a_data_folder_that_holds_something_else_is_said_in_one_line(tmp_path: P
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
 
 
-def test_a_wrong_option_shows_how_it_is_meant(tmp_path: Path) -> None:
-    wrong = {"--listen": "nowhere", "--rate-limit-per-s": "nan", "--artifact-kept-s": "1h", "--log-level": "loud"}
-    for options in wrong.items():
-        ended = _run("server", "--data", str(tmp_path / "cloud"), *options)
-        assert ended.returncode != 0
-        assert options[0] in ended.stderr
-        assert "Traceback" not in ended.stderr
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--listen", "nowhere"), ("--rate-limit-per-s", "nan"), ("--artifact-kept-s", "1h"), ("--log-level", "loud")],
+)
+def test_a_wrong_option_is_reported_by_its_name(tmp_path: Path, option: str, value: str) -> None:
+    ended = _run("server", "--data", str(tmp_path / "cloud"), option, value)
+    assert ended.returncode != 0
+    assert option in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_log_level_leaves_out_what_is_less_important(tmp_path: Path) -> None:

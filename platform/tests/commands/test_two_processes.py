@@ -20,7 +20,7 @@ from server_process import Cloud, ServerProcess, until
 
 DEADLINE_S = 60
 WOKEN_S_MAX = hub.WAIT_MAX_S - 5
-"""A poll that is not woken looks again only when its time is up."""
+"""A poll that is not woken looks again only at its end."""
 WRITTEN_BY_EACH = 600
 
 
@@ -62,7 +62,7 @@ def pair(postgres_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield Pair(first, second, password)
 
 
-async def test_a_long_poll_on_one_is_woken_by_a_write_through_the_other(pair: Pair) -> None:
+async def test_a_long_poll_on_one_process_is_woken_by_a_write_through_the_other(pair: Pair) -> None:
     async with pair.clouds() as (first, second):
         for _ in range(5):
             newest = (await first.call(events.EVENT_LIST)).cursor
@@ -72,13 +72,13 @@ async def test_a_long_poll_on_one_is_woken_by_a_write_through_the_other(pair: Pa
                 assert [event.correlation_id for event in (await waiting).items] == [made]
 
 
-async def test_a_stream_on_one_tells_writes_through_both_in_one_order(pair: Pair) -> None:
+async def test_a_stream_on_one_process_sends_the_writes_of_both_in_one_order(pair: Pair) -> None:
     async with asyncio.timeout(DEADLINE_S), pair.clouds() as (first, second):
         stream = await EventStream.open(pair.first.url, first.project_id, first.token)
         await asyncio.gather(*(cloud.make_event() for cloud in (first, second) for _ in range(20)))
-        told = [await stream.next_event() for _ in range(40)]
+        blocks = [await stream.next_event() for _ in range(40)]
         stream.close()
-        assert [block.id for block in told if block] == [str(event.cursor) for event in await second.recorded()]
+        assert [block.id for block in blocks if block] == [str(event.cursor) for event in await second.recorded()]
 
 
 async def test_a_repeat_through_the_other_process_gets_the_first_answer(pair: Pair) -> None:
@@ -94,7 +94,7 @@ async def test_a_repeat_through_the_other_process_gets_the_first_answer(pair: Pa
         assert len({answer.content for answer in answers}) == 1
 
 
-async def test_what_is_revoked_through_one_ends_on_the_other(pair: Pair) -> None:
+async def test_an_account_disabled_through_one_process_loses_its_sessions_on_the_other(pair: Pair) -> None:
     async with asyncio.timeout(DEADLINE_S), pair.clouds() as (first, second):
         token = await first.service_account("robot")
         stream = await EventStream.open(pair.first.url, first.project_id, token)
@@ -129,7 +129,7 @@ asyncio.run(main())
 
 
 async def test_two_processes_writing_at_once_never_commit_behind_a_reader(settings: Settings) -> None:
-    """A reader goes on from the highest cursor it saw. A lower one appearing later would be lost to it for ever."""
+    """A reader continues from the highest cursor it saw. It would never see a lower one that appears later."""
     async with asyncio.timeout(300), server.open_site(settings) as site:
         command = ["-c", _WRITER, str(settings.data_dir), settings.database_url, str(WRITTEN_BY_EACH)]
         writers = [await asyncio.create_subprocess_exec(sys.executable, *command) for _ in range(2)]
@@ -137,9 +137,9 @@ async def test_two_processes_writing_at_once_never_commit_behind_a_reader(settin
         seen: list[int] = []
         while len(seen) < 2 * WRITTEN_BY_EACH:
             is_over, position = running.done(), seen[-1] if seen else 0
-            found, _ = await following.after(site.database.reader, "p", position, 500)
-            seen += [event.cursor for event in found]
-            if is_over and not found:
+            page, _ = await following.after(site.database.reader, "p", position, 500)
+            seen += [event.cursor for event in page]
+            if is_over and not page:
                 break
         assert await running == [0, 0]
         stored = await site.database.reader.all("SELECT cursor FROM events ORDER BY cursor")
@@ -147,7 +147,7 @@ async def test_two_processes_writing_at_once_never_commit_behind_a_reader(settin
         assert len(seen) == 2 * WRITTEN_BY_EACH
 
 
-async def test_after_a_lost_connection_everybody_looks_again_and_is_woken_as_before(settings: Settings) -> None:
+async def test_after_a_lost_connection_every_listener_looks_again_and_is_woken_as_before(settings: Settings) -> None:
     async def wake(tx: db.Tx) -> None:
         tx.wake("topic")
 
@@ -163,17 +163,17 @@ async def test_after_a_lost_connection_everybody_looks_again_and_is_woken_as_bef
             await listener.wait()
 
 
-async def test_a_process_is_told_what_others_say_and_not_what_it_said_itself(database_url: str) -> None:
-    heard: list[str] = []
-    own = postgres.Wakes(database_url, heard.append, lambda: heard.append("everything"))
+async def test_a_process_receives_the_wakes_of_others_and_not_its_own(database_url: str) -> None:
+    received: list[str] = []
+    own = postgres.Wakes(database_url, received.append, lambda: received.append("everything"))
     other = postgres.Wakes(database_url, lambda _: None, lambda: None)
     await own.start()
     connection = await asyncpg.connect(database_url)
     async with asyncio.timeout(DEADLINE_S):
         await own.send(connection, ["own"])
         await other.send(connection, ["theirs", "theirs too"])
-        await until(lambda: "theirs too" in heard)
-    assert heard == ["theirs", "theirs too"]
+        await until(lambda: "theirs too" in received)
+    assert received == ["theirs", "theirs too"]
     await connection.close()
     await own.close()
 
@@ -186,7 +186,7 @@ def test_many_topics_go_in_few_messages_that_postgres_takes() -> None:
     assert [topic for message in messages for topic in postgres._MESSAGE.decode(message).topics] == topics
 
 
-def test_a_topic_too_long_to_say_wakes_everybody() -> None:
+def test_a_topic_that_does_not_fit_into_a_message_wakes_every_listener() -> None:
     (message,) = postgres.payloads("sender", ["é" * 8000])
     assert postgres._MESSAGE.decode(message).topics == []
 

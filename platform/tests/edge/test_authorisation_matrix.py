@@ -1,4 +1,4 @@
-"""Who gets what from which route: one reviewed table, and no way to tell what is hidden from what is absent."""
+"""Who may use which route: one reviewed table, and a hidden resource is answered like an absent one."""
 
 import difflib
 import os
@@ -26,12 +26,12 @@ async def test_the_matrix_is_the_reviewed_one_and_leaks_nothing(world: World) ->
     """All of it on SQLite; on PostgreSQL every seventh route, since the rules are the same and only the SQL differs."""
     whole = not world.site.settings.database_url
     endpoints = registry.ENDPOINTS if whole else registry.ENDPOINTS[::7]
-    found = await cast(world)
-    asked = await cells(world.http, found, endpoints)
-    assert list(leaks(found, asked)) == []
+    actors = await cast(world)
+    asked = await cells(world.http, actors, endpoints)
+    assert list(leaks(actors, asked)) == []
     assert not without_a_control(asked) - _ONLY_BY_SECRET
     assert not {cell.route for cell in asked if cell.status >= 500}
-    _compare(table(found, asked), whole=whole)
+    _compare(table(actors, asked), whole=whole)
 
 
 _ONLY_BY_SECRET = {
@@ -43,8 +43,8 @@ _ONLY_BY_SECRET = {
     "node.enrol",
     "ssh_key.delete",
 }
-"""Whoever they let through brings a secret of their own, or names a session, hold, key or placement of theirs; others
-do."""
+"""The actors of the matrix cannot use these routes: they need a secret of the caller, or the id of a session, hold, key
+or placement that belongs to the caller. Other tests cover them."""
 
 
 def _compare(present: str, *, whole: bool) -> None:
@@ -68,30 +68,30 @@ def test_every_route_is_in_the_reviewed_table() -> None:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_planted_leaks_are_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await cast(world)
+    actors = await cast(world)
     names = ("apps.instance.get", "apps.instance.list", "identity.project.list")
     routes = [registry.BY_NAME[name] for name in names]
-    assert list(leaks(found, await cells(world.http, found, routes))) == []
+    assert list(leaks(actors, await cells(world.http, actors, routes))) == []
 
-    planted = await _cells_with(world, found, _without_scope(instances.INSTANCE_GET), routes)
-    assert any("apps.instance.get on own/foreign" in leak for leak in leaks(found, planted))
+    planted = await _cells_with(world, actors, _without_scope(instances.INSTANCE_GET), routes)
+    assert any("apps.instance.get on own/foreign" in leak for leak in leaks(actors, planted))
 
-    planted = await _cells_with(world, found, _lists_everything(), routes)
-    assert any("apps.instance.list on own shows viewer proj_" in leak for leak in leaks(found, planted))
+    planted = await _cells_with(world, actors, _lists_everything(), routes)
+    assert any("apps.instance.list on own shows viewer proj_" in leak for leak in leaks(actors, planted))
 
     with monkeypatch.context() as patched:
         patched.setattr(rules, "decide", _denied_instead_of_hidden)
-        told = await cells(world.http, found, routes)
-    assert any("differs from absent for viewer: 403 404" in leak for leak in leaks(found, told))
+        planted = await cells(world.http, actors, routes)
+    assert any("differs from absent for viewer: 403 404" in leak for leak in leaks(actors, planted))
 
 
-async def _cells_with(world: World, found: Cast, planted: Routes, routes: Any) -> list[Cell]:
-    """The same application with one handler that forgets where it is."""
+async def _cells_with(world: World, actors: Cast, planted: Routes, routes: Any) -> list[Cell]:
+    """Ask the same application with one handler that does not check its scope."""
     domains = [_without(domain, planted) for domain in server.DOMAINS]
     application = http.application(world.site, [*domains, planted])
     transport = httpx.ASGITransport(app=application)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        return await cells(client, found, routes)
+        return await cells(client, actors, routes)
 
 
 def _without(domain: Routes, planted: Routes) -> Routes:

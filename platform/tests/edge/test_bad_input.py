@@ -1,4 +1,4 @@
-"""Whatever comes in that cannot be read is refused with the name of the field, and nothing is written."""
+"""Input that cannot be read is refused with the name of the field, and nothing is written."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ async def _post(world: World, content: bytes, **headers: str) -> httpx.Response:
 
 
 async def _get(world: World, target: str) -> httpx.Response:
-    """Send the target as it is: no client-side repair of what we want to be broken."""
+    """Send the target as it is, because a client library would correct it."""
     url = httpx.URL("http://test", raw_path=target.encode("latin-1"))
     return await world.http.get(url, headers={"Authorization": f"Bearer {world.token}"})
 
@@ -39,7 +39,7 @@ async def _count(world: World) -> tuple[int, ...]:
 
 
 BODIES: dict[str, tuple[bytes, int, str, str]] = {
-    "broken JSON says where": (b'{"name": tru}', 400, "invalid_request", "line 1, column 10"),
+    "broken JSON with its position": (b'{"name": tru}', 400, "invalid_request", "line 1, column 10"),
     "a body cut short": (b'{"name": "a', 400, "invalid_request", "line 1"),
     "no body at all": (b"", 400, "invalid_request", "empty"),
     "a comma too many": (b'{"name": "a",}', 400, "invalid_request", "line 1, column"),
@@ -52,7 +52,7 @@ BODIES: dict[str, tuple[bytes, int, str, str]] = {
         "validation_error",
         "unknown field `nmae`; did you mean `name`?",
     ),
-    "a field nobody knows": (b'{"name": "a", "zzz": 1}', 400, "validation_error", "unknown field `zzz`; known: name"),
+    "an unknown field": (b'{"name": "a", "zzz": 1}', 400, "validation_error", "unknown field `zzz`; known: name"),
     "a wrong type": (b'{"name": 5}', 400, "validation_error", "`name`: Expected `str`, got `int`"),
     "a missing field": (b"{}", 400, "validation_error", "The field `name` is missing"),
     "not UTF-8": (b'{"name": "\xff\xfe"}', 400, "invalid_request", "not UTF-8"),
@@ -116,9 +116,7 @@ async def test_a_body_is_json_or_is_refused_by_its_type(world: World) -> None:
         assert (refused, answer.json()["code"]) == (refused, "unsupported_media_type")
 
 
-async def test_a_body_may_come_in_parts_but_not_forever_nor_without_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_in_parts_is_limited_in_size_and_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def parts(*sent: bytes, then_wait: bool = False) -> AsyncIterator[bytes]:
         for part in sent:
             yield part

@@ -1,4 +1,4 @@
-"""Every operation of the OpenAPI document, asked with sound and unsound requests, answers as the document says.
+"""Every operation of the OpenAPI document, asked with sound and unsound requests, answers as the document describes.
 
 schemathesis makes the requests from the document and holds every answer against it: no server error, no undocumented
 status, no body or header that breaks its schema, nothing accepted that the document forbids.
@@ -30,9 +30,9 @@ from served_application import Served, served
 EXAMPLES_MAX = 5
 SEED = 20260101
 ENDS_THE_SESSION = ["auth.logout", "auth.session.end"]
-"""They take the token away that the others need, so they are asked last and with a token of their own."""
+"""These operations end the session that the others need, so they are called last and with another token."""
 
-# Rules that a schema cannot say (a sound manifest, a page token of this list, a free name) answer with these.
+# Rules that a schema cannot express (a sound manifest, a page token of this list, a free name) answer with these.
 _REFUSED_BY_RULES = ["400", "401", "403", "404", "409", "410", "412", "422", "428", "429"]
 
 
@@ -57,22 +57,22 @@ async def _service_account(world: World) -> Targets:
     indirect=["database_url"],
 )
 def test_every_answer_is_one_the_document_describes(settings: Settings, make: Any) -> None:
-    with served(settings, make) as found:
-        failures, statuses = _fuzz(found, found.made.tokens[0], exclude=ENDS_THE_SESSION)
-        more_failures, _ = _fuzz(found, found.made.tokens[1], include=ENDS_THE_SESSION)
+    with served(settings, make) as running:
+        failures, statuses = _fuzz(running, running.made.tokens[0], exclude=ENDS_THE_SESSION)
+        more_failures, _ = _fuzz(running, running.made.tokens[1], include=ENDS_THE_SESSION)
     assert not {**failures, **more_failures}, _text({**failures, **more_failures})
     assert {200, 400, 401, 403, 404, 405, 415, 422} <= set(statuses)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_document_that_does_not_tell_the_truth_is_noticed(settings: Settings) -> None:
-    """The check of the check: an answer that the document does not describe, and a field of another type."""
+def test_a_wrong_document_is_detected(settings: Settings) -> None:
+    """Remove an answer from the document and change the type of a field: the fuzzer must report both."""
     document = openapi.document()
     listed = document["paths"]["/api/v1/orgs"]["get"]
     del listed["responses"]["400"]
     document["components"]["schemas"]["Org"]["properties"]["name"] = {"type": "integer"}
-    with served(settings, _admin) as found:
-        failures, _ = _fuzz(found, found.made.tokens[0], include=["identity.org.list"], document=document)
+    with served(settings, _admin) as running:
+        failures, _ = _fuzz(running, running.made.tokens[0], include=["identity.org.list"], document=document)
     assert {check for _, check, _ in failures} >= {"status_code_conformance", "response_schema_conformance"}
 
 
@@ -93,14 +93,14 @@ Failures = dict[tuple[str, str, str], str]
 
 
 def _fuzz(
-    found: Served,
+    running: Served,
     token: str,
     *,
     include: list[str] | None = None,
     exclude: list[str] | None = None,
     document: dict[str, Any] | None = None,
 ) -> tuple[Failures, collections.Counter[int]]:
-    whole = schemathesis.openapi.from_dict(document or openapi.document(), config=_config(found, token))
+    whole = schemathesis.openapi.from_dict(document or openapi.document(), config=_config(running, token))
     schema = whole.include(operation_id=include) if include else whole.exclude(operation_id=exclude)
     failures: Failures = {}
     statuses: collections.Counter[int] = collections.Counter()
@@ -114,11 +114,11 @@ def _fuzz(
     return failures, statuses
 
 
-def _config(found: Served, token: str) -> SchemathesisConfig:
+def _config(running: Served, token: str) -> SchemathesisConfig:
     project = ProjectConfig(
-        base_url=found.url,
+        base_url=running.url,
         headers={"Authorization": f"Bearer {token}"},
-        parameters=dict(found.made.params),
+        parameters=dict(running.made.params),
         checks=ChecksConfig.from_dict(
             {
                 "positive_data_acceptance": {"expected-statuses": ["2xx", "3xx", *_REFUSED_BY_RULES]},
@@ -149,12 +149,14 @@ def _collect(event: events.ScenarioFinished, failures: Failures, statuses: colle
                 failure = check.failure_info.failure
                 request = interaction.request
                 body = (request.body or b"")[:200]
-                said = f"{failure.message}\n  {request.method} {request.uri}\n  {body!r}"
-                failures.setdefault((event.label or "", check.name, failure.title), said)
+                description = f"{failure.message}\n  {request.method} {request.uri}\n  {body!r}"
+                failures.setdefault((event.label or "", check.name, failure.title), description)
 
 
 def _text(failures: Failures) -> str:
-    return "\n".join(f"{label}: {check}: {title}\n  {said}" for (label, check, title), said in failures.items())
+    return "\n".join(
+        f"{label}: {check}: {title}\n  {description}" for (label, check, title), description in failures.items()
+    )
 
 
 def test_the_document_in_the_repository_is_the_one_that_was_tested() -> None:

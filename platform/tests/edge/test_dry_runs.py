@@ -14,7 +14,7 @@ from scripted_controller import take_exit
 
 CHANGES = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.mutates}
 PREVIEW_LEAVES = {"operations", "events"}
-"""The question to the app's controller, which ends by itself."""
+"""The preview operation for the controller of the app, which expires."""
 
 Kept = dict[str, Counter[str]]
 """The rows of every table, and the files of the content store."""
@@ -49,11 +49,11 @@ class Rehearsal:
         )
 
     async def _end_previews(self) -> None:
-        """Nobody answers them here, and the next controller to look would take them for work."""
-        found = (await self.world.call(operations.OPERATION_LIST, query={"page_size": 500})).items
-        for asked in found:
-            if (asked.kind, asked.status) == ("preview", "accepted"):
-                await take_exit(self.world, asked, "cancel")
+        """No controller answers them here, and the next controller that looks would take them for work."""
+        listed = (await self.world.call(operations.OPERATION_LIST, query={"page_size": 500})).items
+        for operation in listed:
+            if (operation.kind, operation.status) == ("preview", "accepted"):
+                await take_exit(self.world, operation, "cancel")
 
 
 async def test_a_dry_run_of_every_change_leaves_nothing_and_the_change_succeeds_after_it(
@@ -68,11 +68,11 @@ async def test_a_dry_run_of_every_change_leaves_nothing_and_the_change_succeeds_
 
 async def kept(world: World) -> Kept:
     reader, folder = world.site.database.reader, world.site.settings.data_dir / "blobs"
-    found = {"files": Counter(str(path) for path in folder.rglob("*") if path.is_file())}
+    content = {"files": Counter(str(path) for path in folder.rglob("*") if path.is_file())}
     for name in await tables(world):
         rows: Any = await reader.all(f"SELECT * FROM {name}")
-        found[name] = Counter(str(tuple(row)) for row in rows)
-    return found
+        content[name] = Counter(str(tuple(row)) for row in rows)
+    return content
 
 
 async def tables(world: World) -> list[str]:

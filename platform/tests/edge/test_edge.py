@@ -34,8 +34,8 @@ async def test_the_callers_correlation_id_is_echoed_and_reaches_event_and_audit(
     headers = {"X-Correlation-ID": "ticket-4711"}
     answer = await world.send(catalog.ENTITLEMENT_SET, {"enabled": True}, headers=headers, app_slug="toy")
     assert answer.headers["x-correlation-id"] == "ticket-4711"
-    told = await world.call(events.EVENT_LIST, query={"correlation_id": "ticket-4711"})
-    assert [event.type for event in told.items] == ["catalog.entitlement.changed"]
+    page = await world.call(events.EVENT_LIST, query={"correlation_id": "ticket-4711"})
+    assert [event.type for event in page.items] == ["catalog.entitlement.changed"]
     rows = await world.call(audit.AUDIT_LIST, query={"correlation_id": "ticket-4711"})
     assert [row.action for row in rows.items] == ["catalog.entitlement.set"]
 
@@ -183,9 +183,9 @@ async def test_events_are_waited_for(world: World) -> None:
     waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))
     await until(lambda: world.site.hub.waiting == 1)
     await world.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug="toy")
-    told = await waiting
-    assert [event.type for event in told.items] == ["catalog.entitlement.changed"]
-    after = await world.call(events.EVENT_LIST, query={"after": told.cursor})
+    page = await waiting
+    assert [event.type for event in page.items] == ["catalog.entitlement.changed"]
+    after = await world.call(events.EVENT_LIST, query={"after": page.cursor})
     assert after.items == []
 
 

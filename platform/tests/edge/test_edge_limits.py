@@ -1,4 +1,4 @@
-"""Rate limits, entity tags and how a repeat stays one: what the edge promises beside reading and answering."""
+"""Rate limits, entity tags and repeated requests at the HTTP edge."""
 
 import asyncio
 import dataclasses
@@ -51,7 +51,7 @@ def test_no_rate_is_no_limit() -> None:
     assert not any(limiter.take("a") for _ in range(10_000))
 
 
-def test_memory_is_bounded_and_the_greedy_are_not_forgotten() -> None:
+def test_memory_is_bounded_and_a_greedy_caller_stays_limited() -> None:
     seconds = Seconds()
     limiter = authorise.Limiter(1, 100, seconds)
     for _ in range(100):
@@ -72,7 +72,7 @@ async def strict(settings: Settings, clock: FakeClock) -> AsyncIterator[World]:
             yield await World.make(site, clock, client)
 
 
-async def test_one_greedy_caller_is_refused_and_nobody_else(strict: World) -> None:
+async def test_one_greedy_caller_is_refused_and_no_other(strict: World) -> None:
     other = await strict.service_account("robot")
     answers = [await strict.send(identity.ME) for _ in range(50)]
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -85,7 +85,7 @@ async def test_one_greedy_caller_is_refused_and_nobody_else(strict: World) -> No
     assert "gpuaas_rate_limited_total" in (await strict.http.get("/metrics")).text
 
 
-async def test_strangers_are_limited_by_where_they_come_from(strict: World) -> None:
+async def test_callers_without_a_valid_token_are_limited_by_address(strict: World) -> None:
     answers = [await strict.send(identity.ME, token="no-such-token") for _ in range(50)]
     assert {answer.status_code for answer in answers} == {401, 429}
     assert (await strict.send(identity.ME)).status_code == 200
@@ -126,7 +126,7 @@ async def test_a_guarded_change_needs_what_was_read_and_only_changes_that(world:
     assert stale.json()["details"]["etag"] == (await world.send(policy.PROJECT_GET)).headers["etag"] != tag
 
 
-async def test_of_two_who_read_the_same_one_wins(world: World) -> None:
+async def test_of_two_changes_of_the_same_revision_one_succeeds(world: World) -> None:
     tag = (await world.send(policy.PROJECT_GET)).headers["etag"]
     changes = [
         world.send(policy.PROJECT_SET, policy.Overlay(instances_max=number), headers={"If-Match": tag})
@@ -136,14 +136,25 @@ async def test_of_two_who_read_the_same_one_wins(world: World) -> None:
     assert statuses == [200] + [412] * 19
 
 
-def test_a_tag_is_compared_as_the_header_says() -> None:
-    etag.check('"1"', "", '"1"')
-    etag.check('"0", W/"1"', "", '"1"')
-    etag.check("*", "", '"1"')
-    etag.check("", "*", None)
-    for if_match, if_none_match, present in [('"2"', "", '"1"'), ("*", "", None), ("", "*", '"1"'), ("", '"1"', '"1"')]:
-        with pytest.raises(errors.PreconditionFailed):
-            etag.check(if_match, if_none_match, present)
+@pytest.mark.parametrize(
+    ("if_match", "if_none_match", "present"),
+    [('"1"', "", '"1"'), ('"0", W/"1"', "", '"1"'), ("*", "", '"1"'), ("", "*", None)],
+)
+def test_a_tag_that_meets_the_condition_of_the_header_passes(
+    if_match: str, if_none_match: str, present: str | None
+) -> None:
+    etag.check(if_match, if_none_match, present)
+
+
+@pytest.mark.parametrize(
+    ("if_match", "if_none_match", "present"),
+    [('"2"', "", '"1"'), ("*", "", None), ("", "*", '"1"'), ("", '"1"', '"1"')],
+)
+def test_a_tag_that_does_not_meet_the_condition_of_the_header_is_refused(
+    if_match: str, if_none_match: str, present: str | None
+) -> None:
+    with pytest.raises(errors.PreconditionFailed):
+        etag.check(if_match, if_none_match, present)
 
 
 async def test_two_hundred_identical_requests_make_one_thing(world: World) -> None:
@@ -175,9 +186,7 @@ async def test_a_sign_in_that_is_refused_is_on_the_record_even_if_it_was_a_dry_r
     assert [(row.action, row.target) for row in rows] == [("auth.login", "admin"), ("auth.login", "key_x")]
 
 
-async def test_answers_and_tokens_are_forgotten_in_batches_when_they_are_old(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_answers_and_tokens_are_deleted_in_batches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     for number in range(5):
         await world.send(identity.ORG_CREATE, {"name": f"old-{number}"}, key=f"k{number}")

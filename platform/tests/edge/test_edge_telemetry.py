@@ -1,4 +1,4 @@
-"""What operators see: probes, metrics, logs without secrets, traces that go on through the platform."""
+"""What operators see: probes, metrics, logs without secrets, traces that continue through the platform."""
 
 import asyncio
 import dataclasses
@@ -33,7 +33,7 @@ async def test_probes_need_no_credentials(world: World) -> None:
     assert (version["name"], version["contract_version"], version["store"]) == ("gpuaas-platform", "0.1.0", engine)
 
 
-async def test_a_store_that_does_not_answer_is_not_ready_and_says_so(
+async def test_the_platform_is_not_ready_while_the_store_does_not_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hangs(use_case: db.UseCase[Any], *, keep: bool = True) -> Any:
@@ -65,7 +65,7 @@ async def test_a_change_while_the_store_is_away_is_answered_with_503(
     assert "disk full" not in answer.text
 
 
-async def test_metrics_tell_of_routes_groups_and_waits_and_never_of_ids(world: World) -> None:
+async def test_metrics_report_routes_groups_and_waits_and_never_ids(world: World) -> None:
     waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))
     await _until(lambda: world.site.hub.waiting == 1)
     await world.send(instances.INSTANCE_GET, instance_id="inst_absent")
@@ -108,7 +108,7 @@ async def test_denials_are_counted(world: World) -> None:
     assert "gpuaas_authorisation_denials_total 1.0" in (await world.http.get("/metrics")).text
 
 
-async def test_a_sound_trace_goes_on_and_an_unsound_one_is_replaced(world: World) -> None:
+async def test_a_valid_trace_is_continued_and_an_invalid_one_is_replaced(world: World) -> None:
     answer = await world.send(identity.ME, headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
     version, trace_id, span_id, flags = answer.headers["traceparent"].split("-")
     assert (version, trace_id, flags) == ("00", TRACE, "01")
@@ -124,10 +124,10 @@ async def test_a_sound_trace_goes_on_and_an_unsound_one_is_replaced(world: World
 
 
 def test_a_newer_form_of_the_header_is_understood() -> None:
-    assert telemetry.trace_of(f"01-{TRACE}-{SPAN}-00-whatever").trace_id == TRACE
+    assert telemetry.trace_of(f"01-{TRACE}-{SPAN}-00-extra").trace_id == TRACE
 
 
-async def test_every_request_leaves_one_line_that_says_who_what_and_how_it_ended(world: World) -> None:
+async def test_every_request_logs_one_line_with_its_caller_route_and_result(world: World) -> None:
     with structlog.testing.capture_logs() as lines:
         headers = {"X-Correlation-ID": "ticket-1", "traceparent": f"00-{TRACE}-{SPAN}-01"}
         await world.send(instances.INSTANCE_GET, instance_id="inst_absent", headers=headers)
@@ -166,7 +166,7 @@ async def test_no_secret_ever_reaches_the_log(world: World) -> None:
     assert "Bearer" not in text
 
 
-async def test_an_unexpected_failure_is_logged_whole_and_told_in_general(
+async def test_an_unexpected_failure_is_logged_in_full_and_answered_without_details(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def breaks(sql: str, *values: Any) -> Any:
@@ -207,13 +207,13 @@ class _Receiver(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    found = Collector()
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    server = Collector()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield found
-    found.shutdown()
+    yield server
+    server.shutdown()
     thread.join()
-    found.server_close()
+    server.server_close()
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ async def traced(settings: Settings, clock: FakeClock, collector: Collector) -> 
         yield edge.application(site, server.DOMAINS)
 
 
-async def test_spans_reach_a_collector_and_hang_under_the_callers(
+async def test_spans_reach_a_collector_as_children_of_the_callers_span(
     traced: edge.Application, collector: Collector
 ) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=traced), base_url="http://test") as client:

@@ -1,4 +1,4 @@
-"""Answers on a real socket: in one piece where nothing is special, and as HTTP wants them everywhere."""
+"""Answers on a real socket follow HTTP, in one piece where that is possible."""
 
 import asyncio
 import contextlib
@@ -38,8 +38,8 @@ async def connection(site: Site) -> AsyncIterator[Connection]:
     config = uvicorn.Config(
         http.application(site, server.DOMAINS), log_config=None, lifespan="off", http=listener.Protocol
     )
-    async with asyncio.timeout(DEADLINE_S), _connected(config) as (opened, _):
-        yield opened
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (client, _):
+        yield client
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +76,7 @@ async def test_requests_sent_at_once_are_answered_in_their_order(connection: Con
     assert b'"gpuaas-platform"' in answers[3][2]
 
 
-async def test_head_says_how_long_the_body_would_be_and_sends_none(connection: Connection) -> None:
+async def test_head_returns_the_length_of_the_body_and_no_body(connection: Connection) -> None:
     [(_, headers, _)] = await connection.answers(b"HEAD /livez HTTP/1.1\r\n\r\n")
     assert headers[b"content-length"] == b"3"
     [(status, _, body)] = await connection.answers(b"GET /livez HTTP/1.1\r\n\r\n")
@@ -92,7 +92,7 @@ async def test_a_connection_that_is_to_be_closed_is_closed(connection: Connectio
     assert await connection.reader.read() == b""
 
 
-async def test_a_body_nobody_reads_does_not_confuse_the_next_request(connection: Connection) -> None:
+async def test_an_unread_body_does_not_confuse_the_next_request(connection: Connection) -> None:
     refused = b"POST /api/v1/orgs HTTP/1.1\r\nContent-Length: 14\r\n\r\n" + b'{"name": "me"}'
     [first, second] = await connection.answers(refused + b"GET /livez HTTP/1.1\r\n\r\n", 2)
     assert (first[0], second[2]) == (b"HTTP/1.1 401 Unauthorized", b"ok\n")
@@ -111,7 +111,7 @@ async def test_a_body_that_never_comes_is_not_waited_for_without_end(
 
 @pytest.mark.parametrize("forged", [b"one\r\nx-forged: two", b"one\nx-forged: two", b"one\r\n"])
 async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire(forged: bytes) -> None:
-    """No header of ours has one; should that ever change, the caller gets a 500 instead of a forged answer."""
+    """No header of the platform has one. If one ever does, the caller gets a 500 instead of a forged answer."""
 
     async def application(scope: exchange.Message, _: exchange.Receive, send: exchange.Send) -> None:
         headers = [(b"content-length", b"0"), (b"x-name", forged)]
@@ -141,7 +141,7 @@ def _config(application: Any, keep_alive_s: int) -> uvicorn.Config:
 
 
 def _ring_at_once(protocol: listener.Protocol) -> None:
-    """As if all the time a connection may be idle were over."""
+    """Run the timers as if the longest idle time of a connection were over."""
     protocol.timeout_keep_alive = 0
     protocol.timeout_keep_alive_handler()
 

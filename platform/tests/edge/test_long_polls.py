@@ -1,4 +1,4 @@
-"""A caller who waited is admitted again before the platform changes or tells anything for them."""
+"""A caller who waited is admitted again before the platform changes or returns anything for them."""
 
 import asyncio
 import dataclasses

@@ -31,7 +31,7 @@ async def running(world: World) -> instances.Instance:
 async def test_a_path_takes_the_name_of_its_project(world: World) -> None:
     allocation = await world.allocation("gpu-1")
     listed = await world.call(capacity.ALLOCATION_LIST, project_id="research")
-    assert [one.allocation_id for one in listed.items] == [allocation.allocation_id]
+    assert [item.allocation_id for item in listed.items] == [allocation.allocation_id]
 
 
 async def test_a_name_that_two_visible_projects_have_is_refused_with_the_candidates(world: World) -> None:
@@ -58,8 +58,8 @@ async def test_a_project_that_the_caller_cannot_see_has_no_name_for_them(world: 
 async def test_the_list_of_projects_can_be_asked_for_one_by_name_or_id(world: World) -> None:
     await world.call(identity.PROJECT_CREATE, {"name": "second"}, org_id="acme")
     for word in ("research", world.project_id):
-        found = await world.call(identity.PROJECT_LIST, query={"name": word})
-        assert [one.project_id for one in found.items] == [world.project_id]
+        page = await world.call(identity.PROJECT_LIST, query={"name": word})
+        assert [project.project_id for project in page.items] == [world.project_id]
 
 
 async def test_a_change_under_an_organisation_by_name_is_audited_in_its_chain(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_several_revoked_credentials_of_one_name_are_ambiguous(world: Worl
         await world.call(credentials.CREDENTIAL_REVOKE, {"reason": "it leaked"}, credential_id="rack")
     with pytest.raises(errors.NameAmbiguous) as refused:
         await world.call(credentials.CREDENTIAL_GET, credential_id="rack")
-    assert refused.value.details["candidates"] == [one.credential_id for one in made]
+    assert refused.value.details["candidates"] == [credential.credential_id for credential in made]
 
 
 async def test_a_node_is_found_by_the_name_it_has_now(world: World) -> None:
@@ -153,7 +153,7 @@ async def test_the_audit_trail_names_a_node_by_its_id(world: World) -> None:
 async def test_an_allocation_is_found_by_the_node_it_holds(world: World) -> None:
     allocation = await world.allocation("gpu-1")
     keys = await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": ["admin"]}, allocation_id="gpu-1")
-    assert (keys.allocation_id, [one.name for one in keys.people]) == (allocation.allocation_id, ["admin"])
+    assert (keys.allocation_id, [person.name for person in keys.people]) == (allocation.allocation_id, ["admin"])
     released = await world.call(capacity.ALLOCATION_RELEASE, allocation_id="gpu-1")
     assert released.allocation_id == allocation.allocation_id
 
@@ -174,8 +174,8 @@ async def test_a_machine_is_entered_by_the_name_of_its_node(world: World) -> Non
 @pytest.mark.parametrize("named", ["one-hand-0", "one-hand-0/hand", "one-hand-0%2Fhand"])
 async def test_a_member_is_found_by_its_node_and_role(world: World, running: instances.Instance, named: str) -> None:
     path = named.replace("/", "%2F")
-    found = await world.call(instances.MEMBER_GET, instance_id="one", member_id=path)
-    assert (found.node_name, found.component_key) == ("one-hand-0", "hand")
+    member = await world.call(instances.MEMBER_GET, instance_id="one", member_id=path)
+    assert (member.node_name, member.component_key) == ("one-hand-0", "hand")
 
 
 @pytest.mark.parametrize("named", ["one-hand-0%2Fhead", "one-hand-7", "hand"])
@@ -237,7 +237,7 @@ async def test_a_deploy_names_allocations_by_node_and_keeps_their_ids(world: Wor
 
 
 class Recorder:
-    """A reader that keeps what was asked."""
+    """A reader that stores every query."""
 
     def __init__(self, reader: db.Reader) -> None:
         self._reader = reader
@@ -268,7 +268,7 @@ async def test_a_name_costs_a_look_into_an_index(
     world: World, running: instances.Instance, monkeypatch: pytest.MonkeyPatch, endpoint: Any, path: dict[str, str]
 ) -> None:
     if world.site.settings.database_url:
-        pytest.skip("PostgreSQL scans tables of one page whatever their indexes")
+        pytest.skip("PostgreSQL scans tables of one page, with or without an index")
     await world.call(credentials.CREDENTIAL_CREATE, {"name": "rack", "private_key": ssh_private_key()})
     recorder = Recorder(world.site.database.reader)
     with monkeypatch.context() as patch:

@@ -41,7 +41,7 @@ def test_a_written_out_part_that_leads_nowhere_is_taken_as_a_parameter(tree: rou
     assert tree.match("GET", b"/things/newest/parts/p1") == ("part", PartPath(thing_id="newest", part_id="p1"))
 
 
-def test_methods_are_told_apart_and_head_is_answered_as_get(tree: router.Tree[str]) -> None:
+def test_methods_are_distinguished_and_head_is_answered_as_get(tree: router.Tree[str]) -> None:
     matches = [tree.match(method, b"/things").target for method in ("GET", "HEAD", "POST")]
     assert matches == ["list", "list", "create"]
     with pytest.raises(errors.MethodNotAllowed) as refused:

@@ -1,4 +1,4 @@
-"""What a token means is kept between calls, and nobody can tell: whatever changes it counts from the next call on."""
+"""The rights of a token are cached between calls, and every change of them counts from the next call on."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ def admissions(world: World, reader: CountedReader) -> admission.Admissions:
     return admission.Admissions(world.site.database)
 
 
-async def test_on_the_embedded_store_it_is_read_once_until_somebody_writes(
+async def test_on_the_embedded_store_an_admission_is_read_once_until_the_next_write(
     world: World, reader: CountedReader, admissions: admission.Admissions
 ) -> None:
     for _ in range(3):
@@ -65,9 +65,9 @@ async def test_each_target_is_decided_for_itself(world: World, admissions: admis
     own = await admissions.find(robot, world.clock(), project_id=world.project_id)
     nowhere = await admissions.find(robot, world.clock(), project_id="proj_absent")
     platform = await admissions.find(robot, world.clock())
-    verdicts = [found.decide("apps.instance.read") for found in (own, nowhere, platform)]
+    verdicts = [target.decide("apps.instance.read") for target in (own, nowhere, platform)]
     assert verdicts == ["allowed", "hidden", "hidden"]
-    assert [found.target_exists for found in (own, nowhere, platform)] == [True, False, True]
+    assert [target.target_exists for target in (own, nowhere, platform)] == [True, False, True]
 
 
 async def test_a_token_that_was_kept_ends_on_time(world: World, admissions: admission.Admissions) -> None:
@@ -121,7 +121,7 @@ async def test_a_project_that_was_absent_is_found_once_it_is_there(
 
 
 async def test_recovering_the_admin_ends_sessions_of_a_running_server(tmp_path: Path) -> None:
-    """`gpuaas-platform admin` writes to the same file as the server and tells it nothing."""
+    """`gpuaas-platform admin` writes to the same file as the server and does not notify it."""
     process = ServerProcess(tmp_path / "data")
     password = process.admin_password()
     async with asyncio.timeout(DEADLINE_S), contextlib.AsyncExitStack() as stack:

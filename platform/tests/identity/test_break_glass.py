@@ -1,4 +1,4 @@
-"""Temporary access to a project: with a reason, seen by those it concerns, over by itself or before."""
+"""Break-glass access to a project: it needs a reason, the project sees it, and it expires or is ended early."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gpuaas_contract import actions, audit, bindings, capacity, errors, events, 
 from platform_world import Person, World
 from scripted_controller import Cluster
 
-REASON = "ticket 4711: the head node hangs and nobody answers"
+REASON = "ticket 4711: the head node hangs and no project admin answers"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def _status(world: World, admin: Person) -> int:
     return (await world.send(capacity.ALLOCATION_LIST, token=admin.token)).status_code
 
 
-async def test_it_opens_one_project_and_closes_by_itself(world: World, admin: Person) -> None:
+async def test_break_glass_opens_one_project_and_expires(world: World, admin: Person) -> None:
     assert await _status(world, admin) == 403
     given = await _break(world, admin)
     assert (given.role, given.scope, given.reason) == ("break_glass", world.project_id, REASON)
@@ -58,11 +58,11 @@ async def test_the_organisation_finds_the_reason_on_its_audit_trail(world: World
     assert row.details["reason"] == REASON
 
 
-async def test_whoever_follows_the_project_is_told(world: World, admin: Person) -> None:
+async def test_break_glass_is_an_event_of_the_project(world: World, admin: Person) -> None:
     await _break(world, admin)
-    told = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-1"})).items
-    assert [event.type for event in told] == ["identity.break_glass.granted"]
-    assert told[0].payload["reason"] == REASON
+    listed = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-1"})).items
+    assert [event.type for event in listed] == ["identity.break_glass.granted"]
+    assert listed[0].payload["reason"] == REASON
 
 
 async def _end(world: World, person: Person, binding_id: str) -> bindings.RoleBinding:
@@ -70,7 +70,7 @@ async def _end(world: World, person: Person, binding_id: str) -> bindings.RoleBi
     return await world.call(bindings.BREAK_GLASS_END, token=person.token, binding_id=binding_id, headers=headers)
 
 
-async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Person) -> None:
+async def test_the_admin_who_took_break_glass_can_end_it_early(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     assert await _end(world, admin, given.binding_id) == given
     assert await _status(world, admin) == 403
@@ -79,18 +79,18 @@ async def test_whoever_took_it_ends_it_before_its_time(world: World, admin: Pers
         await _end(world, admin, given.binding_id)
 
 
-async def test_those_it_concerned_are_told_of_the_end(world: World, admin: Person) -> None:
+async def test_the_end_of_break_glass_is_an_event_and_an_audit_row_of_the_project(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     await _end(world, admin, given.binding_id)
-    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
-    assert told.type == "identity.break_glass.ended"
-    assert told.payload == {"binding_id": given.binding_id, "user_id": admin.user_id, "ended_by": admin.user_id}
+    [event] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert event.type == "identity.break_glass.ended"
+    assert event.payload == {"binding_id": given.binding_id, "user_id": admin.user_id, "ended_by": admin.user_id}
     [row] = (await world.call(audit.AUDIT_LIST, query={"correlation_id": "bg-2"})).items
     assert (row.action, row.target, row.actor_id) == ("identity.break_glass.ended", given.binding_id, admin.user_id)
     assert row.details == {"reason": REASON, "user_id": admin.user_id}
 
 
-async def test_another_admin_of_the_platform_can_end_it_and_nobody_below(world: World, admin: Person) -> None:
+async def test_another_platform_admin_can_end_break_glass_and_lower_roles_cannot(world: World, admin: Person) -> None:
     given = await _break(world, admin)
     org = (await world.call(identity.ORG_LIST)).items[0]
     for name, role, scope, status in (
@@ -102,28 +102,28 @@ async def test_another_admin_of_the_platform_can_end_it_and_nobody_below(world: 
         assert answer.status_code == status
     colleague = await world.person("colleague", "platform_admin", "platform")
     await _end(world, colleague, given.binding_id)
-    [told] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
-    assert (told.payload["user_id"], told.payload["ended_by"]) == (admin.user_id, colleague.user_id)
+    [event] = (await world.call(events.EVENT_LIST, query={"correlation_id": "bg-2"})).items
+    assert (event.payload["user_id"], event.payload["ended_by"]) == (admin.user_id, colleague.user_id)
 
 
-async def test_no_other_role_is_taken_away_on_this_way(world: World, admin: Person) -> None:
+async def test_ending_break_glass_removes_no_other_role(world: World, admin: Person) -> None:
     body = {"user_id": admin.user_id, "role": "viewer"}
     lasting = await world.call(bindings.PROJECT_BINDING_CREATE, body)
     with pytest.raises(errors.NotFound):
         await _end(world, admin, lasting.binding_id)
 
 
-async def test_the_tenant_sees_it_and_can_end_it(world: World, admin: Person) -> None:
+async def test_the_tenant_sees_break_glass_and_can_end_it(world: World, admin: Person) -> None:
     await _break(world, admin)
     [shown] = (await world.call(bindings.PROJECT_BINDING_LIST)).items
     assert (shown.role, shown.user_name, shown.reason) == ("break_glass", admin.name, REASON)
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=shown.binding_id)
     assert await _status(world, admin) == 403
-    told = (await world.call(events.EVENT_LIST)).items
-    assert [event.type for event in told] == ["identity.break_glass.granted", "identity.break_glass.ended"]
+    listed = (await world.call(events.EVENT_LIST)).items
+    assert [event.type for event in listed] == ["identity.break_glass.granted", "identity.break_glass.ended"]
 
 
-async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
+async def test_break_glass_cannot_be_turned_into_lasting_access(world: World, admin: Person) -> None:
     await _break(world, admin)
     for role in ("viewer", "project_member", "project_admin"):
         body = {"user_id": admin.user_id, "role": role}
@@ -132,7 +132,7 @@ async def test_it_cannot_be_turned_into_lasting_access(world: World, admin: Pers
     assert robot.status_code == 403
 
 
-async def test_taking_it_again_renews_it_and_leaves_one_binding(world: World, admin: Person) -> None:
+async def test_taking_break_glass_again_renews_it_and_leaves_one_binding(world: World, admin: Person) -> None:
     first = await _break(world, admin, minutes=1)
     again = await _break(world, admin, minutes=60)
     assert first.binding_id != again.binding_id
@@ -156,7 +156,7 @@ async def test_a_reason_and_an_end_are_mandatory(world: World, changes: dict[str
     assert (answer.status_code, answer.json()["details"]["field"]) == (400, field)
 
 
-async def test_it_is_for_platform_admins_only(world: World) -> None:
+async def test_break_glass_is_for_platform_admins_only(world: World) -> None:
     org = (await world.call(identity.ORG_LIST)).items[0]
     body = {"project_id": world.project_id, "reason": REASON}
     for name, role, scope, status in (
@@ -195,7 +195,9 @@ async def _invoked(world: World, cluster: Cluster, admin: Person, action: str) -
     return answer.status_code
 
 
-async def test_it_holds_what_an_app_gave_to_admins_of_the_project_while_it_lasts(world: World, admin: Person) -> None:
+async def test_break_glass_includes_what_an_app_gives_to_project_admins_until_it_expires(
+    world: World, admin: Person
+) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     for action in OF_PEOPLE.values():
         assert await _invoked(world, cluster, admin, action) == 403
@@ -211,7 +213,9 @@ async def test_it_holds_what_an_app_gave_to_admins_of_the_project_while_it_lasts
     assert await _invoked(world, cluster, admin, "flush") == 403
 
 
-async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reason(world: World, admin: Person) -> None:
+async def test_everything_done_with_break_glass_is_on_the_audit_trail_with_the_reason(
+    world: World, admin: Person
+) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     await world.send(capacity.ALLOCATION_CREATE, {}, token=admin.token)
     await _break(world, admin)
@@ -219,8 +223,8 @@ async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reaso
     await _invoked(world, cluster, admin, "count")
     await cluster.operate("drain", (await cluster.hands())[0], token=admin.token)
     trail = (await world.call(audit.AUDIT_LIST, query={"actor_id": admin.user_id})).items
-    said = [(row.action, row.result, row.details.get("break_glass")) for row in trail]
-    assert said == [
+    rows = [(row.action, row.result, row.details.get("break_glass")) for row in trail]
+    assert rows == [
         ("authz.deny", "failure", None),
         ("identity.break_glass.granted", "success", None),
         ("apps.action.invoke", "success", REASON),
@@ -229,7 +233,7 @@ async def test_everything_done_with_it_says_so_on_the_audit_trail_with_the_reaso
     ]
 
 
-async def test_those_who_hold_their_roles_for_good_are_recorded_without_a_reason(world: World) -> None:
+async def test_actors_with_permanent_roles_are_audited_without_a_reason(world: World) -> None:
     cluster = await Cluster.running(world, hands=1, **_shop())
     await cluster.operate("drain", (await cluster.hands())[0])
     trail = (await world.call(audit.AUDIT_LIST, query={"action": "apps.member.operate"})).items

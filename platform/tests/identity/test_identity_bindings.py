@@ -1,4 +1,4 @@
-"""Roles: who may give which, what they open, and that taking them away counts at once."""
+"""Roles: who may give which role, what it permits, and that its removal counts at once."""
 
 import datetime
 import re
@@ -32,7 +32,7 @@ _HELD = st.lists(
 
 
 @given(held=_HELD, level=st.sampled_from(sorted(SCOPES)), role=st.sampled_from(sorted(ROLES)), to_self=st.booleans())
-def test_nobody_gives_a_permission_they_lack_at_that_place(
+def test_no_user_gives_a_permission_they_lack_in_that_scope(
     held: list[Binding], level: rules.Level, role: str, to_self: bool
 ) -> None:
     if rules.why_not_grant(held, role, level, SCOPES[level], to_self=to_self) is not None:
@@ -89,7 +89,7 @@ async def test_a_role_opens_a_project_at_once_and_taking_it_away_closes_it_with_
     assert (await world.send(capacity.ALLOCATION_LIST, token=ada.token)).status_code == 404
 
 
-async def test_the_audit_trail_tells_who_got_which_role(world: World) -> None:
+async def test_the_audit_trail_shows_who_got_which_role(world: World) -> None:
     ada = await world.person("ada")
     body = {"user_id": ada.user_id, "role": "viewer"}
     await world.call(bindings.PROJECT_BINDING_CREATE, body, headers={"X-Correlation-ID": "grant-1"})
@@ -119,7 +119,7 @@ async def test_a_member_gives_no_roles_and_sees_none(world: World) -> None:
     assert (await world.send(bindings.PROJECT_BINDING_LIST, token=member.token)).status_code == 403
 
 
-async def test_a_platform_admin_cannot_let_anybody_into_an_organisation_of_others(world: World) -> None:
+async def test_a_platform_admin_cannot_give_roles_in_an_organisation_of_others(world: World) -> None:
     second = await world.person("second", "platform_admin", "platform")
     org_id = await _org_id(world)
     body = {"user_id": second.user_id, "role": "tenant_admin"}
@@ -130,7 +130,7 @@ async def test_a_platform_admin_cannot_let_anybody_into_an_organisation_of_other
     assert (await world.send(bindings.PROJECT_BINDING_CREATE, project, token=second.token)).status_code == 403
 
 
-async def test_a_platform_admin_reaches_into_projects_only_where_the_role_says_so(world: World) -> None:
+async def test_a_platform_admin_reaches_into_projects_only_where_the_role_allows_it(world: World) -> None:
     second = await world.person("second", "platform_admin", "platform")
     for endpoint in registry.ENDPOINTS:
         if "{project_id}" not in endpoint.path or endpoint.audience != "caller":
@@ -143,11 +143,11 @@ async def test_a_platform_admin_reaches_into_projects_only_where_the_role_says_s
         assert (endpoint.name, answer.status_code) == (endpoint.name, 403)
 
 
-async def test_whoever_creates_an_organisation_is_its_tenant_admin(world: World) -> None:
+async def test_the_creator_of_an_organisation_is_its_tenant_admin(world: World) -> None:
     second = await world.person("second", "platform_admin", "platform")
     org = await world.call(identity.ORG_CREATE, {"name": "mine"}, token=second.token)
-    found = (await world.call(bindings.ORG_BINDING_LIST, token=second.token, org_id=org.org_id)).items
-    assert [(binding.user_name, binding.role) for binding in found] == [("second", "tenant_admin")]
+    members = (await world.call(bindings.ORG_BINDING_LIST, token=second.token, org_id=org.org_id)).items
+    assert [(binding.user_name, binding.role) for binding in members] == [("second", "tenant_admin")]
     project = await world.call(identity.PROJECT_CREATE, {"name": "p"}, token=second.token, org_id=org.org_id)
     listed = await world.send(capacity.ALLOCATION_LIST, token=second.token, project_id=project.project_id)
     assert listed.status_code == 200
@@ -237,7 +237,7 @@ async def test_pages_of_bindings_show_each_once(world: World) -> None:
     assert rest.next_page_token is None
 
 
-async def test_a_cloud_from_before_keeps_its_people_their_reach_and_their_sessions(
+async def test_an_older_store_keeps_its_people_their_roles_and_their_sessions(
     settings: Settings, database_url: str
 ) -> None:
     settings.data_dir.mkdir(parents=True)

@@ -40,10 +40,10 @@ def settings(tmp_path: Path, database_url: str, issuer: str) -> Settings:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """The provider lives in our time."""
-    found = FakeClock()
-    found.now = datetime.datetime.now(datetime.UTC)
-    return found
+    """Start at the real time, because the provider uses the real time."""
+    fake = FakeClock()
+    fake.now = datetime.datetime.now(datetime.UTC)
+    return fake
 
 
 async def begin(world: World, subject: str) -> dict[str, str]:
@@ -86,7 +86,7 @@ async def test_a_name_that_is_taken_gets_a_number(world: World, issuer: str) -> 
     assert names == ["admin-2", "admin-3"]
 
 
-async def test_somebody_without_a_password_cannot_sign_in_with_an_empty_one(world: World) -> None:
+async def test_a_user_without_a_password_cannot_sign_in_with_an_empty_one(world: World) -> None:
     me = await sign_in(world, oidc_provider.fresh_subject())
     answer = await world.send(identity.LOGIN, {"name": me.name, "password": ""})
     assert answer.json()["code"] == "credentials_invalid"
@@ -119,7 +119,7 @@ async def test_sign_ins_that_were_not_finished_in_time_are_deleted(world: World)
     assert [row[0] for row in rows] == [ids.digest(start.state)]
 
 
-async def test_a_wrong_state_is_refused_and_told_to_the_audit_trail(world: World) -> None:
+async def test_a_wrong_state_is_refused_and_audited(world: World) -> None:
     back = await begin(world, oidc_provider.fresh_subject())
     answer = await world.send(sessions.OIDC_EXCHANGE, {**back, "state": "made-up"}, token="")
     assert (answer.status_code, answer.json()["code"]) == (401, "sign_in_refused")
@@ -170,7 +170,7 @@ async def test_a_code_of_another_sign_in_does_not_fit_the_verifier(world: World)
         await world.call(sessions.OIDC_EXCHANGE, {"code": stolen["code"], "state": mine["state"]}, token="")
 
 
-async def test_a_token_that_does_not_hold_is_refused_whatever_is_wrong_with_it(world: World, issuer: str) -> None:
+async def test_every_kind_of_invalid_id_token_is_refused(world: World, issuer: str) -> None:
     for how in oidc_provider.MISCHIEF:
         back = await begin(world, oidc_provider.fresh_subject())
         oidc_provider.tell(issuer, "POST", f"/mischief/{how}")
@@ -187,7 +187,7 @@ async def test_the_provider_may_rotate_its_keys(world: World, issuer: str) -> No
     assert (await sign_in(world, oidc_provider.fresh_subject())).actor_type == "user"
 
 
-async def test_a_disabled_person_cannot_come_in_this_way(world: World) -> None:
+async def test_a_disabled_person_cannot_sign_in_through_the_provider(world: World) -> None:
     subject = oidc_provider.fresh_subject()
     me = await sign_in(world, subject)
     await world.call(users.USER_DISABLE, user_id=me.actor_id)
@@ -195,7 +195,7 @@ async def test_a_disabled_person_cannot_come_in_this_way(world: World) -> None:
         await sign_in(world, subject)
 
 
-async def test_without_a_provider_the_answer_says_so(world: World) -> None:
+async def test_without_a_provider_the_answer_names_the_missing_option(world: World) -> None:
     object.__setattr__(world.site, "openid", None)
     for answer in (
         await world.send(sessions.OIDC_AUTHORIZE, token=""),
@@ -208,8 +208,8 @@ async def test_without_a_provider_the_answer_says_so(world: World) -> None:
 async def test_a_provider_that_refuses_in_another_form_than_providers_do_is_unavailable() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
-        status, said = ("400 Bad Request", ["no"]) if asked == "/token" else ("200 OK", metadata)
-        content = json.dumps(said)
+        status, document = ("400 Bad Request", ["no"]) if asked == "/token" else ("200 OK", metadata)
+        content = json.dumps(document)
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode())
         writer.close()
 
@@ -222,7 +222,7 @@ async def test_a_provider_that_refuses_in_another_form_than_providers_do_is_unav
             await provider.finish("code", "verifier", "nonce", datetime.datetime.now(datetime.UTC))
 
 
-async def test_a_provider_that_is_away_is_unavailable_not_a_failure_of_ours(world: World) -> None:
+async def test_a_provider_that_does_not_answer_is_unavailable_and_not_an_internal_error(world: World) -> None:
     provider = world.site.openid
     assert provider is not None
     provider.issuer = "http://127.0.0.1:9"

@@ -1,4 +1,4 @@
-"""Service accounts and their keys: what ends, ends at once; what has a time of grace, keeps it and no more."""
+"""Service accounts and their keys: a revocation counts at once, and a rotated key works until its grace ends."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +137,7 @@ async def test_a_second_rotation_does_not_lengthen_the_grace(world: World) -> No
 
 
 @pytest.mark.parametrize("grace_s", [-1, 24 * HOUR_S + 1])
-async def test_grace_is_a_day_at_the_most(world: World, grace_s: int) -> None:
+async def test_grace_is_at_most_a_day(world: World, grace_s: int) -> None:
     robot = await Robot.make(world)
     with pytest.raises(errors.ValidationFailed):
         await robot.rotate(grace_s=grace_s)
@@ -203,7 +203,7 @@ async def test_members_use_service_accounts_but_do_not_manage_them(world: World)
         assert (await world.send(endpoint, **options)).status_code == 403
 
 
-async def test_a_session_says_which_key_it_was_made_with(world: World) -> None:
+async def test_a_session_stores_the_key_it_was_made_with(world: World) -> None:
     robot = await Robot.make(world)
     token = await robot.sign_in()
     rows = await world.site.database.reader.all("SELECT key_id FROM tokens WHERE actor_id = $1", robot.account_id)

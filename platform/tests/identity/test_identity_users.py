@@ -22,7 +22,7 @@ async def test_a_new_person_can_sign_in_and_has_no_role(world: World) -> None:
     assert (await world.call(identity.ORG_LIST, token=ada.token)).items == []
 
 
-async def test_who_am_i_says_when_the_session_ends(world: World) -> None:
+async def test_who_am_i_shows_when_the_session_ends(world: World) -> None:
     me = await world.call(identity.ME)
     assert me.session_expires_at is not None
     assert (me.session_expires_at - world.clock()).total_seconds() == world.site.settings.session_ttl_s
@@ -31,7 +31,7 @@ async def test_who_am_i_says_when_the_session_ends(world: World) -> None:
 async def test_a_person_without_a_password_cannot_sign_in_until_one_is_set(world: World) -> None:
     made = await world.call(users.USER_CREATE, {"name": "ada"})
     assert not made.has_password
-    for password in ("", PASSWORD, "nobody has this password"):
+    for password in ("", PASSWORD, "the password of no user"):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("ada", password)
     shown = await world.call(users.USER_SET_PASSWORD, {"password": PASSWORD}, user_id=made.user_id)
@@ -48,7 +48,7 @@ async def test_a_person_without_a_password_cannot_sign_in_until_one_is_set(world
         ({"name": "ada", "password": "short"}, "password"),
     ],
 )
-async def test_what_is_not_allowed_is_named(world: World, body: dict[str, Any], field: str) -> None:
+async def test_an_invalid_field_of_a_new_person_is_named(world: World, body: dict[str, Any], field: str) -> None:
     answer = await world.send(users.USER_CREATE, body)
     assert (answer.status_code, answer.json()["details"]["field"]) == (400, field)
 
@@ -80,10 +80,10 @@ async def test_no_password_reaches_the_audit_trail_or_an_answer(world: World) ->
         await world.send(users.USER_LIST),
     ]
     rows = await world.site.database.reader.all("SELECT document FROM audit")
-    told = "".join([*(answer.text for answer in answers), *(row[0] for row in rows)])
-    assert PASSWORD not in told
-    assert OTHER not in told
-    assert "argon2" not in told
+    text = "".join([*(answer.text for answer in answers), *(row[0] for row in rows)])
+    assert PASSWORD not in text
+    assert OTHER not in text
+    assert "argon2" not in text
 
 
 async def test_disabling_ends_every_session_at_once_and_enabling_brings_none_back(world: World) -> None:
@@ -99,7 +99,7 @@ async def test_disabling_ends_every_session_at_once_and_enabling_brings_none_bac
     assert await world.sign_in("ada")
 
 
-async def test_a_disabled_person_counts_as_nobody_even_with_a_token_left(world: World) -> None:
+async def test_a_token_of_a_disabled_person_is_invalid(world: World) -> None:
     ada = await world.person("ada")
     await world.site.database.write(lambda tx: tx.run("UPDATE users SET state = 'disabled' WHERE name = 'ada'"))
     assert (await world.send(identity.ME, token=ada.token)).json()["code"] == "token_invalid"
@@ -123,7 +123,7 @@ async def test_of_processes_that_start_at_once_one_makes_the_first_admin(site: S
     assert passwords.hasher.verify(row[0], PASSWORD if made[0] else OTHER)
 
 
-async def test_whoever_owns_the_data_folder_recovers_a_disabled_admin(world: World) -> None:
+async def test_the_owner_of_the_data_folder_recovers_a_disabled_admin(world: World) -> None:
     me = await world.call(identity.ME)
     await world.person("second", "platform_admin", "platform")
     await world.call(users.USER_DISABLE, user_id=me.actor_id)
@@ -169,7 +169,7 @@ async def test_a_service_account_has_no_password_to_change(world: World) -> None
     assert (await world.send(users.MY_PASSWORD, body, token=token)).status_code == 409
 
 
-async def test_people_are_for_the_platform_to_see(world: World) -> None:
+async def test_only_roles_of_the_platform_see_people(world: World) -> None:
     org = (await world.call(identity.ORG_LIST)).items[0]
     tenant = await world.person("tenant", "tenant_admin", org.org_id)
     operator = await world.person("operator", "platform_ops", "platform")
@@ -179,7 +179,7 @@ async def test_people_are_for_the_platform_to_see(world: World) -> None:
     assert (denied.status_code, denied.json()["details"]["permission"]) == (403, "identity.user.change")
 
 
-async def test_pages_of_people_show_everybody_once(world: World) -> None:
+async def test_pages_of_people_show_each_person_once(world: World) -> None:
     for number in range(4):
         await world.call(users.USER_CREATE, {"name": f"person-{number}"})
     seen, token = [], ""
@@ -195,18 +195,18 @@ async def test_pages_of_people_show_everybody_once(world: World) -> None:
 async def test_sessions_are_listed_and_ended_by_an_id_that_opens_nothing(world: World) -> None:
     ada = await world.person("ada")
     second = await world.sign_in("ada")
-    found = (await world.call(sessions.SESSION_LIST, token=ada.token)).items
-    assert [session.current for session in found] == [True, False]
-    for session in found:
+    listed = (await world.call(sessions.SESSION_LIST, token=ada.token)).items
+    assert [session.current for session in listed] == [True, False]
+    for session in listed:
         assert session.session_id not in (ids.digest(ada.token), ids.digest(second))
         assert (await world.send(identity.ME, token=session.session_id)).status_code == 401
-    ended = await world.call(sessions.SESSION_END, token=ada.token, session_id=found[1].session_id)
+    ended = await world.call(sessions.SESSION_END, token=ada.token, session_id=listed[1].session_id)
     assert not ended.current
     assert (await world.send(identity.ME, token=second)).status_code == 401
     assert len((await world.call(sessions.SESSION_LIST, token=ada.token)).items) == 1
 
 
-async def test_nobody_ends_the_sessions_of_others(world: World) -> None:
+async def test_a_user_cannot_end_the_sessions_of_others(world: World) -> None:
     ada = await world.person("ada")
     mine = (await world.call(identity.ME)).session_id
     assert (await world.send(sessions.SESSION_END, token=ada.token, session_id=mine)).status_code == 404
@@ -226,7 +226,7 @@ async def test_an_expired_session_is_not_listed(world: World) -> None:
     assert len((await world.call(sessions.SESSION_LIST, token=token)).items) == 1
 
 
-async def test_five_failures_close_the_door_for_the_name_and_for_the_address(world: World) -> None:
+async def test_five_failures_block_the_name_and_the_address(world: World) -> None:
     for _ in range(5):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("nobody")
@@ -238,14 +238,14 @@ async def test_five_failures_close_the_door_for_the_name_and_for_the_address(wor
     assert await world.sign_in("admin")
 
 
-async def test_the_name_is_closed_from_every_address(world: World) -> None:
+async def test_a_blocked_name_is_blocked_from_every_address(world: World) -> None:
     now = world.clock()
     world.site.attempts.failed(["name:admin"] * 5, now)
     with pytest.raises(errors.TooManyAttempts):
         await world.sign_in("admin")
 
 
-async def test_a_success_forgives_the_name(world: World) -> None:
+async def test_a_success_resets_the_failures_of_the_name(world: World) -> None:
     for _ in range(4):
         with pytest.raises(errors.CredentialsInvalid):
             await world.sign_in("admin", "wrong")

@@ -40,7 +40,7 @@ async def test_a_project_is_read_with_its_revision_as_etag(world: World, spare: 
     assert (await world.send(identity.PROJECT_GET, headers=kept, project_id=spare.project_id)).status_code == 304
 
 
-async def test_a_project_is_renamed_by_whoever_has_read_it(world: World, spare: identity.Project) -> None:
+async def test_a_rename_of_a_project_needs_its_current_revision(world: World, spare: identity.Project) -> None:
     where: dict[str, Any] = {"project_id": spare.project_id}
     renamed = await world.call(identity.PROJECT_RENAME, {"name": "lab"}, headers={"If-Match": '"1"'}, **where)
     assert (renamed.project_id, renamed.name, renamed.revision) == (spare.project_id, "lab", 2)
@@ -65,7 +65,7 @@ async def test_an_empty_project_is_deleted_with_its_roles_entitlements_and_overl
     assert deleted == spare
     with pytest.raises(errors.NotFound):
         await world.call(identity.PROJECT_GET, project_id=spare.project_id)
-    assert spare.project_id not in {found.project_id for found in (await world.call(identity.PROJECT_LIST)).items}
+    assert spare.project_id not in {project.project_id for project in (await world.call(identity.PROJECT_LIST)).items}
     for table, column in (("bindings", "scope"), ("entitlements", "project_id"), ("policy_overlays", "scope")):
         sql = f"SELECT count(*) FROM {table} WHERE {column} = $1"
         row = await world.site.database.reader.one(sql, spare.project_id)
@@ -145,8 +145,8 @@ async def _rows(world: World, action: str) -> list[audit.AuditRow]:
 
 
 async def _events(world: World, kind: str) -> list[events.Event]:
-    found = (await world.call(events.ORG_EVENT_LIST, query={"limit": 500}, org_id=await _any_org(world))).items
-    return [event for event in found if event.type == kind]
+    listed = (await world.call(events.ORG_EVENT_LIST, query={"limit": 500}, org_id=await _any_org(world))).items
+    return [event for event in listed if event.type == kind]
 
 
 async def _any_org(world: World) -> str:

@@ -1,4 +1,4 @@
-"""Holds: a named, owned reason why a member must not take work or must not go. Only the owner lifts one early."""
+"""Holds: a named, owned reason why a member must not take work or not be removed. Only the owner lifts one early."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from scripted_controller import Cluster, evidence, take_exit
 REASON: dict[str, Any] = {"force": True, "reason": "the room floods"}
 
 
-async def test_a_hold_on_removal_blocks_whatever_takes_the_member_away(world: World) -> None:
+async def test_a_hold_on_removal_blocks_every_operation_that_removes_the_member(world: World) -> None:
     cluster = await Cluster.running(world)
     hand = (await cluster.hands())[0]
     (machine,) = await cluster.machines(1)
@@ -38,31 +38,31 @@ async def test_a_hold_on_removal_blocks_whatever_takes_the_member_away(world: Wo
 
 async def test_a_hold_on_work_keeps_a_drained_member_drained(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = await cluster.hands()
-    await cluster.hold(one, "no_work")
-    await cluster.operate("drain", one, two)
+    first, second = await cluster.hands()
+    await cluster.hold(first, "no_work")
+    await cluster.operate("drain", first, second)
     await cluster.controller.carry_out()
     with pytest.raises(errors.MemberHeld):
-        await cluster.operate("resume", one, two)
-    await cluster.operate("resume", two)
+        await cluster.operate("resume", first, second)
+    await cluster.operate("resume", second)
     await cluster.controller.carry_out()
-    await cluster.operate("remove", one)
+    await cluster.operate("remove", first)
     assert (await cluster.controller.carry_out()).status == "succeeded"
 
 
 async def test_force_passes_a_hold(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
-    one, two, _ = await cluster.hands()
-    await cluster.hold(one, "no_removal")
-    await cluster.hold(two, "no_work")
-    await cluster.operate("remove", one, **REASON)
+    first, second, _ = await cluster.hands()
+    await cluster.hold(first, "no_removal")
+    await cluster.hold(second, "no_work")
+    await cluster.operate("remove", first, **REASON)
     await cluster.controller.carry_out()
-    await cluster.operate("drain", two)
+    await cluster.operate("drain", second)
     await cluster.controller.carry_out()
-    await cluster.operate("resume", two, **REASON)
+    await cluster.operate("resume", second, **REASON)
     await cluster.controller.carry_out()
-    assert await cluster.statuses(one, two) == ["removed", "ready"]
-    await cluster.hold(two, "no_removal")
+    assert await cluster.statuses(first, second) == ["removed", "ready"]
+    await cluster.hold(second, "no_removal")
     await cluster.change("decommission", **REASON)
     await cluster.controller.carry_out()
     assert await cluster.status() == "deleted"
@@ -84,8 +84,8 @@ async def test_only_the_owner_lifts_a_hold(world: World) -> None:
     world.clock.forward(5)
     assert await world.call(holds.HOLD_LIFT, token=owner.token, **params) == lifted
     await cluster.operate("remove", hand)
-    told = [(await cluster.event_payloads(f"apps.hold.{what}"))[0]["owner"] for what in ("placed", "lifted")]
-    assert told == [owner.user_id, owner.user_id]
+    owners = [(await cluster.event_payloads(f"apps.hold.{what}"))[0]["owner"] for what in ("placed", "lifted")]
+    assert owners == [owner.user_id, owner.user_id]
     assert len(await cluster.event_payloads("apps.hold.lifted")) == 1
 
 
@@ -102,26 +102,26 @@ async def test_a_hold_ends_by_itself_and_stays_in_the_list(world: World) -> None
     assert listed.items == [hold]
 
 
-async def test_a_claim_shows_the_holds_that_stand(world: World) -> None:
+async def test_a_claim_shows_the_holds_in_force(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, two = await cluster.hands()
-    hold = await cluster.hold(two, "no_work", ttl_s=3600)
-    await cluster.hold(one, "no_work", ttl_s=60)
+    first, second = await cluster.hands()
+    hold = await cluster.hold(second, "no_work", ttl_s=3600)
+    await cluster.hold(first, "no_work", ttl_s=60)
     world.clock.forward(61)
-    await cluster.operate("drain", one)
+    await cluster.operate("drain", first)
     assert (await cluster.controller.take()).claim.holds == [hold]
 
 
 async def test_a_hold_placed_after_the_request_still_keeps_the_member(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, _ = await cluster.hands()
-    removing = await cluster.operate("remove", one)
+    hand, _ = await cluster.hands()
+    removing = await cluster.operate("remove", hand)
     held = await cluster.controller.take()
-    await held.report(one, "draining", "drained")
-    await cluster.hold(one, "no_removal", ttl_s=60)
+    await held.report(hand, "draining", "drained")
+    await cluster.hold(hand, "no_removal", ttl_s=60)
     with pytest.raises(errors.MemberHeld):
-        await held.report(one, "removing", evidence=evidence(world.clock()))
-    assert await cluster.statuses(one) == ["drained"]
+        await held.report(hand, "removing", evidence=evidence(world.clock()))
+    assert await cluster.statuses(hand) == ["drained"]
     await held.fail()
     world.clock.forward(61)
     await take_exit(world, removing, "retry")
@@ -130,45 +130,45 @@ async def test_a_hold_placed_after_the_request_still_keeps_the_member(world: Wor
 
 async def test_a_hold_placed_once_a_member_is_being_removed_comes_too_late(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, _ = await cluster.hands()
-    await cluster.operate("remove", one)
+    hand, _ = await cluster.hands()
+    await cluster.operate("remove", hand)
     held = await cluster.controller.take()
-    await held.report(one, "removing", evidence=evidence(world.clock()))
-    await cluster.hold(one, "no_removal")
-    await held.report(one, "removed")
+    await held.report(hand, "removing", evidence=evidence(world.clock()))
+    await cluster.hold(hand, "no_removal")
+    await held.report(hand, "removed")
     assert (await held.complete()).status == "succeeded"
 
 
 async def test_a_held_member_comes_back_when_its_removal_is_cancelled(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, _ = await cluster.hands()
-    removing = await cluster.operate("remove", one)
+    hand, _ = await cluster.hands()
+    removing = await cluster.operate("remove", hand)
     held = await cluster.controller.take()
-    await held.report(one, "draining", "drained")
-    await cluster.hold(one, "no_removal")
+    await held.report(hand, "draining", "drained")
+    await cluster.hold(hand, "no_removal")
     await take_exit(world, removing, "cancel")
-    await held.report(one, "ready")
+    await held.report(hand, "ready")
     assert (await held.complete()).status == "cancelled"
 
 
 async def test_a_hold_on_work_placed_after_the_request_keeps_the_member_drained(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, _ = await cluster.hands()
-    await cluster.operate("drain", one)
+    hand, _ = await cluster.hands()
+    await cluster.operate("drain", hand)
     await cluster.controller.carry_out()
-    await cluster.operate("resume", one)
+    await cluster.operate("resume", hand)
     held = await cluster.controller.take()
-    await cluster.hold(one, "no_work")
+    await cluster.hold(hand, "no_work")
     with pytest.raises(errors.MemberHeld):
-        await held.report(one, "ready")
-    assert await cluster.statuses(one) == ["drained"]
+        await held.report(hand, "ready")
+    assert await cluster.statuses(hand) == ["drained"]
 
 
 async def test_what_was_forced_passes_holds_that_come_later_too(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, _ = await cluster.hands()
-    await cluster.operate("remove", one, **REASON)
-    await cluster.hold(one, "no_removal")
+    hand, _ = await cluster.hands()
+    await cluster.operate("remove", hand, **REASON)
+    await cluster.hold(hand, "no_removal")
     assert (await cluster.controller.carry_out()).status == "succeeded"
 
 

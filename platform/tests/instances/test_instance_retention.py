@@ -1,4 +1,4 @@
-"""Failed joins that no breaker counts any more are forgotten."""
+"""Failed joins that no breaker counts any more are deleted."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ async def failed_joins(world: World) -> int:
     return len(await store.failed_joins(world.site.database.reader, "inst_1", "hand", clock.EPOCH))
 
 
-async def test_a_failed_join_is_forgotten_when_no_breaker_can_count_it(world: World) -> None:
+async def test_a_failed_join_is_deleted_when_no_breaker_can_count_it(world: World) -> None:
     await fail_joins(world, 2)
     world.clock.forward(BREAKER_WINDOW_S_MAX - 1)
     await fail_joins(world, 1)
@@ -50,7 +50,7 @@ async def test_a_failed_join_is_forgotten_when_no_breaker_can_count_it(world: Wo
     assert await failed_joins(world) == 1
 
 
-async def test_failed_joins_are_forgotten_a_batch_in_each_transaction(world: World) -> None:
+async def test_failed_joins_are_deleted_with_one_batch_in_each_transaction(world: World) -> None:
     await fail_joins(world, 2 * retention.BATCH + 1)
     world.clock.forward(BREAKER_WINDOW_S_MAX + 1)
     transactions = 0

@@ -1,4 +1,4 @@
-"""Log lines: JSON, one per line, whole, whoever writes them and however the process ends."""
+"""Log lines are JSON, one per line and complete, for every writer and every way a process can end."""
 
 import asyncio
 import io

@@ -12,7 +12,7 @@ HOUR_S = 3600.0
 
 
 async def _swept(*ends: Exception | None) -> list[str]:
-    """What a loop logs whose sweeps end like this, each woken by hand."""
+    """Wake a loop once for each of these results of its sweep and return what it logs."""
     wakes, left, done = hub.Hub(), list(ends), asyncio.Event()
 
     async def sweep() -> None:

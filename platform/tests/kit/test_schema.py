@@ -75,9 +75,9 @@ async def test_the_columns_of_nodes_are_filled_from_their_documents(settings: Se
     settings.data_dir.mkdir()
     await old_store.schema_before(26, settings.sqlite_path, settings.database_url, row)
     async with server.open_site(settings) as site:
-        found = await site.database.reader.one("SELECT allocation_id, gpus, cpus, memory_mb FROM nodes")
-    assert found is not None
-    assert [found[position] for position in range(4)] == ["alloc_1", 2, 8, 2000]
+        columns = await site.database.reader.one("SELECT allocation_id, gpus, cpus, memory_mb FROM nodes")
+    assert columns is not None
+    assert [columns[position] for position in range(4)] == ["alloc_1", 2, 8, 2000]
 
 
 async def make_newer(settings: Settings) -> None:
@@ -150,6 +150,6 @@ async def test_after_a_duplicate_the_other_writers_of_the_group_are_kept(site: S
 
 
 async def test_a_retired_node_gives_its_name_back(world: World) -> None:
-    found = await world.node("n1")
-    await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=found.node_id)
-    assert (await world.node("n1")).node_id != found.node_id
+    node = await world.node("n1")
+    await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=node.node_id)
+    assert (await world.node("n1")).node_id != node.node_id

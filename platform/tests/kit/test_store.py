@@ -19,7 +19,7 @@ from gpuaas_platform.kit.settings import Settings
 _INSERT = "INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')"
 
 
-async def test_a_writer_that_fails_takes_nobody_with_it(site: Site) -> None:
+async def test_a_writer_that_fails_does_not_fail_the_others(site: Site) -> None:
     async def good(name: str, tx: db.Tx) -> None:
         await tx.run(_INSERT, name)
 
@@ -43,7 +43,7 @@ async def test_a_use_case_sees_what_earlier_ones_in_its_group_did(site: Site) ->
     assert await asyncio.gather(*(site.database.write(count_and_add) for _ in range(20))) == list(range(20))
 
 
-async def test_what_is_not_kept_leaves_no_trace_and_wakes_nobody(site: Site) -> None:
+async def test_a_write_that_is_not_kept_leaves_no_trace_and_wakes_no_listener(site: Site) -> None:
     async def use_case(tx: db.Tx) -> str:
         await tx.run(_INSERT, "gone")
         tx.wake("topic")
@@ -66,7 +66,7 @@ async def test_migrations_run_twice_change_nothing(site: Site, settings: Setting
     assert [row[0] for row in rows] == [number for number, _ in migrate.files("sqlite")]
 
 
-async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_told_so(tmp_path: Path) -> None:
+async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_refused(tmp_path: Path) -> None:
     async def lazy(tx: db.Tx) -> None:
         await asyncio.sleep(0)
 
@@ -75,7 +75,9 @@ async def test_on_the_embedded_store_a_use_case_that_awaits_something_else_is_to
             await site.database.write(lazy)
 
 
-async def test_on_the_embedded_store_a_writer_waits_for_another_process_and_holds_nobody_up(tmp_path: Path) -> None:
+async def test_on_the_embedded_store_a_writer_that_waits_for_another_process_does_not_block_readers(
+    tmp_path: Path,
+) -> None:
     async with server.open_site(Settings(data_dir=tmp_path)) as site:
         other = sqlite3.connect(tmp_path / "gpuaas.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -99,7 +101,9 @@ async def test_what_waits_when_the_store_closes_is_still_written(settings: Setti
         assert len(await _names(site)) == 200
 
 
-async def test_on_the_embedded_store_a_full_disk_is_told_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+async def test_on_the_embedded_store_a_full_disk_is_reported_and_writes_succeed_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     async def add_much(tx: db.Tx) -> None:
         await tx.run("INSERT INTO access_bundles (instance_id, document) VALUES ('much', $1)", "x" * 1_000_000)
 
@@ -114,7 +118,7 @@ async def test_on_the_embedded_store_a_full_disk_is_told_and_goes_on_when_there_
         assert await _names(site) == ["much"]
 
 
-async def test_a_statement_that_is_wrong_is_a_fault_of_ours_and_not_of_the_store(site: Site) -> None:
+async def test_a_wrong_statement_is_not_reported_as_an_unavailable_store(site: Site) -> None:
     with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedTableError)):
         await site.database.reader.one("SELECT 1 FROM nowhere")
 
@@ -143,8 +147,8 @@ async def test_a_group_that_fails_is_answered_and_the_next_one_runs(
     assert await _names(site) == ["b"]
 
 
-async def test_the_version_is_another_after_every_commit_of_anybody(settings: Settings) -> None:
-    """Where the store has one; it is asked once per turn of the event loop."""
+async def test_the_version_changes_with_every_commit_of_any_process(settings: Settings) -> None:
+    """Only SQLite has a version; it is read once per turn of the event loop."""
     async with server.open_site(settings) as here, server.open_site(settings) as there:
         seen = [here.database.version()]
         for number, writer in enumerate((here, there, here)):
@@ -174,7 +178,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
+async def test_an_answered_write_survives_kill_9(settings: Settings) -> None:
     command = [sys.executable, "-c", _WRITER, str(settings.data_dir), settings.database_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - nothing else runs
         assert process.stdout is not None

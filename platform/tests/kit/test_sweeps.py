@@ -39,7 +39,7 @@ FEW, MANY = 10, 500
 
 
 async def writes_of(world: World, sweep: Sweep, sweeps: int = 5) -> int:
-    """How many write transactions so many sweeps open, once everything that was due is done."""
+    """Return how many write transactions these sweeps open when nothing is due."""
     await sweep(world.site)
     count = 0
 
@@ -55,7 +55,7 @@ async def writes_of(world: World, sweep: Sweep, sweeps: int = 5) -> int:
 
 
 async def use_everything(world: World) -> None:
-    """What a platform has behind it: a released allocation, an ended grant, tasks of the past, a retired node."""
+    """Make the history of a platform: a released allocation, an ended grant, tasks of the past, a retired node."""
     allocation = await world.allocation("n1")
     granted = await world.machine_access(world.token, allocation.allocation_id)
     await world.call(access.GRANT_REVOKE, {"reason": "over"}, grant_id=granted.grant_id)
@@ -73,9 +73,9 @@ async def test_an_idle_platform_writes_nothing(world: World, name: str) -> None:
 
 async def test_with_nodes_the_sweep_writes_only_the_note_of_presence(world: World) -> None:
     """Every heartbeat is a write of its own; the note is one small row for the whole fleet, every few seconds."""
-    found = await world.node("n1")
+    enrolled = await world.node("n1")
     facts = capacity.Facts(hostname="n1", cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
-    await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=found.token)
+    await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=enrolled.token)
     assert await writes_of(world, nodes_reconcile.sweep, sweeps=12) == 3
 
 

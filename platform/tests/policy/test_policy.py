@@ -17,22 +17,22 @@ GETS = {"global": policy.GLOBAL_GET, "org": policy.ORG_GET, "project": policy.PR
 
 
 async def test_without_overlays_everything_is_allowed(world: World) -> None:
-    found = await world.call(
+    explained = await world.call(
         policy.EXPLAIN, policy.ExplainPolicy(region="moon", sku="huge", artifact_source="x", app="y")
     )
-    assert [(verdict.subject, verdict.allowed, verdict.layer) for verdict in found.verdicts] == [
+    assert [(verdict.subject, verdict.allowed, verdict.layer) for verdict in explained.verdicts] == [
         ("region", True, None),
         ("sku", True, None),
         ("artifact_source", True, None),
         ("app", True, None),
     ]
-    assert (found.effective, found.limits, found.ineffective) == (Overlay(), [], [])
+    assert (explained.effective, explained.limits, explained.ineffective) == (Overlay(), [], [])
     for layer, endpoint in GETS.items():
         present = await world.call(endpoint, org_id=await _org_id(world))
         assert (present.layer, present.revision, present.overlay) == (layer, 0, Overlay())
 
 
-async def test_what_was_put_is_what_is_got_trimmed_and_under_a_new_revision(world: World) -> None:
+async def test_an_overlay_is_read_back_trimmed_and_with_a_new_revision(world: World) -> None:
     org_id = await _org_id(world)
     for layer, endpoint in SETS.items():
         for revision in (1, 2):
@@ -52,11 +52,11 @@ async def test_every_refusal_names_the_first_layer_that_refuses(world: World) ->
     await _set(world, "global", regions=Choice(deny=["moon*"]))
     await _set(world, "org", regions=Choice(allow=["eu-*", "moon-1"]), reason="data stays in Europe")
     await _set(world, "project", regions=Choice(allow=["eu-1"]))
-    said = {}
+    verdicts = {}
     for region in ("moon-1", "us-1", "eu-2", "eu-1"):
         (verdict,) = (await world.call(policy.EXPLAIN, policy.ExplainPolicy(region=region))).verdicts
-        said[region] = (verdict.allowed, verdict.layer, verdict.rule)
-    assert said == {
+        verdicts[region] = (verdict.allowed, verdict.layer, verdict.rule)
+    assert verdicts == {
         "moon-1": (False, "global", "policy of global denies regions moon*"),
         "us-1": (False, "org", "policy of org allows only regions eu-*, moon-1 (data stays in Europe)"),
         "eu-2": (False, "project", "policy of project allows only regions eu-1"),
@@ -75,7 +75,7 @@ async def test_entries_wider_than_the_layers_above_are_kept_and_called_ineffecti
     await _set(world, "global", skus=Choice(deny=["old-*"]), instances_max=4)
     await _set(world, "org", skus=Choice(allow=["gpu-*", "old-1"]))
     wide = await _set(world, "project", skus=Choice(allow=["gpu-1", "cpu-1", "*", "old-1"]), instances_max=9)
-    assert [(found.field, found.entry, found.extent, found.narrowed_by) for found in wide.ineffective] == [
+    assert [(entry.field, entry.entry, entry.extent, entry.narrowed_by) for entry in wide.ineffective] == [
         ("skus.allow", "cpu-1", "whole", "org"),
         ("skus.allow", "*", "part", "global"),
         ("skus.allow", "old-1", "whole", "global"),
@@ -84,21 +84,21 @@ async def test_entries_wider_than_the_layers_above_are_kept_and_called_ineffecti
     assert wide.overlay.skus.allow == ["gpu-1", "cpu-1", "*", "old-1"]
     explained = await world.call(policy.EXPLAIN, policy.ExplainPolicy(sku="cpu-1"))
     assert (explained.verdicts[0].allowed, explained.verdicts[0].layer) == (False, "org")
-    assert [(found.layer, found.entry) for found in explained.ineffective][:2] == [
+    assert [(entry.layer, entry.entry) for entry in explained.ineffective][:2] == [
         ("org", "old-1"),
         ("project", "cpu-1"),
     ]
     assert explained.effective.skus.allow == ["gpu-*", "gpu-1", "old-1"]
     assert explained.effective.skus.deny == ["old-*"]
-    assert [(found.max, found.layer) for found in explained.limits] == [(4, "global")]
+    assert [(limit.max, limit.layer) for limit in explained.limits] == [(4, "global")]
 
 
-async def test_a_change_is_told_and_audited_and_the_same_again_is_not_told_twice(world: World) -> None:
+async def test_a_change_is_an_event_and_audited_and_the_same_again_is_no_second_event(world: World) -> None:
     for _ in range(2):
         changed = await _set(world, "project", apps=Choice(deny=["toy"]), reason="licence ended")
         assert changed.revision == 1
-    told = [event for event in (await world.call(events.EVENT_LIST)).items if event.type == "policy.overlay.changed"]
-    assert [event.payload for event in told] == [
+    changes = [event for event in (await world.call(events.EVENT_LIST)).items if event.type == "policy.overlay.changed"]
+    assert [event.payload for event in changes] == [
         {
             "layer": "project",
             "scope": world.project_id,
@@ -111,11 +111,11 @@ async def test_a_change_is_told_and_audited_and_the_same_again_is_not_told_twice
     assert [row.result for row in rows if row.action == "policy.project.set"] == ["success", "success"]
 
 
-async def test_a_dry_run_says_what_would_be_ineffective_and_changes_nothing(world: World) -> None:
+async def test_a_dry_run_reports_ineffective_entries_and_changes_nothing(world: World) -> None:
     await _set(world, "org", apps=Choice(deny=["toy"]))
     wanted = Overlay(apps=Choice(allow=["toy"]))
     answer = await world.send(policy.PROJECT_SET, wanted, query={"dry_run": "true"})
-    assert [found["entry"] for found in answer.json()["ineffective"]] == ["toy"]
+    assert [item["entry"] for item in answer.json()["ineffective"]] == ["toy"]
     assert (await world.call(policy.PROJECT_GET)).revision == 0
 
 
@@ -165,7 +165,7 @@ async def test_an_overlay_that_is_not_sound_is_refused_by_field(world: World, bo
     assert answer.json()["details"]["field"] == field
 
 
-async def test_a_node_that_policy_refuses_is_passed_over_and_the_answer_says_why(world: World) -> None:
+async def test_a_node_that_policy_refuses_is_skipped_and_the_answer_gives_the_reason(world: World) -> None:
     await world.node("a", region="us-1", sku="big")
     await world.node("b", region="eu-1", sku="old")
     await _set(world, "global", regions=Choice(deny=["us-*"]))
@@ -216,7 +216,7 @@ async def test_one_allocation_too_many_is_refused_until_one_is_released(world: W
     await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
 
 
-async def test_a_limit_counts_within_one_project_whichever_layer_sets_it(world: World) -> None:
+async def test_a_limit_of_any_layer_counts_within_one_project(world: World) -> None:
     await world.node("n1")
     await world.node("n2")
     await _set(world, "global", allocations_max=1)
@@ -228,7 +228,7 @@ async def test_a_limit_counts_within_one_project_whichever_layer_sets_it(world: 
 async def test_a_denied_app_is_neither_shown_nor_deployed_and_comes_back_with_the_policy(world: World) -> None:
     await world.entitled_app()
     shown = (await world.call(catalog.PROJECT_APP_LIST)).items
-    assert [one.app_slug for one in shown] == ["toy"]
+    assert [app.app_slug for app in shown] == ["toy"]
     await _set(world, "org", apps=Choice(deny=["to*"]))
     assert (await world.call(catalog.PROJECT_APP_LIST)).items == []
     with pytest.raises(errors.PolicyDenied) as refused:
@@ -238,7 +238,7 @@ async def test_a_denied_app_is_neither_shown_nor_deployed_and_comes_back_with_th
     await world.deploy("two")
 
 
-async def test_an_app_the_project_is_not_entitled_to_answers_the_same_whatever_the_policy(world: World) -> None:
+async def test_policy_does_not_change_the_answer_for_an_app_without_entitlement(world: World) -> None:
     await world.entitled_app()
     await world.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=False), app_slug="toy")
     body = instances.DeployInstance(name="x", app_slug="toy", topology="pair")
@@ -275,24 +275,24 @@ async def test_members_of_all_roles_are_limited_when_one_is_added(world: World) 
     await world.call(instances.MEMBER_OPERATION_CREATE, {**body, "allocation_ids": more[:1]}, **options)
 
 
-async def test_what_stands_stays_when_a_policy_becomes_narrower(world: World) -> None:
+async def test_a_running_instance_stays_when_a_policy_becomes_narrower(world: World) -> None:
     await world.entitled_app()
     token = await world.service_account()
     deployed = await world.running_instance(token, hands=1)
     await _set(world, "global", apps=Choice(allow=[]), regions=Choice(allow=[]), instances_max=0, allocations_max=0)
     instance = await world.call(instances.INSTANCE_GET, instance_id=deployed.instance.instance_id)
     assert instance.status == "running"
-    hands = [one.member_id for one in await world.members(instance.instance_id) if one.component_key == "hand"]
+    hands = [member.member_id for member in await world.members(instance.instance_id) if member.component_key == "hand"]
     body = {"kind": "drain", "member_ids": hands}
     await world.call(instances.MEMBER_OPERATION_CREATE, body, instance_id=instance.instance_id)
 
 
 async def test_can_i_names_the_binding_that_allows(world: World) -> None:
     token = await _person(world, "pat", "project_admin", world.project_id)
-    found = await _can_i(world, token, permission="capacity.allocation.create", project_id=world.project_id)
-    assert found.allowed
-    assert found.decided_by == policy.DecidedByBinding(role="project_admin", scope=world.project_id)
-    assert "project_admin" in found.explanation
+    answer = await _can_i(world, token, permission="capacity.allocation.create", project_id=world.project_id)
+    assert answer.allowed
+    assert answer.decided_by == policy.DecidedByBinding(role="project_admin", scope=world.project_id)
+    assert "project_admin" in answer.explanation
 
 
 async def test_can_i_names_the_overlay_that_refuses(world: World) -> None:
@@ -305,14 +305,14 @@ async def test_can_i_names_the_overlay_that_refuses(world: World) -> None:
     assert (await _can_i(world, token, **asked, region="eu-1")).allowed
 
 
-async def test_can_i_says_no_when_no_role_reaches(world: World) -> None:
+async def test_can_i_denies_when_no_role_contains_the_permission(world: World) -> None:
     token = await _person(world, "pat", "project_admin", world.project_id)
     for asked in (
         {"permission": "policy.overlay.change_global"},
         {"permission": "catalog.entitlement.change", "project_id": world.project_id},
     ):
-        found = await _can_i(world, token, **asked)
-        assert (found.allowed, found.decided_by) == (False, policy.DecidedByNone())
+        answer = await _can_i(world, token, **asked)
+        assert (answer.allowed, answer.decided_by) == (False, policy.DecidedByNone())
 
 
 async def test_can_i_answers_alike_for_what_is_hidden_and_what_is_absent(world: World) -> None:
@@ -349,9 +349,9 @@ async def test_can_i_agrees_with_what_the_route_then_does(world: World) -> None:
     ]
     for token in tokens:
         for endpoint, place in routes:
-            said = await _can_i(world, token, permission=endpoint.permission, **place)
+            forecast = await _can_i(world, token, permission=endpoint.permission, **place)
             answer = await world.send(endpoint, {}, token=token, org_id=org_id)
-            assert (endpoint.name, said.allowed) == (endpoint.name, answer.status_code == 200)
+            assert (endpoint.name, forecast.allowed) == (endpoint.name, answer.status_code == 200)
 
 
 async def test_can_i_refuses_an_unknown_permission_and_two_places_at_once(world: World) -> None:

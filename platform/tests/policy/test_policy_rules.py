@@ -1,7 +1,7 @@
-"""Overlays against a model that knows nothing of patterns: it writes every list out as a set of values.
+"""Overlays against a model without patterns: it writes every list out as a set of values.
 
-100,000 seeded cases (three layers, three values each) go through the rules and the model; wrong rules, made on purpose,
-must not get through the same check.
+100,000 seeded cases (three layers, three values each) are decided by the rules and by the model. Rules that are wrong
+on purpose must fail the same check.
 """
 
 import fnmatch
@@ -69,9 +69,9 @@ Refusing = Callable[[rules.Layers, str], Layer | None]
 
 
 def refusing_layer(stack: rules.Layers, value: str) -> Layer | None:
-    found = rules.verdict(stack, "region", value)
-    assert found.allowed or found.layer in dict(stack)
-    return None if found.allowed else found.layer
+    verdict = rules.verdict(stack, "region", value)
+    assert verdict.allowed or verdict.layer in dict(stack)
+    return None if verdict.allowed else verdict.layer
 
 
 def agrees_with_model(refusing: Refusing, seed: int) -> None:
@@ -91,14 +91,14 @@ def test_every_verdict_and_its_layer_are_those_of_the_model(seed: int) -> None:
 
 def _union(stack: rules.Layers, value: str) -> Layer | None:
     """Wrong: one layer's allow is enough."""
-    refused = [refusing_layer([one], value) for one in stack]
+    refused = [refusing_layer([layer], value) for layer in stack]
     return next(iter(refused)) if all(refused) else None
 
 
 def _nearest_wins(stack: rules.Layers, value: str) -> Layer | None:
-    """Wrong: the narrowest layer that says anything overrules the others."""
-    speaking = [one for one in stack if one[1].regions != Choice()]
-    return refusing_layer(speaking[-1:], value)
+    """Wrong: the narrowest layer that names regions overrules the others."""
+    with_regions = [layer for layer in stack if layer[1].regions != Choice()]
+    return refusing_layer(with_regions[-1:], value)
 
 
 def _allow_beats_deny(stack: rules.Layers, value: str) -> Layer | None:
@@ -134,7 +134,7 @@ def overlays() -> st.SearchStrategy[Overlay]:
     return st.builds(Overlay, regions=choices, allocations_max=numbers, instances_max=numbers)
 
 
-stacks = st.tuples(overlays(), overlays(), overlays()).map(lambda found: list(zip(LAYERS, found, strict=True)))
+stacks = st.tuples(overlays(), overlays(), overlays()).map(lambda drawn: list(zip(LAYERS, drawn, strict=True)))
 
 
 @settings(max_examples=300)
@@ -143,17 +143,17 @@ def test_each_layer_allows_a_part_of_what_the_layers_above_it_allow(stack: rules
     reached = [_allowed(stack[:depth]) for depth in (1, 2, 3)]
     assert reached[2] <= reached[1] <= reached[0]
     for name in LIMITS:
-        numbers = [found.max for depth in (1, 2, 3) if (found := rules.limit(stack[:depth], name)) is not None]
+        numbers = [limit.max for depth in (1, 2, 3) if (limit := rules.limit(stack[:depth], name)) is not None]
         assert numbers == sorted(numbers, reverse=True)
 
 
 @settings(max_examples=300)
 @given(stacks)
-def test_what_global_denies_stays_denied_whatever_stands_below(stack: rules.Layers) -> None:
+def test_what_global_denies_stays_denied_with_any_layers_below(stack: rules.Layers) -> None:
     for value in VALUES:
         if patterns.naming(stack[0][1].regions.deny, value) is not None:
-            found = rules.verdict(stack, "region", value)
-            assert (found.allowed, found.layer) == (False, "global")
+            verdict = rules.verdict(stack, "region", value)
+            assert (verdict.allowed, verdict.layer) == (False, "global")
 
 
 @settings(max_examples=300)
@@ -169,22 +169,22 @@ def test_the_merged_overlay_decides_as_all_layers_together(stack: rules.Layers) 
 @settings(max_examples=500)
 @given(stacks)
 def test_an_entry_is_ineffective_by_as_much_as_the_model_takes_from_it(stack: rules.Layers) -> None:
-    """Every entry has two letters at the most and the model four, so no finite list exhausts a pattern by accident."""
-    said = {found.entry: found for found in ineffective.of_last_layer(stack) if found.field == "regions.allow"}
+    """Every entry has at most two letters and the model four, so no finite list exhausts a pattern by accident."""
+    reported = {item.entry: item for item in ineffective.of_last_layer(stack) if item.field == "regions.allow"}
     own = Overlay(regions=Choice(deny=stack[-1][1].regions.deny))
     left_above = model_allowed(model_of(stack[:-1]))
     left = model_allowed(model_of([*stack[:-1], ("project", own)]))
     for entry in stack[-1][1].regions.allow or []:
         meant = written_out(entry)
         expected = "whole" if not meant & left else None if meant <= left_above else "part"
-        assert (said[entry].extent if entry in said else None) == expected, entry
+        assert (reported[entry].extent if entry in reported else None) == expected, entry
 
 
 def test_the_smallest_limit_holds_and_the_first_layer_that_sets_it_is_named() -> None:
     stack = _stack(Overlay(instances_max=5), Overlay(instances_max=2, reason="shared"), Overlay(instances_max=2))
-    found = rules.limit(stack, "instances_max")
-    assert found is not None
-    assert (found.max, found.layer, found.rule) == (2, "org", "policy of org sets instances_max to 2 (shared)")
+    limit = rules.limit(stack, "instances_max")
+    assert limit is not None
+    assert (limit.max, limit.layer, limit.rule) == (2, "org", "policy of org sets instances_max to 2 (shared)")
     rules.check_limit(stack, "instances_max", present=1, asked=1)
     with pytest.raises(errors.PolicyDenied) as refused:
         rules.check_limit(stack, "instances_max", present=2, asked=1)
@@ -208,8 +208,8 @@ def test_a_rule_in_words_names_the_layer_the_entry_and_the_reason() -> None:
 
 
 def test_an_empty_allow_list_allows_nothing() -> None:
-    found = rules.verdict(_stack(Overlay(apps=Choice(allow=[])), Overlay(), Overlay()), "app", "toy")
-    assert (found.allowed, found.layer) == (False, "global")
+    verdict = rules.verdict(_stack(Overlay(apps=Choice(allow=[])), Overlay(), Overlay()), "app", "toy")
+    assert (verdict.allowed, verdict.layer) == (False, "global")
 
 
 def test_entries_are_kept_trimmed_and_once() -> None:

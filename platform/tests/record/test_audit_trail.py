@@ -68,7 +68,7 @@ async def test_with_a_trail_that_fails_at_random_there_is_no_change_without_a_ro
     assert await _walk(world.site, chain.PLATFORM) is None
 
 
-async def test_a_row_says_who_from_where_through_which_route_and_what(world: World) -> None:
+async def test_a_row_shows_the_actor_the_address_the_route_and_the_target(world: World) -> None:
     headers = {"X-Correlation-ID": "ticket-1"}
     answer = await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"}, headers=headers)
     (row,) = (await world.call(audit.AUDIT_LIST, query={"correlation_id": "ticket-1"})).items
@@ -137,21 +137,21 @@ async def test_a_service_account_reads_no_trail(world: World) -> None:
         ({"actor_id": "nobody"}, set()),
     ],
 )
-async def test_rows_are_found_by_what_is_asked_a_few_at_a_time_and_each_once(
+async def test_a_search_returns_each_matching_row_once_over_all_its_pages(
     site: Site, filters: dict[str, Any], expected: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trail, "LOOK_MAX", 4)
     await _numbered(site, 12)
     moments = {name: _moment(value) for name, value in filters.items() if name in ("since", "until")}
-    found: list[int] = []
+    numbers: list[int] = []
     token: str | None = ""
     while token is not None:
         query = audit.AuditQuery(**{**filters, **moments, "page_size": 2, "page_token": token})
         page = await trail.search(site.database.reader, {"project_id": "proj_a"}, query)
-        found += [row.details["number"] for row in page.items]
+        numbers += [row.details["number"] for row in page.items]
         assert page.next_page_token != token
         token = page.next_page_token
-    assert (set(found), len(found)) == (expected, len(expected))
+    assert (set(numbers), len(numbers)) == (expected, len(expected))
 
 
 async def test_a_clock_set_back_hides_no_row_from_a_search_by_time(site: Site) -> None:
@@ -163,7 +163,7 @@ async def test_a_clock_set_back_hides_no_row_from_a_search_by_time(site: Site) -
 
 
 async def test_a_page_finds_the_rows_it_looks_at_through_an_index(tmp_path: Path) -> None:
-    """As the embedded store explains it; how many rows it looks at is a number in the question."""
+    """Checked with the query plans of the embedded store; the range of cursors bounds how many rows it reads."""
     async with server.open_site(Settings(data_dir=tmp_path)) as site:
         for name in ("project_id", "chain", *trail.INDEXED):
             question = f"SELECT * FROM audit WHERE cursor > 0 AND cursor <= 9 AND {name} = 'x' ORDER BY cursor LIMIT 5"
@@ -179,7 +179,7 @@ def test_no_code_changes_or_removes_an_audit_row() -> None:
 
 
 def _files(folder: Any) -> list[Any]:
-    return [found for entry in folder.iterdir() for found in (_files(entry) if entry.is_dir() else [entry])]
+    return [file for entry in folder.iterdir() for file in (_files(entry) if entry.is_dir() else [entry])]
 
 
 async def _numbered(site: Site, count: int) -> None:
@@ -216,7 +216,7 @@ async def _walk(site: Site, name: str) -> chain.Finding | None:
     )
     walk = chain.Walk(name)
     columns = [tuple(row[number] for number in range(11)) for row in rows]
-    walk.feed([chain.Row(*found)._replace(document=found[4].encode()) for found in columns])
+    walk.feed([chain.Row(*values)._replace(document=values[4].encode()) for values in columns])
     return walk.end()
 
 

@@ -1,4 +1,4 @@
-"""What is forgotten, and that nobody who follows skips it in silence."""
+"""Which events are deleted, and that a reader who misses some gets an error."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ def settings(settings: Settings) -> Settings:
     return dataclasses.replace(settings, session_ttl_s=30 * DAY_S)
 
 
-async def test_events_older_than_the_retention_are_forgotten_and_a_cursor_among_them_is_told_so(world: World) -> None:
+async def test_events_older_than_the_retention_are_deleted_and_a_cursor_among_them_is_refused(world: World) -> None:
     old = await emit(world, world.project_id, 1200)
     world.clock.forward(5 * DAY_S)
     kept = await emit(world, world.project_id, 3)
@@ -30,35 +30,35 @@ async def test_events_older_than_the_retention_are_forgotten_and_a_cursor_among_
         await world.call(events.EVENT_LIST, query={"after": old[-2]})
     assert expired.value.details == {"oldest": old[-1] + 1, "newest": kept[-1]}
     for after in (0, expired.value.details["oldest"] - 1, old[-1]):
-        told = await world.call(events.EVENT_LIST, query={"after": after})
-        assert [event.cursor for event in told.items] == kept
+        page = await world.call(events.EVENT_LIST, query={"after": after})
+        assert [event.cursor for event in page.items] == kept
 
 
-async def test_a_cursor_stays_good_in_a_project_where_nothing_happens(world: World) -> None:
+async def test_a_cursor_stays_valid_in_a_project_without_new_events(world: World) -> None:
     quiet = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
     await emit(world, await another_project(world), 2)
     await forget_old_events(world.site)
-    told = await world.call(events.EVENT_LIST, query={"after": quiet[-1]})
-    assert (told.items, told.cursor) == ([], quiet[-1])
+    page = await world.call(events.EVENT_LIST, query={"after": quiet[-1]})
+    assert (page.items, page.cursor) == ([], quiet[-1])
     with pytest.raises(errors.CursorExpired):
         await world.call(events.EVENT_LIST, query={"after": quiet[0]})
 
 
-async def test_a_cursor_of_another_project_is_no_older_than_what_was_forgotten_here(world: World) -> None:
+async def test_a_cursor_of_another_project_is_accepted_when_nothing_was_deleted_here(world: World) -> None:
     await emit(world, world.project_id, 1)
     elsewhere = await emit(world, await another_project(world), 2)
     assert (await world.call(events.EVENT_LIST, query={"after": elsewhere[-1]})).items == []
 
 
 async def test_a_cursor_from_another_record_is_refused(world: World) -> None:
-    """Such as after a restore from a backup: waiting until the numbers catch up would skip all between."""
+    """After a restore from a backup: a reader that waits for its cursor would skip every event before it."""
     newest = (await emit(world, world.project_id, 1))[-1]
     with pytest.raises(errors.CursorExpired, match="another record"):
         await world.call(events.EVENT_LIST, query={"after": newest + 1})
 
 
-async def test_cursors_are_not_used_again_when_everything_was_forgotten(world: World) -> None:
+async def test_cursors_are_not_used_again_when_every_event_was_deleted(world: World) -> None:
     old = await emit(world, world.project_id, 2)
     world.clock.forward(8 * DAY_S)
     await forget_old_events(world.site)
@@ -66,7 +66,7 @@ async def test_cursors_are_not_used_again_when_everything_was_forgotten(world: W
     assert (await emit(world, world.project_id, 1))[0] > old[-1]
 
 
-async def test_a_sweep_forgets_in_small_batches(world: World) -> None:
+async def test_a_sweep_deletes_in_small_batches(world: World) -> None:
     await emit(world, world.project_id, 1200)
     world.clock.forward(8 * DAY_S)
     written = CountedWrites(world.site)
@@ -74,7 +74,7 @@ async def test_a_sweep_forgets_in_small_batches(world: World) -> None:
     assert written.count == 3
 
 
-def test_zero_asks_for_whatever_is_kept() -> None:
+def test_zero_asks_for_all_events_that_are_kept() -> None:
     assert [after for after in range(8) if rules.is_forgotten(after, 5)] == [1, 2, 3, 4]
 
 
@@ -96,7 +96,7 @@ async def another_project(world: World) -> str:
 
 
 async def emit(world: World, project_id: str, count: int) -> list[int]:
-    """The cursors of `count` new events."""
+    """Emit `count` events and return their cursors."""
 
     async def use_case(tx: db.Tx) -> list[int]:
         payload = EntitlementChanged(app_slug="toy", enabled=True)

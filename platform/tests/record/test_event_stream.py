@@ -1,4 +1,4 @@
-"""Following events: what a stream says, how it resumes, who may see it and for how long."""
+"""Event streams: what a stream sends, how it resumes, who may see it and for how long."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from server_process import until
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Everything a stream does by time, ten times as fast."""
+    """Settings with the intervals of a stream ten times as short."""
     return dataclasses.replace(settings, stream_silence_s_max=1.5, stream_recheck_s=0.3)
 
 
@@ -51,41 +51,39 @@ Open = Callable[..., Awaitable[EventStream]]
 @pytest.fixture
 async def stream_of(world: World, url: str) -> AsyncIterator[Open]:
     """Open a stream of the world's project; it is closed at the end."""
-    opened: list[EventStream] = []
+    streams_open: list[EventStream] = []
 
-    async def open_one(**options: Any) -> EventStream:
+    async def open_stream(**options: Any) -> EventStream:
         token = options.pop("token", world.token)
-        opened.append(await EventStream.open(url, world.project_id, token, **options))
-        return opened[-1]
+        streams_open.append(await EventStream.open(url, world.project_id, token, **options))
+        return streams_open[-1]
 
-    yield open_one
-    for stream in opened:
+    yield open_stream
+    for stream in streams_open:
         stream.close()
 
 
-async def test_a_stream_tells_what_the_long_poll_tells(world: World, stream_of: Open) -> None:
+async def test_a_stream_sends_the_same_events_as_the_long_poll(world: World, stream_of: Open) -> None:
     await emit(world.site, world.project_id, 3)
     stream = await stream_of()
     assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     await emit(world.site, world.project_id, 2)
-    told = [await stream.next_event() for _ in range(5)]
+    blocks = [await stream.next_event() for _ in range(5)]
     listed = (await world.call(events.EVENT_LIST)).items
-    assert [msgspec.json.decode(block.data, type=events.Event) for block in told if block] == listed
-    assert [(block.id, block.event) for block in told if block] == [(str(e.cursor), e.type) for e in listed]
+    assert [msgspec.json.decode(block.data, type=events.Event) for block in blocks if block] == listed
+    assert [(block.id, block.event) for block in blocks if block] == [(str(e.cursor), e.type) for e in listed]
 
 
-async def test_a_stream_goes_on_after_the_last_event_id_whatever_the_address_says(
-    world: World, stream_of: Open
-) -> None:
+async def test_the_last_event_id_takes_precedence_over_the_cursor_of_the_address(world: World, stream_of: Open) -> None:
     await emit(world.site, world.project_id, 4)
     cursors = [event.cursor for event in (await world.call(events.EVENT_LIST)).items]
     stream = await stream_of(after=0, last_event_id=str(cursors[2]))
-    told = await stream.next_event()
-    assert told is not None
-    assert int(told.id) == cursors[3]
+    event = await stream.next_event()
+    assert event is not None
+    assert int(event.id) == cursors[3]
 
 
-async def test_a_silent_stream_says_bookmarks_to_resume_from(world: World, stream_of: Open) -> None:
+async def test_a_stream_without_events_sends_bookmarks_to_resume_from(world: World, stream_of: Open) -> None:
     await emit(world.site, world.project_id, 2)
     newest = (await world.call(events.EVENT_LIST)).cursor
     stream = await stream_of(after=newest)
@@ -96,7 +94,7 @@ async def test_a_silent_stream_says_bookmarks_to_resume_from(world: World, strea
 
 
 @pytest.mark.parametrize("level", ["org", "platform"])
-async def test_a_stream_above_projects_resumes_and_says_bookmarks_too(
+async def test_a_stream_above_projects_resumes_and_sends_bookmarks_too(
     world: World, stream_of: Open, level: str
 ) -> None:
     org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
@@ -123,35 +121,35 @@ async def test_a_filter_shows_its_own_and_its_bookmark_moves_past_the_rest(world
     await emit(world.site, world.project_id, 1, instance_id="inst_b")
     await emit(world.site, world.project_id, 2, instance_id="inst_a")
     listed = (await world.call(events.EVENT_LIST)).items
-    told = await stream.next_event()
-    assert told is not None
-    assert int(told.id) == listed[2].cursor
-    while int(told.id) < listed[4].cursor:
-        told = await stream.next()
-        assert told is not None
-        assert told.event == "bookmark"
-    assert int(told.id) == listed[4].cursor
+    block = await stream.next_event()
+    assert block is not None
+    assert int(block.id) == listed[2].cursor
+    while int(block.id) < listed[4].cursor:
+        block = await stream.next()
+        assert block is not None
+        assert block.event == "bookmark"
+    assert int(block.id) == listed[4].cursor
 
 
 async def test_a_filter_finds_its_own_among_what_is_stored(world: World, stream_of: Open) -> None:
     await emit(world.site, world.project_id, 2, correlation_id="other")
     await emit(world.site, world.project_id, 2, correlation_id="mine")
     stream = await stream_of(query="&correlation_id=mine")
-    told = [await stream.next_event() for _ in range(2)]
-    assert [msgspec.json.decode(block.data)["correlation_id"] for block in told if block] == ["mine", "mine"]
+    blocks = [await stream.next_event() for _ in range(2)]
+    assert [msgspec.json.decode(block.data)["correlation_id"] for block in blocks if block] == ["mine", "mine"]
 
 
 async def test_a_refusal_comes_before_the_first_byte_and_is_a_problem_document(world: World, stream_of: Open) -> None:
     org = (await world.call(identity.ORG_LIST)).items[0]
     sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org.org_id)
     stranger = await world.service_account("robot", sibling.project_id)
-    opened = [
+    refused = [
         await stream_of(token="", x_correlation_id="ticket-1"),
         await stream_of(token=stranger, x_correlation_id="ticket-1"),
         await stream_of(last_event_id="x", x_correlation_id="ticket-1"),
         await stream_of(after=10**6, x_correlation_id="ticket-1"),
     ]
-    for stream, status in zip(opened, (401, 404, 400, 410), strict=True):
+    for stream, status in zip(refused, (401, 404, 400, 410), strict=True):
         problem = msgspec.json.decode(await stream.body(), type=errors.Problem)
         assert (stream.status, problem.status) == (status, status)
         assert stream.headers["x-correlation-id"] == problem.correlation_id == "ticket-1"
@@ -182,23 +180,23 @@ async def test_a_stream_ends_when_the_role_is_gone(world: World, stream_of: Open
     assert await stream.next_event() is None
 
 
-async def test_a_long_poll_tells_nothing_to_a_caller_whose_token_is_gone_meanwhile(world: World) -> None:
+async def test_a_long_poll_is_refused_when_its_token_is_deleted_while_it_waits(world: World) -> None:
     token = await world.service_account("robot")
     waiting = asyncio.create_task(world.send(events.EVENT_LIST, token=token, query={"wait_s": 20}))
     await until(lambda: world.site.hub.waiting == 1)
-    await asyncio.sleep(world.site.settings.stream_recheck_s * 2)  # longer than a caller is trusted without a look
+    await asyncio.sleep(world.site.settings.stream_recheck_s * 2)  # longer than a caller is trusted without a check
     await run(world.site, "DELETE FROM tokens")
     await emit(world.site, world.project_id, 1)
     assert (await waiting).status_code == 401
 
 
 async def test_streams_end_cleanly_when_the_server_stops(world: World, stream_of: Open) -> None:
-    opened = [await stream_of() for _ in range(5)]
+    streams_open = [await stream_of() for _ in range(5)]
     await emit(world.site, world.project_id, 1)
-    assert [told.event for stream in opened if (told := await stream.next_event())] == [KIND] * 5
+    assert [event.event for stream in streams_open if (event := await stream.next_event())] == [KIND] * 5
     world.site.hub.close()
-    assert [await stream.next_event() for stream in opened] == [None] * 5
-    assert all(stream.ended_cleanly for stream in opened)
+    assert [await stream.next_event() for stream in streams_open] == [None] * 5
+    assert all(stream.ended_cleanly for stream in streams_open)
 
 
 async def test_a_reader_slower_than_the_ring_is_long_misses_nothing(world: World) -> None:
@@ -239,7 +237,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
     async def check() -> None:
         nonlocal checked
         if all(source.ended.is_set() for source in sources):
-            return  # they were told, and are on their way out
+            return  # every stream is ended; a later check does not count
         checked += 1
         if checked == 3:
             raise errors.TokenInvalid
@@ -252,7 +250,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
         guards.leave(guard, source)
 
 
-async def test_not_knowing_who_may_watch_ends_the_stream() -> None:
+async def test_a_stream_ends_when_its_permission_cannot_be_checked() -> None:
     async def check() -> None:
         raise db.Unavailable("no answer")
 
@@ -276,17 +274,17 @@ async def test_a_check_that_takes_too_long_ends_the_stream(monkeypatch: pytest.M
 async def test_a_filtered_long_poll_moves_on_past_what_it_left_out(world: World) -> None:
     await emit(world.site, world.project_id, 3, instance_id="inst_a")
     newest = (await world.call(events.EVENT_LIST)).cursor
-    told = await world.call(events.EVENT_LIST, query={"app_instance_id": "inst_b"})
-    assert (told.items, told.cursor) == ([], newest)
+    page = await world.call(events.EVENT_LIST, query={"app_instance_id": "inst_b"})
+    assert (page.items, page.cursor) == ([], newest)
 
 
 async def test_every_event_of_a_deployment_has_the_form_its_type_promises(world: World) -> None:
     token = await world.service_account()
     await world.entitled_app()
     await world.running_instance(token)
-    told = (await world.call(events.EVENT_LIST)).items
-    assert len({event.type for event in told}) >= 6
-    for event in told:
+    listed = (await world.call(events.EVENT_LIST)).items
+    assert len({event.type for event in listed}) >= 6
+    for event in listed:
         payload = msgspec.convert(event.payload, event_types.TYPES[event.type].payload)
         assert msgspec.to_builtins(payload) == event.payload
 
@@ -341,7 +339,7 @@ class RecordWithNews(watch.Record):
 
 
 class Idle:
-    """A stream that says nothing until it is ended."""
+    """A stream that sends nothing until it is ended."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()

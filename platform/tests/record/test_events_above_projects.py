@@ -31,30 +31,30 @@ DEADLINE_S = 20
 """Less than the long poll waits, so that only a wake-up ends it in time."""
 
 
-async def test_a_change_of_policy_is_told_in_the_record_of_its_level_and_in_no_other(world: World) -> None:
+async def test_a_change_of_policy_is_an_event_in_the_record_of_its_level_and_in_no_other(world: World) -> None:
     org_id = await org_of(world)
     for level in SETS:
         await change(world, level, org_id)
     for level in LEVELS:
-        told = [event for event in await listed(world, level, org_id) if event.type == "policy.overlay.changed"]
+        changes = [event for event in await listed(world, level, org_id) if event.type == "policy.overlay.changed"]
         layer = {"platform": "global"}.get(level, level)
-        assert [event.payload["layer"] for event in told] == [layer]
+        assert [event.payload["layer"] for event in changes] == [layer]
 
 
-async def test_one_organisation_does_not_hear_of_another(world: World) -> None:
+async def test_one_organisation_does_not_see_the_events_of_another(world: World) -> None:
     other = await world.call(identity.ORG_CREATE, {"name": "other"})
     await change(world, "org", await org_of(world))
     assert await listed(world, "org", other.org_id) == []
 
 
-async def test_an_admin_of_the_platform_hears_of_nodes_and_of_no_tenant(world: World) -> None:
+async def test_a_platform_admin_sees_events_of_nodes_and_of_no_tenant(world: World) -> None:
     await change(world, "project", await org_of(world))
-    found = await world.node("one")
-    await world.call(capacity.NODE_CORDON, {"reason": "the fan is loud"}, node_id=found.node_id)
+    node = await world.node("one")
+    await world.call(capacity.NODE_CORDON, {"reason": "the fan is loud"}, node_id=node.node_id)
     admin = await world.person("ada", "platform_admin", "platform")
-    told = (await world.call(events.PLATFORM_EVENT_LIST, token=admin.token)).items
-    assert [event.type for event in told] == ["capacity.node.changed", "capacity.node.changed"]
-    assert {(event.org_id, event.project_id) for event in told} == {("", "")}
+    seen = (await world.call(events.PLATFORM_EVENT_LIST, token=admin.token)).items
+    assert [event.type for event in seen] == ["capacity.node.changed", "capacity.node.changed"]
+    assert {(event.org_id, event.project_id) for event in seen} == {("", "")}
 
 
 async def test_an_admin_of_an_organisation_follows_it_and_not_the_platform(world: World) -> None:
@@ -66,7 +66,7 @@ async def test_an_admin_of_an_organisation_follows_it_and_not_the_platform(world
         await listed(world, "platform", org_id, admin)
 
 
-async def test_whoever_belongs_to_one_project_does_not_see_the_record_of_the_organisation(world: World) -> None:
+async def test_a_member_of_one_project_does_not_see_the_record_of_the_organisation(world: World) -> None:
     member = await world.person("ada", "project_admin", world.project_id)
     with pytest.raises(errors.NotFound):
         await listed(world, "org", await org_of(world), member)
@@ -81,12 +81,14 @@ async def test_a_long_poll_is_woken_by_the_change(world: World, level: str) -> N
         waiting = asyncio.create_task(world.call(LEVELS[level], query=query, org_id=org_id))
         await until(lambda: world.site.hub.waiting == 1)
         await change(world, level, org_id)
-        (told,) = (await waiting).items
-    assert told.type == "policy.overlay.changed"
+        (event,) = (await waiting).items
+    assert event.type == "policy.overlay.changed"
 
 
 @pytest.mark.parametrize("level", ["org", "platform"])
-async def test_a_cursor_older_than_retention_is_answered_with_where_to_go_on(world: World, level: str) -> None:
+async def test_a_cursor_older_than_retention_is_answered_with_the_cursor_to_resume_from(
+    world: World, level: str
+) -> None:
     org_id = await org_of(world)
     for number in range(3):
         await change(world, level, org_id, allocations_max=number)
@@ -101,9 +103,9 @@ async def test_a_cursor_older_than_retention_is_answered_with_where_to_go_on(wor
 
 async def test_an_event_in_a_record_that_it_does_not_belong_to_is_refused(world: World) -> None:
     async def use_case(tx: db.Tx) -> None:
-        told = EntitlementChanged(app_slug="toy", enabled=True)
+        payload = EntitlementChanged(app_slug="toy", enabled=True)
         origin = system_origin(world.clock())
-        await record.emit(tx, origin, "catalog.entitlement.changed", told, Owner("org_1"))
+        await record.emit(tx, origin, "catalog.entitlement.changed", payload, Owner("org_1"))
 
     with pytest.raises(TypeError, match="belongs to the record of project, not of org"):
         await world.site.database.write(use_case)
@@ -119,9 +121,9 @@ async def test_events_of_an_older_release_are_in_the_record_of_their_level(setti
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     await schema_before(20, settings.data_dir / "gpuaas.sqlite", settings.database_url, *rows)
     async with server.open_site(settings) as site:
-        told = await site.database.reader.all("SELECT scope FROM events ORDER BY cursor")
+        scopes = await site.database.reader.all("SELECT scope FROM events ORDER BY cursor")
         cut = await site.database.reader.all("SELECT scope FROM event_horizons ORDER BY scope")
-    assert [row[0] for row in told] == ["proj_1", "org_1", "platform"]
+    assert [row[0] for row in scopes] == ["proj_1", "org_1", "platform"]
     assert [row[0] for row in cut] == ["platform", "proj_1"]
 
 

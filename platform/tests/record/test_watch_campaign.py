@@ -1,5 +1,5 @@
-"""Fifty watchers that each break off two hundred times, a killed server, writes all the while: every watcher ends up
-with exactly the record, in order, nothing twice and nothing missing."""
+"""Fifty watchers each disconnect two hundred times while events are written and the server is killed. Every watcher
+must receive the whole record in order, with no event twice and none missing."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ QUARTER = Size(breaks=50, events=250, kill_after=110)
 
 
 class Watcher:
-    """Keeps every cursor it was told, and its place; breaks its connection when it feels like it."""
+    """Keeps every cursor it received, and its place; breaks its connection at random."""
 
     def __init__(self, cloud: Cloud, url: str, token: str, seed: int, breaks: int = 0) -> None:
         self._cloud, self._url, self._token = cloud, url, token
@@ -70,11 +70,11 @@ class Streamed(Watcher):
         """Without `ends_after`, listen to the end."""
         slow = self._random.random() < 0.2
         for _ in itertools.count() if ends_after is None else range(ends_after):
-            told = await stream.next()
-            if told is None or until.is_set():
+            block = await stream.next()
+            if block is None or until.is_set():
                 return
-            self.place = int(told.id)
-            if told.event != "bookmark":
+            self.place = int(block.id)
+            if block.event != "bookmark":
                 self.seen.append(self.place)
             if slow:
                 await asyncio.sleep(self._random.random() / 200)
@@ -85,14 +85,14 @@ class Polled(Watcher):
     async def _connection(self, until: asyncio.Event) -> None:
         wait_s = self._random.random()
         query = {"after": self.place, "wait_s": wait_s, "limit": self._random.randint(1, 200)}
-        told = await self._cloud.call(events.EVENT_LIST, query=query, token=self._token)
-        self.seen += [event.cursor for event in told.items]
-        self.place = told.cursor
+        page = await self._cloud.call(events.EVENT_LIST, query=query, token=self._token)
+        self.seen += [event.cursor for event in page.items]
+        self.place = page.cursor
         await asyncio.sleep(self._random.random() / 2)
 
 
 class ByTheSdk(Watcher):
-    """One iterator for the whole time: the SDK lives through the kill by itself."""
+    """One iterator for the whole test: the SDK reconnects by itself after the kill."""
 
     async def _connection(self, until: asyncio.Event) -> None:
         async with Client(self._url, BearerToken(self._token)) as client:
@@ -116,7 +116,7 @@ async def test_every_watcher_sees_the_whole_record_once_and_in_order(tmp_path: P
         platform.kill()
 
 
-async def test_a_server_that_is_told_to_stop_ends_its_streams_and_exits(tmp_path: Path, database_url: str) -> None:
+async def test_a_server_that_is_stopped_ends_its_streams_and_exits(tmp_path: Path, database_url: str) -> None:
     platform = ServerProcess(tmp_path / "data", database_url)
     password = await asyncio.to_thread(platform.admin_password)
     await asyncio.to_thread(platform.start)
@@ -124,11 +124,11 @@ async def test_a_server_that_is_told_to_stop_ends_its_streams_and_exits(tmp_path
         cloud = Cloud(client)
         await cloud.sign_in(password)
         await cloud.make_project()
-        opened = [await EventStream.open(platform.url, cloud.project_id, cloud.token) for _ in range(20)]
+        streams = [await EventStream.open(platform.url, cloud.project_id, cloud.token) for _ in range(20)]
         assert await asyncio.to_thread(platform.stop) == 0
-        assert [await stream.next_event() for stream in opened] == [None] * 20
-        assert all(stream.ended_cleanly for stream in opened)
-        for stream in opened:
+        assert [await stream.next_event() for stream in streams] == [None] * 20
+        assert all(stream.ended_cleanly for stream in streams)
+        for stream in streams:
             stream.close()
 
 
@@ -149,7 +149,7 @@ async def _campaign(platform: ServerProcess, cloud: Cloud, size: Size) -> None:
     recorded = await cloud.recorded()
     await until(lambda: all(len(watcher.seen) >= len(recorded) for watcher in watchers))
     done.set()
-    await cloud.make_event()  # whoever still listens wakes up and goes
+    await cloud.make_event()  # a watcher that still waits wakes up and stops
     await asyncio.gather(*following)
     assert {event.correlation_id for event in recorded} >= set(cloud.answered[:-1])
     for watcher in watchers:
@@ -162,4 +162,4 @@ async def _write(cloud: Cloud, count: int) -> None:
         try:
             await cloud.make_event()
         except httpx.TransportError:
-            await asyncio.sleep(0.05)  # the server is away; whether it took the last one is for the record to say
+            await asyncio.sleep(0.05)  # the server is down; the record shows whether it stored the last event

@@ -35,8 +35,8 @@ async def token(world: World) -> str:
 def _record(record_id: str, quantity: str = "1", **more: Any) -> dict[str, Any]:
     started_at = more.pop("started_at", NOON - datetime.timedelta(hours=1))
     ended_at = more.pop("ended_at", started_at + datetime.timedelta(minutes=30))
-    said = {"record_id": record_id, "meter": "gpu-time", "quantity": quantity, "unit": "hour"}
-    return {**said, "started_at": started_at, "ended_at": ended_at, **more}
+    measured = {"record_id": record_id, "meter": "gpu-time", "quantity": quantity, "unit": "hour"}
+    return {**measured, "started_at": started_at, "ended_at": ended_at, **more}
 
 
 async def _report(
@@ -48,10 +48,10 @@ async def _report(
 
 async def test_a_record_carries_who_what_and_where(world: World, token: str, instance: instances.Instance) -> None:
     (head, *_) = await world.members(instance.instance_id)
-    said = _record("r1", "0.50", member_id=head.member_id, subject="ada", attributes={"queue": "long"})
+    reported = _record("r1", "0.50", member_id=head.member_id, subject="ada", attributes={"queue": "long"})
     headers = {"X-Correlation-ID": "run-1"}
     answer = await world.send(
-        usage.USAGE_REPORT, {"records": [said]}, token=token, instance_id=instance.instance_id, headers=headers
+        usage.USAGE_REPORT, {"records": [reported]}, token=token, instance_id=instance.instance_id, headers=headers
     )
     assert answer.json() == {"accepted": 1, "repeated": 0, "conflicting": []}
     (kept,) = (await world.call(usage.USAGE_LIST)).items
@@ -98,8 +98,8 @@ async def test_the_same_report_from_many_at_once_counts_once(
 
 async def test_a_record_id_belongs_to_its_instance(world: World, token: str, instance: instances.Instance) -> None:
     other = (await world.deploy("two")).instance
-    for found in (instance, other):
-        assert (await _report(world, token, found, _record("r1"))).accepted == 1
+    for reporting in (instance, other):
+        assert (await _report(world, token, reporting, _record("r1"))).accepted == 1
     assert len((await world.call(usage.USAGE_LIST)).items) == 2
 
 
@@ -162,10 +162,10 @@ async def test_where_a_service_account_operates_the_instance_no_other_reports_fo
     assert (await _report(world, token, operated, _record("r1"))).accepted == 1
 
 
-async def test_daily_sums_are_exact_however_many_digits_and_in_whatever_order(
+async def test_daily_sums_are_exact_for_any_number_of_digits_and_in_any_order(
     world: World, token: str, instance: instances.Instance
 ) -> None:
-    """Against Decimal with room for every digit; floats, and numbers of 64 bits, would be off."""
+    """Compared with Decimal, which keeps every digit; floats and 64-bit numbers would be wrong."""
     chance, expected = random.Random(7), dict[tuple[str, str], Decimal]()
     records = []
     for number in range(300):
@@ -178,10 +178,10 @@ async def test_daily_sums_are_exact_however_many_digits_and_in_whatever_order(
     chance.shuffle(records)
     for first in range(0, 300, 60):
         await _report(world, token, instance, *records[first : first + 60])
-    found = await _summary(world)
-    assert {(day.day.isoformat(), day.meter): Decimal(day.quantity) for day in found} == expected
-    assert [(day.day, day.meter) for day in found] == sorted((day.day, day.meter) for day in found)
-    assert sum(day.records for day in found) == 300
+    days = await _summary(world)
+    assert {(day.day.isoformat(), day.meter): Decimal(day.quantity) for day in days} == expected
+    assert [(day.day, day.meter) for day in days] == sorted((day.day, day.meter) for day in days)
+    assert sum(day.records for day in days) == 300
 
 
 async def test_a_record_counts_for_the_day_it_started_in_utc(
@@ -200,14 +200,14 @@ async def test_a_record_counts_for_the_day_it_started_in_utc(
     ]
 
 
-async def test_a_summary_is_of_93_days_at_the_most_and_can_be_narrowed(
+async def test_a_summary_covers_at_most_93_days_and_can_be_narrowed(
     world: World, token: str, instance: instances.Instance
 ) -> None:
     other = (await world.deploy("two")).instance
-    for found in (instance, other):
-        await _report(world, token, found, _record("r1"), _record("r2", meter="storage", unit="byte"))
-    one = {"instance_id": instance.instance_id, "meter": "storage"}
-    (day,) = (await world.call(usage.USAGE_SUMMARY, query=one)).items
+    for reporting in (instance, other):
+        await _report(world, token, reporting, _record("r1"), _record("r2", meter="storage", unit="byte"))
+    query = {"instance_id": instance.instance_id, "meter": "storage"}
+    (day,) = (await world.call(usage.USAGE_SUMMARY, query=query)).items
     assert (day.instance_id, day.meter, day.unit, day.app_slug) == (instance.instance_id, "storage", "byte", "toy")
     assert len((await world.call(usage.USAGE_SUMMARY, query={"meter": "storage"})).items) == 2
     assert len((await world.call(usage.USAGE_SUMMARY, query={"until": "2026-01-01"})).items) == 0
@@ -222,10 +222,10 @@ async def test_records_are_paged_by_their_start_and_late_ones_are_in_their_place
     starts = [NOON - datetime.timedelta(minutes=minutes) for minutes in (5, 300, 60, 60, 1)]
     for number, started_at in enumerate(starts):
         await _report(world, token, instance, _record(f"r{number}", started_at=started_at))
-    assert [found.record_id for found in await _pages(world, page_size=2)] == ["r1", "r2", "r3", "r0", "r4"]
+    assert [record.record_id for record in await _pages(world, page_size=2)] == ["r1", "r2", "r3", "r0", "r4"]
     since, until = (NOON - datetime.timedelta(minutes=minutes) for minutes in (60, 1))
     narrow = await _pages(world, page_size=1, since=since.isoformat(), until=until.isoformat())
-    assert [found.record_id for found in narrow] == ["r2", "r3", "r0"]
+    assert [record.record_id for record in narrow] == ["r2", "r3", "r0"]
     assert await _pages(world, instance_id="inst_other") == []
     assert await _pages(world, instance_id=instance.instance_id, meter="storage") == []
     with pytest.raises(errors.ValidationFailed, match="page_token"):
@@ -233,7 +233,7 @@ async def test_records_are_paged_by_their_start_and_late_ones_are_in_their_place
 
 
 class Planner:
-    """Asks SQLite how it would look for what is asked, and finds nothing."""
+    """A reader that records the query plan of SQLite for each query and returns no rows."""
 
     def __init__(self, reader: db.Reader) -> None:
         self._reader = reader
@@ -277,14 +277,14 @@ async def test_the_export_has_every_record_and_runs_nothing_in_a_spreadsheet(
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     header, *rows = list(csv.reader(io.StringIO(answer.text, newline="")))
     assert tuple(header) == export.COLUMNS
-    found = {row[header.index("record_id")]: row for row in rows}
-    assert len(rows) == len(found) == len(subjects) + 1001
-    assert [found[f"s{number:03}"][header.index("subject")] for number in range(len(subjects))] == [
+    by_id = {row[header.index("record_id")]: row for row in rows}
+    assert len(rows) == len(by_id) == len(subjects) + 1001
+    assert [by_id[f"s{number:03}"][header.index("subject")] for number in range(len(subjects))] == [
         *(f"'{subject}" for subject in subjects[:7]),
         *subjects[7:],
     ]
-    assert found["'=1+1"][header.index("attributes")] == '{"a":"=HYPERLINK(\\"http://x\\",\\"y\\")"}'
-    assert found["r007"][header.index("quantity")] == "7.25"
+    assert by_id["'=1+1"][header.index("attributes")] == '{"a":"=HYPERLINK(\\"http://x\\",\\"y\\")"}'
+    assert by_id["r007"][header.index("quantity")] == "7.25"
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
 
 
@@ -333,20 +333,20 @@ def test_a_quantity_is_read_and_shown_without_loss(quantity: str) -> None:
 
 
 async def _summary(world: World) -> list[usage.UsageDay]:
-    found, token = list[usage.UsageDay](), ""
+    days, token = list[usage.UsageDay](), ""
     while True:
         page = await world.call(usage.USAGE_SUMMARY, query={"page_size": 7, "page_token": token})
-        found += page.items
+        days += page.items
         if page.next_page_token is None:
-            return found
+            return days
         token = page.next_page_token
 
 
 async def _pages(world: World, **query: Any) -> list[usage.UsageRecord]:
-    found, token = list[usage.UsageRecord](), ""
+    records, token = list[usage.UsageRecord](), ""
     while True:
         page = await world.call(usage.USAGE_LIST, query={**query, "page_token": token})
-        found += page.items
+        records += page.items
         if page.next_page_token is None:
-            return found
+            return records
         token = page.next_page_token
