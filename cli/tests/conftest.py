@@ -77,8 +77,8 @@ def interrupts_arrive() -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
     """Starts sealed, and lets people sign in through an identity provider."""
     with identity_provider() as issuer:
         client = ("--oidc-client-id", "gpuaas", "--oidc-redirect-url", "http://127.0.0.1:1/signed-in")
-        with serving(tmp_path_factory.mktemp("guarded"), "--sealed", "--oidc-issuer", issuer, *client) as found:
-            yield found
+        with serving(tmp_path_factory.mktemp("guarded"), "--sealed", "--oidc-issuer", issuer, *client) as running:
+            yield running
 
 
 @contextlib.contextmanager
@@ -128,16 +128,16 @@ def identity_provider() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def cli(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """Signed in, with an organisation and a project."""
-    found = Cli(tmp_path_factory.mktemp("home"))
-    found("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
-    found("org", "create", "acme")
-    found("project", "create", "research", "--org", "acme")
-    return found
+    cli = Cli(tmp_path_factory.mktemp("home"))
+    cli("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
+    cli("org", "create", "acme")
+    cli("project", "create", "research", "--org", "acme")
+    return cli
 
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Cli:
-    """Knows nothing yet."""
+    """A home without settings."""
     return Cli(tmp_path / "home")
 
 
@@ -168,7 +168,7 @@ def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def spare(cli: Cli, server: Server) -> Iterator[Cli]:
-    """Two more nodes, which nobody holds; gone at the end."""
+    """Two more nodes, which are not allocated; removed at the end."""
     names = ["spare-1", "spare-2"]
     with at_work(cli, server, names):
         yield cli
@@ -252,14 +252,14 @@ class Node:
             error = {"code": "agent_did_not_report", "message": "version 0.1.0 stays; the new agent did not report"}
             return {"status": "failed", "error": error}
         self._agent = {"agent_version": "0.2.0", "agent_sha256": sha256}
-        # As the real one does it: the new agent is heard before it says that it took over.
+        # Like the real agent: the new one sends a heartbeat before it reports that it took over.
         self._beat()
         return {"status": "succeeded", "result": {"sha256": sha256, "version": "0.2.0"}}
 
     def _login(self) -> str:
         moment, nonce = int(time.time()), secrets.token_hex(8)
-        said = f"gpuaas-node-token\n{self._node_id}\n{moment}\n{nonce}"
-        signature = base64.b64encode(self._key.sign(said.encode())).decode()
+        proof = f"gpuaas-node-token\n{self._node_id}\n{moment}\n{nonce}"
+        signature = base64.b64encode(self._key.sign(proof.encode())).decode()
         body = {"node_id": self._node_id, "timestamp_s": moment, "nonce": nonce, "signature": signature}
         return str(self._send("POST", "/node/v1/token", body)["access_token"])
 
@@ -292,7 +292,7 @@ def free_port_fixture() -> int:
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compare with a file; GPUAAS_WRITE_GOLDEN=1 writes it anew after a change on purpose."""
+    """Compare with a file; GPUAAS_WRITE_GOLDEN=1 writes it again after a change on purpose."""
 
     def compare(name: str, text: str) -> None:
         path = TESTS / "golden" / name

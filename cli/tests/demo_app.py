@@ -28,8 +28,8 @@ app = App("demo", manifest=Path(__file__).with_name("demo_manifest.yaml"), packa
 async def deploy(op: Operation) -> None:
     await op.step("read the inputs", _nothing)
     await op.secret("role_join", "join-key")
-    for member in sorted(op.to_do, key=lambda one: (one.component_key, one.node_name)):
-        await op.each([member], lambda one: _bring_up(op, one))
+    for member in sorted(op.to_do, key=lambda member: (member.component_key, member.node_name)):
+        await op.each([member], lambda member: _bring_up(op, member))
     head = next(member for member in op.members if member.component_key == "head")
     line = Command(title="Say hello", line="echo hello", allocation_id=head.allocation_id, user="nobody")
     await op.publish_access(
@@ -108,7 +108,7 @@ async def preview(op: Operation) -> Preview:
 
 @app.action("greet")
 async def greet(op: Operation) -> dict[str, Any]:
-    return {"said": f"hello {op.inputs['name']}", "times": op.inputs.get("times", 1)}
+    return {"greeting": f"hello {op.inputs['name']}", "times": op.inputs.get("times", 1)}
 
 
 @app.operation("remove", role="worker")

@@ -1,4 +1,4 @@
-"""The node agent: its releases, nodes that take them one after another, and what nodes were told to do."""
+"""The node agent: its releases, nodes that take them one after another, and the tasks of nodes."""
 
 import hashlib
 import subprocess
@@ -27,11 +27,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def release(fleet: Cli, archive: Path) -> dict[str, Any]:
-    found: dict[str, Any] = fleet("agent", "register", str(archive), "-o", "json").json
-    return found
+    registered: dict[str, Any] = fleet("agent", "register", str(archive), "-o", "json").json
+    return registered
 
 
-def test_a_release_is_named_by_what_the_file_says(fleet: Cli, archive: Path, release: dict[str, Any]) -> None:
+def test_a_release_has_the_version_and_digest_of_its_file(fleet: Cli, archive: Path, release: dict[str, Any]) -> None:
     content = archive.read_bytes()
     assert release["sha256"] == hashlib.sha256(content).hexdigest()
     assert release["version"] == files.agent_version(str(archive), content)
@@ -49,7 +49,7 @@ def test_what_is_no_agent_is_not_sent(fleet: Cli, tmp_path: Path) -> None:
     assert "next: python -m gpuaas_agent.build" in refused.err
 
 
-def test_a_rollout_stops_at_the_first_failure_and_goes_on_where_it_ended(fleet: Cli, release: dict[str, Any]) -> None:
+def test_a_rollout_stops_at_the_first_failure_and_continues_where_it_ended(fleet: Cli, release: dict[str, Any]) -> None:
     would = fleet("agent", "upgrade", "--sku", "fleet", "--to", release["version"], "--reason", "x", "--dry-run")
     assert (would.out.count("agent.upgrade"), would.err) == (3, "Nothing was changed.\n")
     ended = fleet(
@@ -61,8 +61,8 @@ def test_a_rollout_stops_at_the_first_failure_and_goes_on_where_it_ended(fleet: 
     assert "next: gpuaas node task describe stubborn-1 task_" in ended.err
     assert fleet("node", "get", "fleet-2", "-o", "json").json["agent_sha256"] == ""
 
-    one = fleet("agent", "upgrade", "fleet-1", "--to", release["sha256"][:12], "--reason", "try it", "-o", "json")
-    assert [task["state"] for task in one.json["items"]] == ["succeeded"]
+    first = fleet("agent", "upgrade", "fleet-1", "--to", release["sha256"][:12], "--reason", "try it", "-o", "json")
+    assert [task["state"] for task in first.json["items"]] == ["succeeded"]
     assert fleet("node", "get", "fleet-1", "-o", "json").json["agent_sha256"] == release["sha256"]
 
     rest = fleet("agent", "upgrade", "--sku", "fleet", "--to", release["version"], "--reason", "the rest", expect=1)
@@ -84,7 +84,7 @@ def test_what_an_upgrade_names_must_be_there(fleet: Cli, release: dict[str, Any]
     fleet("agent", "upgrade", "fleet1", "--to", release["version"], "--reason", "x", expect=4)
 
 
-def test_a_node_says_what_it_is_and_how_it_is(fleet: Cli) -> None:
+def test_a_node_reports_its_facts_and_its_health(fleet: Cli) -> None:
     assert "hostname   fleet-1" in fleet("node", "inspect", "fleet-1").out
     assert "disk_has_room  yes" in fleet("node", "health", "fleet-1").out
     sick = fleet("node", "health", "fleet-1", "stubborn-1", expect=1)
@@ -92,23 +92,23 @@ def test_a_node_says_what_it_is_and_how_it_is(fleet: Cli) -> None:
     assert fleet("node", "health", "fleet-1", "-o", "json").json["items"][0]["result"]["ok"] is True
 
 
-def test_tasks_of_a_node_are_listed_and_told(fleet: Cli) -> None:
+def test_tasks_of_a_node_are_listed_and_described(fleet: Cli) -> None:
     fleet("node", "inspect", "fleet-1")
     tasks = fleet("node", "task", "list", "fleet-1", "-o", "json").json["items"]
-    task = next(one for one in tasks if one["type"] == "host.facts")
-    told = fleet("node", "task", "describe", "fleet-1", task["task_id"]).out
-    assert "State        succeeded" in told
-    assert "hostname" in told
+    task = next(item for item in tasks if item["type"] == "host.facts")
+    page = fleet("node", "task", "describe", "fleet-1", task["task_id"]).out
+    assert "State        succeeded" in page
+    assert "hostname" in page
     fleet("node", "task", "describe", "fleet-1", "task_none", expect=4)
 
 
-def test_a_rollout_asks_those_that_are_heard_and_run_something_else() -> None:
+def test_a_rollout_includes_the_nodes_that_respond_and_run_another_release() -> None:
     release = msgspec.convert(
         {"sha256": "new", "version": "2", "size_bytes": 1, "registered_by": "u", "registered_at": _MOMENT}, AgentRelease
     )
     nodes = [_node("old"), _node("done", agent_sha256="new"), _node("away", status="lost")]
     planned = rollout.plan(nodes, release)
-    assert [[one.name for one in part] for part in (planned.wanted, planned.current, planned.silent)] == [
+    assert [[node.name for node in part] for part in (planned.wanted, planned.current, planned.silent)] == [
         ["old"],
         ["done"],
         ["away"],

@@ -70,7 +70,7 @@ def test_every_group_lists_its_commands(group: str, stranger: Cli, golden: Golde
 
 
 @pytest.mark.parametrize(
-    "command", [*SINGLE, *(f"{group} {one}" for group in SUBCOMMANDS for one in SUBCOMMANDS[group])]
+    "command", [*SINGLE, *(f"{group} {name}" for group in SUBCOMMANDS for name in SUBCOMMANDS[group])]
 )
 def test_every_command_explains_itself_with_an_example(command: str, stranger: Cli, golden: Golden) -> None:
     text = stranger(*command.split(), "--help").out
@@ -181,7 +181,7 @@ def test_a_project_can_be_named_wherever_it_is_needed(cli: Cli) -> None:
     assert by_name.json == cli("get", "service-accounts", "--project", project["project_id"], "-o", "json").json
 
 
-def test_an_empty_list_says_so_beside_the_data(cli: Cli) -> None:
+def test_an_empty_list_is_reported_beside_the_data(cli: Cli) -> None:
     cli("project", "create", "empty", "--org", "acme")
     ended = cli("get", "instances", "--project", "empty")
     assert (ended.out, ended.err) == ("", "Nothing found.\n")

@@ -27,8 +27,8 @@ def test_an_endpoint_is_shown_with_what_it_takes_answers_and_refuses(stranger: C
 
 
 def test_programs_get_the_same_as_data(stranger: Cli) -> None:
-    told = stranger("explain", "node", "-o", "json").json
-    cordon = next(one for one in told["commands"] if one["command"] == "gpuaas node cordon")
+    explained = stranger("explain", "node", "-o", "json").json
+    cordon = next(command for command in explained["commands"] if command["command"] == "gpuaas node cordon")
     assert cordon["endpoint"] == "capacity.node.cordon"
     state = stranger("explain", "node.admin_state", "-o", "json").json
     assert (state["values"], state["default"]) == (["active", "cordoned", "draining", "retired"], "active")
@@ -40,7 +40,7 @@ def test_programs_get_the_same_as_data(stranger: Cli) -> None:
 def test_without_a_name_there_is_a_list_of_what_can_be_asked_for(stranger: Cli) -> None:
     assert set(stranger("explain", "-o", "name").out.split()) == {kind.plural for kind in kinds.KINDS}
     assert set(stranger("explain", "-o", "json").json) == set(forms.every())
-    assert stranger("schema", "-o", "name").out.split() == [one.name for one in registry.ENDPOINTS]
+    assert stranger("schema", "-o", "name").out.split() == [endpoint.name for endpoint in registry.ENDPOINTS]
 
 
 def test_a_near_miss_is_recognised_and_ends_with_4(stranger: Cli) -> None:
@@ -66,9 +66,9 @@ def test_names_of_forms_are_unique_in_the_whole_contract() -> None:
 
 
 def test_what_is_explained_fits_a_terminal_of_80_columns(stranger: Cli) -> None:
-    told = [line for form in forms.every().values() for line in pages.of_form(form, 80)]
-    told += stranger("explain").out.splitlines()
-    assert [line for line in told if len(line) > 80] == []
+    lines = [line for form in forms.every().values() for line in pages.of_form(form, 80)]
+    lines += stranger("explain").out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
 
 
 def test_an_answer_is_explained_without_what_only_a_sender_has_to_know(stranger: Cli) -> None:
@@ -87,6 +87,6 @@ def test_every_form_can_be_shown(form: forms.Form) -> None:
     jsonschema_rs.validator_for(explain.json_schema(form))
 
 
-def test_what_the_contract_says_under_a_field_is_in_the_schema() -> None:
+def test_the_docstring_of_a_field_in_the_contract_is_in_the_schema() -> None:
     described = explain.json_schema(forms.find("node")[0])
     assert described["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why an operator set this state."

@@ -30,8 +30,8 @@ def ada(cli: Cli) -> dict[str, Any]:
     """A person with a password and no role."""
     made = cli("user", "create", "ada", "--password", "-o", "json", given=f"{PASSWORD}\n")
     assert PASSWORD not in made.out + made.err
-    found: dict[str, Any] = made.json
-    return found
+    person: dict[str, Any] = made.json
+    return person
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_policy_is_read_changed_and_explained(cli: Cli, tmp_path: Path) -> Non
     assert "revision 2" in again.out
 
 
-def test_a_policy_somebody_else_changed_is_not_overwritten(cli: Cli) -> None:
+def test_a_policy_that_another_user_changed_is_not_overwritten(cli: Cli) -> None:
     ended = cli("policy", "set", "-", "--revision", "41", given="reason: late\n", expect=5)
     assert "code=precondition_failed" in ended.err
 
@@ -158,8 +158,12 @@ def test_an_entitlement_has_bounds(cli: Cli) -> None:
     cli("app", "register", "-", given=manifest)
     cli("app", "publish", "bounded", "1.0.0")
     cli("app", "entitle", "bounded", "--versions", "1.*,2.0.0", "--channels", "stable", "--instances-max", "2")
-    found = cli("get", "entitlement", "bounded", "-o", "json").json
-    assert (found["versions"], found["channels"], found["instances_max"]) == (["1.*", "2.0.0"], ["stable"], 2)
+    entitlement = cli("get", "entitlement", "bounded", "-o", "json").json
+    assert (entitlement["versions"], entitlement["channels"], entitlement["instances_max"]) == (
+        ["1.*", "2.0.0"],
+        ["stable"],
+        2,
+    )
     cli("app", "entitle", "bounded", "--off")
     assert "no" in cli("get", "entitlement", "bounded").out.split()
 
@@ -167,17 +171,17 @@ def test_an_entitlement_has_bounds(cli: Cli) -> None:
 def test_usage_is_listed_summed_and_exported(used: Cli, tmp_path: Path) -> None:
     day = YESTERDAY.date()
     since = ("--since", str(day), "--until", str(day + datetime.timedelta(days=1)), "--instance", "metered")
-    assert [one["quantity"] for one in used("usage", "list", *since, "-o", "json").json["items"]] == ["1.5", "2"]
+    assert [record["quantity"] for record in used("usage", "list", *since, "-o", "json").json["items"]] == ["1.5", "2"]
     (total,) = used("usage", "summary", *since, "-o", "json").json["items"]
     assert (total["day"], total["quantity"], total["records"]) == (str(day), "3.5", 2)
     file = tmp_path / "usage.csv"
     assert used("usage", "export", *since, "--csv", str(file)).err == f"Written to {file}.\n"
     assert used("usage", "export", *since).out.splitlines() == file.read_text().splitlines()
     assert len(file.read_text().splitlines()) == 3
-    assert [one.name for one in tmp_path.iterdir()] == ["usage.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["usage.csv"]
 
 
-def test_an_export_that_cannot_be_written_says_so(used: Cli, tmp_path: Path) -> None:
+def test_an_export_that_cannot_be_written_is_reported(used: Cli, tmp_path: Path) -> None:
     ended = used("usage", "export", "--csv", str(tmp_path / "nowhere" / "usage.csv"), expect=64)
     assert "cannot be written: No such file or directory" in ended.err
 
@@ -237,8 +241,8 @@ def _signed(key: Ed25519PrivateKey, digest: str) -> dict[str, Any]:
     }
     envelope = dsse.Envelope(json.dumps(statement).encode(), "application/vnd.in-toto+json", {})
     envelope.sign(CryptoSigner(key))
-    found: dict[str, Any] = envelope.to_dict()
-    return found
+    signed: dict[str, Any] = envelope.to_dict()
+    return signed
 
 
 async def _report(server: str, project_id: str, key_id: str, client_secret: str) -> None:
@@ -254,6 +258,6 @@ async def _report(server: str, project_id: str, key_id: str, client_secret: str)
         for quantity in ("1.5", "2")
     ]
     async with Client(server, ServiceAccount(key_id, client_secret)) as client:
-        found = await client.call(INSTANCE_GET, project_id=project_id, instance_id="metered")
+        instance = await client.call(INSTANCE_GET, project_id=project_id, instance_id="metered")
         body = ReportUsage(records=records)
-        await client.call(USAGE_REPORT, body, project_id=project_id, instance_id=found.instance_id)
+        await client.call(USAGE_REPORT, body, project_id=project_id, instance_id=instance.instance_id)

@@ -1,4 +1,4 @@
-"""The life of an instance and the ways out of trouble, with a real server and a real controller process."""
+"""The life of an instance and the exits of failed operations, with a real server and a real controller process."""
 
 import json
 import signal
@@ -62,7 +62,7 @@ def test_an_upgrade_takes_the_newest_version_and_can_be_rolled_back(lively: Cli)
     lively("app", "withdraw", "demo", "1.1.0", "--reason", "the other tests deploy 1.0.0")
 
 
-def test_a_dry_run_tells_what_would_be_hit(lively: Cli) -> None:
+def test_a_dry_run_shows_what_would_be_interrupted(lively: Cli) -> None:
     would = lively("stop", "lively", "--dry-run").out
     assert "1 running piece of work, 24 GPU-hours at stake (seen by demo status" in would
     assert "job-7  gpu-" in would
@@ -70,7 +70,7 @@ def test_a_dry_run_tells_what_would_be_hit(lively: Cli) -> None:
     assert _status(lively) == "running"
 
 
-def test_a_dry_run_calls_nothing_safe_that_nobody_saw(lively: Cli) -> None:
+def test_a_dry_run_without_a_preview_does_not_claim_to_be_safe(lively: Cli) -> None:
     would = lively("member", "remove", "lively", "gpu-2", "--dry-run").out
     assert "what it would interrupt is unknown, so do not assume that it is safe" in would
     assert "demo has no preview of remove" in would
@@ -119,9 +119,9 @@ def test_a_hold_keeps_a_member_until_its_owner_lifts_it(lively: Cli) -> None:
 def test_an_action_brings_its_result(lively: Cli) -> None:
     assert "demo.greeting.send" in lively("action", "list", "lively").out
     ended = lively("action", "run", "lively", "greet", "--input", "name=ada", "--input", "times=2")
-    assert ended.out.splitlines()[-2:] == ["said: hello ada", "times: 2"]
+    assert ended.out.splitlines()[-2:] == ["greeting: hello ada", "times: 2"]
     ended = lively("action", "run", "lively", "greet", "--inputs-file", "-", "-o", "json", given="name: bob\n")
-    assert ended.json["result"] == {"said": "hello bob", "times": 1}
+    assert ended.json["result"] == {"greeting": "hello bob", "times": 1}
 
 
 def test_an_action_is_checked_before_it_is_asked_for(lively: Cli) -> None:
@@ -146,11 +146,11 @@ def test_secrets_are_listed_without_their_values(lively: Cli) -> None:
     assert "next: gpuaas get secrets INSTANCE" in lively("get", "secrets", expect=64).err
 
 
-def test_a_failed_operation_lists_the_ways_out(broken: str, cloud: Cli) -> None:
-    told = cloud("op", "follow", broken, expect=1).err
+def test_a_failed_operation_lists_its_exits(broken: str, cloud: Cli) -> None:
+    report = cloud("op", "follow", broken, expect=1).err
     page = cloud("describe", "operation", broken).out
     for way in ("retry", "compensate", "tombstone", "force-complete"):
-        assert f"or:   gpuaas op {way} {broken} --reason REASON" in told
+        assert f"or:   gpuaas op {way} {broken} --reason REASON" in report
         assert f"gpuaas op {way} {broken} --reason REASON" in page
 
 
@@ -168,10 +168,10 @@ def test_compensated_is_the_good_end_of_compensate(broken: str, cloud: Cli) -> N
 def test_a_tombstone_gives_up_what_failed(broken: str, cloud: Cli) -> None:
     cloud("op", "tombstone", broken, "--member", "gpu-4", "--reason", "burnt down")
     members = cloud("get", "members", "--instance", "broken", "-a", "-o", "json").json["items"]
-    assert {one["node_name"] for one in members if one["status"] == "tombstoned"} == {"gpu-4"}
+    assert {member["node_name"] for member in members if member["status"] == "tombstoned"} == {"gpu-4"}
 
 
-def test_what_nobody_can_finish_is_declared_done(broken: str, cloud: Cli) -> None:
+def test_an_operation_that_no_controller_can_finish_is_declared_done(broken: str, cloud: Cli) -> None:
     ended = cloud("op", "force-complete", broken, "--reason", "checked by hand", "-o", "json")
     assert (ended.json["status"], ended.json["exits_taken"][0]["name"]) == ("succeeded", "force_complete")
 
@@ -184,11 +184,11 @@ def test_a_cancelled_deploy_leaves_nothing_behind(cloud: Cli) -> None:
     operation_id = cloud(*_deploy("dropped", "gpu-3", "gpu-4", "hang"), "--detach").out.strip()
     assert "deploy dropped cancelled after" in cloud("op", "cancel", operation_id, "--reason", "wrong machine").out
     members = cloud("get", "members", "--instance", "dropped", "-a", "-o", "json").json["items"]
-    assert {one["status"] for one in members} == {"removed"}
+    assert {member["status"] for member in members} == {"removed"}
     cloud("decommission", "dropped")
 
 
-def test_an_open_breaker_says_how_to_close_it(cloud: Cli) -> None:
+def test_an_open_breaker_shows_how_to_close_it(cloud: Cli) -> None:
     cloud(*_deploy("fragile", "gpu-3", "gpu-3", "fail_add"))
     cloud("member", "add", "fragile", "--role", "worker", "--allocation", "gpu-4", expect=1)
     again = cloud("member", "add", "fragile", "--role", "worker", "--allocation", "gpu-6", expect=5)
@@ -206,11 +206,11 @@ def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
     assert given["operator_service_account_id"] == account
     rows = lively("audit", "list", "--action", "apps.instance.set_operator", "-o", "json").json["items"]
     assert rows[-1]["details"]["reason"] == "it is the one"
-    freed = lively("operator", "set", "lively", "--any", "--reason", "whoever comes", "-o", "json").json
+    freed = lively("operator", "set", "lively", "--any", "--reason", "any controller", "-o", "json").json
     assert freed["operator_service_account_id"] == ""
     assert "Name a service account, or add --any" in lively("operator", "set", "lively", "--reason", "x", expect=64).err
-    unknown = lively("operator", "set", "lively", "nobody", "--reason", "x", expect=1)
-    assert "There is no active service account nobody" in unknown.err
+    unknown = lively("operator", "set", "lively", "absent", "--reason", "x", expect=1)
+    assert "There is no active service account absent" in unknown.err
 
 
 def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
@@ -230,7 +230,7 @@ def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:
     lively("app", "show", "demo", "9.9.9", expect=4)
 
 
-def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
+def test_events_are_followed_from_a_cursor(lively: Cli) -> None:
     newest = lively("get", "events", "--instance", "lively", "-o", "json").json["items"][-1]
     with _following(lively, "--instance", "lively", "--after", str(newest["cursor"] - 1)) as following:
         assert following.stdout is not None
@@ -245,10 +245,10 @@ def test_events_are_followed_from_where_one_stands(lively: Cli) -> None:
 def test_events_of_the_platform_are_followed_too(lively: Cli) -> None:
     with _following(lively, "--platform", "--after", "0") as following:
         assert following.stdout is not None
-        told = json.loads(following.stdout.readline())
+        event = json.loads(following.stdout.readline())
         following.send_signal(signal.SIGINT)
         following.communicate()
-    assert (told["org_id"], told["project_id"]) == ("", "")
+    assert (event["org_id"], event["project_id"]) == ("", "")
 
 
 def test_only_a_project_has_instances_to_follow(lively: Cli) -> None:
@@ -273,5 +273,5 @@ def _status(cli: Cli, name: str = "lively") -> str:
 
 def _member_on(cli: Cli, node: str) -> str:
     items = json.loads(cli("get", "members", "--instance", "lively", "-o", "json").out)["items"]
-    (found,) = [one for one in items if one["node_name"] == node and one["component_key"] == "worker"]
-    return str(found["member_id"])
+    (worker,) = [member for member in items if member["node_name"] == node and member["component_key"] == "worker"]
+    return str(worker["member_id"])

@@ -100,7 +100,7 @@ def test_a_port_in_use_is_named_with_the_way_out(server: Any, stranger: Cli) -> 
 
 @pytest.fixture
 def lab_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A lab that writes down what it is told; who calls has no rights while the file `refuse` is there."""
+    """A lab that records its arguments; the caller has no rights while the file `refuse` exists."""
     calls, program = tmp_path / "calls", tmp_path / "gpuaas-lab"
     program.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n[ ! -e {tmp_path}/refuse ]\n')
     program.chmod(0o755)
@@ -108,10 +108,10 @@ def lab_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return calls
 
 
-def test_without_rights_up_says_what_works_instead(lab_calls: Path, tmp_path: Path) -> None:
+def test_without_rights_up_shows_what_works_instead(lab_calls: Path, tmp_path: Path) -> None:
     (tmp_path / "refuse").touch()
     with pytest.raises(failures.Failure) as refused:
-        cloud.up(plan.Wish(tmp_path / "home"))
+        cloud.up(plan.CloudRequest(tmp_path / "home"))
     assert "Machines need root or sudo that asks for no password" in refused.value.message
     assert "gpuaas up --control-plane-only" in refused.value.fix
     assert lab_calls.read_text() == "check\n"
@@ -121,7 +121,7 @@ def test_without_rights_down_stops_nothing(control_plane: Cli, lab_calls: Path, 
     (tmp_path / "refuse").touch()
     (control_plane.home / "local" / "machines").touch()
     with pytest.raises(failures.Failure):
-        cloud.down(plan.Wish(control_plane.home), purge=False)
+        cloud.down(plan.CloudRequest(control_plane.home), purge=False)
     control_plane("whoami")
     (control_plane.home / "local" / "machines").unlink()
 
@@ -130,13 +130,13 @@ def test_purge_after_down_deletes_the_disks_too(lab_calls: Path, tmp_path: Path)
     folder = tmp_path / "home" / "local"
     folder.mkdir(parents=True)
     (folder / "machines").touch()
-    cloud.down(plan.Wish(tmp_path / "home"), purge=False)
-    cloud.down(plan.Wish(tmp_path / "home"), purge=True)
-    told = ["check", "down --lab local", "check", "down --purge --lab local"]
-    assert (lab_calls.read_text().splitlines(), folder.exists()) == (told, False)
+    cloud.down(plan.CloudRequest(tmp_path / "home"), purge=False)
+    cloud.down(plan.CloudRequest(tmp_path / "home"), purge=True)
+    calls = ["check", "down --lab local", "check", "down --purge --lab local"]
+    assert (lab_calls.read_text().splitlines(), folder.exists()) == (calls, False)
 
 
-def test_an_interrupt_is_told_as_one() -> None:
+def test_an_interrupt_is_reported_as_an_interrupt() -> None:
     with pytest.raises(failures.Failure) as ended:
         report.captured(["sh", "-c", "kill -INT $$"])
     assert (ended.value.code, ended.value.exit_code) == ("interrupted", 130)

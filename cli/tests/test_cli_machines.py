@@ -14,11 +14,11 @@ Cli = Any
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key pair; the public half lies beside it with `.pub`."""
+    """A key pair; the public key is beside it with `.pub`."""
     return _new_key(tmp_path_factory.mktemp("ssh") / "id", "ada@laptop")
 
 
-def test_a_cordoned_node_says_why_and_takes_work_again(spare: Cli) -> None:
+def test_a_cordoned_node_shows_the_reason_and_accepts_work_again(spare: Cli) -> None:
     spare("node", "cordon", "spare-1", "--reason", "bad fan")
     (line,) = [line for line in spare("node", "list").out.splitlines() if line.startswith("spare-1 ")]
     assert "cordoned" in line
@@ -27,10 +27,10 @@ def test_a_cordoned_node_says_why_and_takes_work_again(spare: Cli) -> None:
     assert spare("get", "node", "spare-1", "-o", "json").json["admin_state"] == "active"
 
 
-def test_one_node_is_told_as_a_story(spare: Cli) -> None:
-    told = spare("node", "get", "spare-1").out
-    assert "spare-1 (node_" in told
-    assert "standard in local" in told
+def test_one_node_is_described_on_a_page(spare: Cli) -> None:
+    page = spare("node", "get", "spare-1").out
+    assert "spare-1 (node_" in page
+    assert "standard in local" in page
     assert spare("node", "get", "spare-1", "-o", "json").json["name"] == "spare-1"
     assert "next: gpuaas get nodes" in spare("node", "get", "spare1", expect=4).err
 
@@ -38,14 +38,14 @@ def test_one_node_is_told_as_a_story(spare: Cli) -> None:
 @pytest.fixture
 def small(spare: Cli) -> Cli:
     """The spare nodes are the only ones of their SKU."""
-    spare("node", "set", "spare-1", "spare-2", "--sku", "small", "--region", "local", "--reason", "sold anew")
+    spare("node", "set", "spare-1", "spare-2", "--sku", "small", "--region", "local", "--reason", "sold again")
     return spare
 
 
 def test_several_nodes_are_set_at_once_and_what_is_left_out_stays(spare: Cli) -> None:
-    spare("node", "set", "spare-1", "spare-2", "--sku", "small", "--reason", "sold anew")
-    found = spare("node", "set", "spare-2", "--region", "cellar", "--reason", "moved", "-o", "json").json["items"]
-    assert [(one["sku"], one["region"]) for one in found] == [("small", "cellar")]
+    spare("node", "set", "spare-1", "spare-2", "--sku", "small", "--reason", "sold again")
+    changed = spare("node", "set", "spare-2", "--region", "cellar", "--reason", "moved", "-o", "json").json["items"]
+    assert [(node["sku"], node["region"]) for node in changed] == [("small", "cellar")]
     spare("node", "set", "spare-2", "--region", "local", "--reason", "moved back")
     assert "Name a SKU or a region" in spare("node", "set", "spare-1", "--reason", "x", expect=64).err
 
@@ -55,9 +55,9 @@ def test_a_typo_among_the_names_changes_nothing(spare: Cli) -> None:
     assert spare("get", "node", "spare-1", "-o", "json").json["admin_state"] == "active"
 
 
-def test_a_dry_run_names_the_nodes_or_says_what_keeps_each_out(small: Cli) -> None:
+def test_a_dry_run_names_the_nodes_or_why_each_does_not_fit(small: Cli) -> None:
     would = small("allocation", "request", "--sku", "small", "--count", "2", "--dry-run", "-o", "json")
-    assert {one["node_name"] for one in would.json["items"]} == {"spare-1", "spare-2"}
+    assert {allocation["node_name"] for allocation in would.json["items"]} == {"spare-1", "spare-2"}
     assert would.err == "Nothing was changed.\n"
     refused = small("allocation", "request", "--sku", "huge", "--dry-run", expect=1)
     assert "spare-1: its SKU is small" in refused.err
@@ -74,7 +74,7 @@ def test_a_claim_is_drained_and_given_back(small: Cli) -> None:
     assert made[0]["allocation_id"] in drained.err
     assert "still carries" in small("node", "retire", name, "--reason", "bad fan", expect=5).err
     released = small("allocation", "release", name, "--wait", "-o", "json").json["items"]
-    assert [one["status"] for one in released] == ["released"]
+    assert [allocation["status"] for allocation in released] == ["released"]
     assert f"{name} is empty" in small("node", "drain", name, "--reason", "bad fan").err
     small("node", "uncordon", name, "--reason", "fan is new")
 
@@ -100,7 +100,7 @@ def test_a_credential_is_created_rotated_and_revoked_without_being_shown(cli: Cl
     assert "revoked" in cli("credential", "list", "--all").out
 
 
-def test_a_key_that_is_not_given_is_asked_for_only_where_somebody_can_answer(stranger: Cli) -> None:
+def test_a_missing_key_is_not_asked_for_with_no_input(stranger: Cli) -> None:
     terminal, child = pty.openpty()
     ended = subprocess.run(
         [*_program(), "credential", "create", "x", "--no-input"],
@@ -131,7 +131,7 @@ def test_people_are_put_on_a_machine_and_taken_off(spare: Cli, key: Path) -> Non
     assert "No person's keys are on it." in spare("allocation", "people", "spare-2").out
     spare("ssh-key", "add", f"{key}.pub")
     chosen = spare("allocation", "people", "spare-2", "--only", "admin", "-o", "json").json["people"]
-    assert [(one["name"], len(one["fingerprints"])) for one in chosen] == [("admin", 1)]
+    assert [(person["name"], len(person["fingerprints"])) for person in chosen] == [("admin", 1)]
     assert spare("allocation", "people", "spare-2", "--only", "", "-o", "json").json["people"] == []
     spare("ssh-key", "delete", "ada@laptop")
     spare("allocation", "release", "spare-2", "--wait")
@@ -139,7 +139,7 @@ def test_people_are_put_on_a_machine_and_taken_off(spare: Cli, key: Path) -> Non
 
 def test_grants_are_listed_and_ended(spare: Cli) -> None:
     spare("allocation", "request", "--node", "spare-2", "--wait")
-    # Nobody listens behind a node of these tests; the grant is made before ssh finds out.
+    # The nodes of these tests have no sshd; the grant is made before ssh fails.
     spare("ssh", "spare-2", "--", "true", expect=None)
     (grant,) = spare("grant", "list", "--allocation", "spare-2", "-o", "json").json["items"]
     ended = spare("grant", "revoke", grant["grant_id"], "--reason", "laptop stolen", "-o", "json").json

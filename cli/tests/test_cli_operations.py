@@ -72,8 +72,8 @@ def test_members_and_operations_show_what_belongs_together(running: Cli, golden:
     golden("operations.txt", steady(running("get", "ops", "--instance", "good").out.splitlines()[0]))
     members = running("get", "members", "--instance", "good", "-o", "json").json["items"]
     operation = running("get", "ops", "--instance", "good", "-o", "json").json["items"][0]
-    assert {one["last_operation_id"] for one in members} == {operation["operation_id"]}
-    assert {one["correlation_id"] for one in members} == {operation["correlation_id"]}
+    assert {member["last_operation_id"] for member in members} == {operation["operation_id"]}
+    assert {member["correlation_id"] for member in members} == {operation["correlation_id"]}
 
 
 def test_cells_have_no_spaces_so_columns_can_be_cut(running: Cli) -> None:
@@ -81,7 +81,7 @@ def test_cells_have_no_spaces_so_columns_can_be_cut(running: Cli) -> None:
     assert {len(line.split()) for line in lines} == {len(header.split())}
 
 
-def test_access_tells_how_to_use_the_app(running: Cli, golden: Golden, steady: Steady) -> None:
+def test_access_shows_how_to_use_the_app(running: Cli, golden: Golden, steady: Steady) -> None:
     golden("access.txt", steady(running("access", "good").out))
 
 
@@ -112,7 +112,7 @@ def test_a_failed_deploy_answers_every_question_on_one_page(
     assert "\x1b" not in page
 
 
-def test_the_instance_page_tells_the_same_story(
+def test_the_pages_of_the_instance_and_the_member_show_the_same_failure(
     failed: dict[str, Any], cloud: Cli, golden: Golden, steady: Steady
 ) -> None:
     golden("describe-failed-instance.txt", steady(cloud("describe", "instance", "bad").out))
@@ -152,7 +152,7 @@ def test_inputs_are_checked_before_anything_is_sent(cloud: Cli) -> None:
     assert "no allocation gpu1" in cloud("deploy", "demo", "--set", "head_allocation=gpu1", expect=4).err
 
 
-def test_control_c_detaches_and_says_how_to_come_back(
+def test_control_c_detaches_and_prints_how_to_follow_again(
     hanging: str, cloud: Cli, tmp_path: Path, until: Callable[..., None]
 ) -> None:
     terminal, inside = pty.openpty()

@@ -22,8 +22,8 @@ PROGRAM = str(Path(sys.executable).parent / "gpuaas")
 @pytest.fixture(scope="module")
 def grace(cli: Cli) -> dict[str, Any]:
     """A person without a role."""
-    found: dict[str, Any] = cli("user", "create", "grace", "--password", "-o", "json", given=f"{PASSWORD}\n").json
-    return found
+    person: dict[str, Any] = cli("user", "create", "grace", "--password", "-o", "json", given=f"{PASSWORD}\n").json
+    return person
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_sessions_are_listed_and_ended(as_grace: Cli, server: Any, tmp_path: Pat
     other = dataclasses.replace(as_grace, home=tmp_path / "other")
     other("login", "--server", server.url, "--name", "grace", given=f"{PASSWORD}\n")
     sessions = other("session", "list", "-o", "json").json["items"]
-    mine = [one["session_id"] for one in sessions if one["current"]]
+    mine = [session["session_id"] for session in sessions if session["current"]]
     assert len(mine) == 1
     as_grace("session", "end", mine[0])
     other("whoami", expect=3)
@@ -66,7 +66,7 @@ def test_a_key_signs_in_is_rotated_with_grace_and_revoked(cli: Cli, stranger: Cl
     assert json.loads(second.read_text())["client_secret"] not in rotated.out + rotated.err
     stranger("login", "--server", server.url, "--key-file", str(first))
     keys = cli("service-account", "keys", "roamer", "-o", "json").json["items"]
-    assert {one["key_id"]: one["expires_at"] is not None for one in keys}[key_id] is True
+    assert {key["key_id"]: key["expires_at"] is not None for key in keys}[key_id] is True
     cli("service-account", "revoke-key", "roamer", key_id)
     stranger("whoami", expect=3)
     stranger("login", "--server", server.url, "--key-file", str(first), expect=3)
@@ -102,7 +102,7 @@ def test_glass_is_broken_with_a_reason_and_never_by_accident(cli: Cli) -> None:
     assert words[3] in cli("binding", "list").out
 
 
-def test_whoever_broke_the_glass_ends_it_by_the_projects_name(cli: Cli) -> None:
+def test_break_glass_access_is_ended_by_the_projects_name(cli: Cli) -> None:
     cli("break-glass", "research", "--reason", "ticket 4711: the head node hangs", "--yes")
     cli("break-glass", "research", "--end", "--dry-run")
     ended = cli("break-glass", "research", "--end")
@@ -112,14 +112,14 @@ def test_whoever_broke_the_glass_ends_it_by_the_projects_name(cli: Cli) -> None:
 
 
 def test_a_person_types_the_name_of_what_they_are_about_to_hit(cli: Cli) -> None:
-    ended = _typed(cli, ["break-glass", "research", "--reason", "ticket 4711: nobody answers"], "acme\n")
+    ended = _typed(cli, ["break-glass", "research", "--reason", "ticket 4711: no one answers"], "acme\n")
     assert "That is another name; nothing was changed" in ended
     assert "break_glass" in _typed(
-        cli, ["break-glass", "research", "--minutes", "1", "--reason", "ticket 4711: nobody answers"], "research\n"
+        cli, ["break-glass", "research", "--minutes", "1", "--reason", "ticket 4711: no one answers"], "research\n"
     )
 
 
-def test_custody_says_that_it_is_open(cli: Cli) -> None:
+def test_custody_reports_that_it_is_open(cli: Cli) -> None:
     assert cli("custody", "status", "-o", "json").json["sealed"] is False
     assert cli("custody", "status", "-o", "name").out == "open\n"
 
@@ -129,12 +129,12 @@ def test_a_sealed_server_is_opened_with_a_passphrase_from_stdin(stranger: Cli, g
     sealed = stranger("custody", "status")
     assert "sealed" in sealed.out
     assert "next: gpuaas custody unseal" in sealed.err
-    opened = stranger("custody", "unseal", "-o", "json", given="correct horse battery\n")
-    assert opened.json["sealed"] is False
-    assert "correct horse" not in opened.out + opened.err
+    unsealed = stranger("custody", "unseal", "-o", "json", given="correct horse battery\n")
+    assert unsealed.json["sealed"] is False
+    assert "correct horse" not in unsealed.out + unsealed.err
 
 
-def test_a_browser_proves_who_somebody_is(stranger: Cli, guarded_server: Any) -> None:
+def test_a_person_signs_in_through_a_browser(stranger: Cli, guarded_server: Any) -> None:
     with subprocess.Popen(
         [PROGRAM, "login", "--server", guarded_server.url, "--browser"],
         stdin=subprocess.PIPE,
@@ -147,8 +147,8 @@ def test_a_browser_proves_who_somebody_is(stranger: Cli, guarded_server: Any) ->
         address = next(line.strip() for line in signing.stderr if "http" in line)
         signing.stdin.write(f"{_in_the_browser(address)}\n")
         signing.stdin.close()
-        said = signing.stderr.read()
-    assert signing.returncode == 0, said
+        output = signing.stderr.read()
+    assert signing.returncode == 0, output
     assert stranger("whoami", "-o", "json").json["actor_type"] == "user"
 
 
@@ -173,16 +173,16 @@ def _in_the_browser(address: str) -> str:
 
 
 def _typed(cli: Cli, words: list[str], text: str) -> str:
-    """What a command says to a person who types at a terminal."""
+    """Return the output of a command that a person answers at a terminal."""
     terminal, child = pty.openpty()
     process = subprocess.Popen(
         [PROGRAM, *words], stdin=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=cli.full_environment()
     )
     os.close(child)
     os.write(terminal, text.encode())
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     os.close(terminal)
-    return said.decode()
+    return output.decode()
 
 
 def test_a_project_is_shown_renamed_and_deleted_once_it_is_empty(cli: Cli) -> None:

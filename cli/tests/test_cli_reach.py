@@ -15,7 +15,7 @@ from gpuaas_contract import registry
 from msgspec import inspect as shapes
 
 ROOT = Path(__file__).parents[2]
-FOR_PEOPLE = {one.name for one in registry.ENDPOINTS if one.audience != "node"}
+FOR_PEOPLE = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.audience != "node"}
 LOCAL = {"up", "down", "explain", "schema", "get"}
 LEAVES = {words: command for _, words, command in reach.leaves()}
 
@@ -52,7 +52,7 @@ def test_every_command_names_the_endpoints_it_reaches(words: str) -> None:
 @pytest.mark.parametrize("words", sorted(set(LEAVES) - LOCAL - {"login", "logout"}))
 def test_every_change_can_be_rehearsed(words: str) -> None:
     own, _ = run.endpoints_of(LEAVES[words].callback)
-    options = {option for one in LEAVES[words].params for option in one.opts}
+    options = {option for parameter in LEAVES[words].params for option in parameter.opts}
     asks = words in ("can-i", "policy explain", "ssh")
     assert ("--dry-run" in options) == (own[0].mutates and not asks)
 
@@ -79,11 +79,13 @@ def _typed() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), _typed())
 def test_every_command_in_the_docs_can_be_typed(page: str, line: str) -> None:
-    """Those in shell blocks: the command is there and knows each option."""
+    """Those in shell blocks: the command exists and has each option."""
     words = shlex.split(line, comments=True)[1:]
     typed = " ".join(words)
     matching = [name for name in LEAVES if f"{typed} ".startswith(f"{name} ")]
     assert matching
-    options = {option for one in LEAVES[matching[0]].params for option in (*one.opts, *one.secondary_opts)}
+    options = {
+        option for parameter in LEAVES[matching[0]].params for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     ours = itertools.takewhile(lambda word: word != "--", flags.take(words)[1])
     assert {word.partition("=")[0] for word in ours if word.startswith("--")} <= options

@@ -1,4 +1,4 @@
-"""What the CLI decides without asking anybody."""
+"""What the CLI decides by itself, without a server."""
 
 import datetime
 import json
@@ -41,25 +41,25 @@ def make(struct: Any, /, **given: Any) -> Any:
         if field.name in given:
             values[field.name] = given[field.name]
         elif field.required:
-            found = [value for name, value in empty.items() if name in str(field.type)]
-            values[field.name] = found[-1] if found else ""
+            matches = [value for name, value in empty.items() if name in str(field.type)]
+            values[field.name] = matches[-1] if matches else ""
     return struct(**values)
 
 
 def allocation(node_name: str, status: str = "active") -> Allocation:
-    found: Allocation = make(Allocation, allocation_id=f"alloc_{node_name}", node_name=node_name, status=status)
-    return found
+    made: Allocation = make(Allocation, allocation_id=f"alloc_{node_name}", node_name=node_name, status=status)
+    return made
 
 
 def node(name: str, *, status: str = "ready", seen_at: datetime.datetime = NOW) -> Node:
     facts = Facts(hostname=name, cpus=1, memory_mb=1)
-    found: Node = make(Node, name=name, status=status, last_seen_at=seen_at, facts=facts)
-    return found
+    made: Node = make(Node, name=name, status=status, last_seen_at=seen_at, facts=facts)
+    return made
 
 
 def instance(name: str, status: str) -> Instance:
-    found: Instance = make(Instance, name=name, status=status, last_operation_id="op_1")
-    return found
+    made: Instance = make(Instance, name=name, status=status, last_operation_id="op_1")
+    return made
 
 
 def test_flags_may_stand_anywhere_but_not_after_two_dashes() -> None:
@@ -142,9 +142,9 @@ def test_the_only_topology_needs_no_name() -> None:
 
 
 def test_an_app_is_spread_over_all_machines() -> None:
-    topology, found = plan.deployment(MANIFEST, ["a1", "a2", "a3"])
+    topology, inputs = plan.deployment(MANIFEST, ["a1", "a2", "a3"])
     assert topology == "split"
-    assert found == {"head_allocation": "a1", "worker_allocations": ["a1", "a2", "a3"]}
+    assert inputs == {"head_allocation": "a1", "worker_allocations": ["a1", "a2", "a3"]}
 
 
 def test_required_inputs_take_the_default_or_the_first_example() -> None:
@@ -152,11 +152,11 @@ def test_required_inputs_take_the_default_or_the_first_example() -> None:
         "required": ["name", "size", "head_allocation"],
         "properties": {**MANIFEST.deploy_form["properties"], "name": {"examples": ["lab"]}, "size": {"default": 2}},
     }
-    _, found = plan.deployment(msgspec.structs.replace(MANIFEST, deploy_form=form), ["a1"])
-    assert (found["name"], found["size"]) == ("lab", 2)
+    _, inputs = plan.deployment(msgspec.structs.replace(MANIFEST, deploy_form=form), ["a1"])
+    assert (inputs["name"], inputs["size"]) == ("lab", 2)
 
 
-def test_only_nodes_heard_of_since_the_start_count_as_ready() -> None:
+def test_only_nodes_that_responded_since_the_start_count_as_ready() -> None:
     before = NOW - datetime.timedelta(seconds=1)
     nodes = [node("gpu-1"), node("gpu-2", seen_at=before), node("gpu-3", status="lost")]
     assert plan.not_ready(["gpu-1", "gpu-2", "gpu-3", "gpu-4"], nodes, NOW) == ["gpu-2", "gpu-3", "gpu-4"]
@@ -170,7 +170,7 @@ def test_only_machines_without_a_node_get_a_token() -> None:
 def test_only_nodes_without_a_live_allocation_get_one() -> None:
     held = [allocation("gpu-1"), allocation("gpu-2", "released"), allocation("gpu-3", "provisioning")]
     assert plan.to_allocate(plan.node_names(3), held) == ["gpu-2"]
-    assert [one.node_name for one in plan.allocations_of(plan.node_names(3), held)] == ["gpu-1", "gpu-3"]
+    assert [kept.node_name for kept in plan.allocations_of(plan.node_names(3), held)] == ["gpu-1", "gpu-3"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_admin_is_made_before_a_server_could_print_the_password() -> None:
 
 
 def test_without_machines_the_server_listens_on_loopback_only() -> None:
-    request = plan.Wish(Path("/home"), port=1)
+    request = plan.CloudRequest(Path("/home"), port=1)
     assert plan.server_command("p", request, "") == [
         "p",
         "server",
@@ -214,7 +214,7 @@ def test_one_word_is_a_line_for_the_shell_and_several_are_its_words(command: lis
     assert machine.remote_line(command) == line
 
 
-def test_a_step_is_told_once_per_change() -> None:
+def test_a_step_is_printed_once_per_change() -> None:
     operation: Operation = make(Operation, created_at=NOW, status="running", kind="deploy")
     running = Step(name="install", state="running", started_at=NOW + datetime.timedelta(seconds=2), member_id="m")
     seen: steps.Seen = {}
@@ -246,7 +246,7 @@ def test_a_member_that_is_replaced_is_called_by_both_nodes(previous: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "title"),
+    ("fields", "title"),
     [
         ({"kind": "stop"}, "stop lab"),
         ({"kind": "upgrade", "to_version": "1.1.0"}, "upgrade lab to 1.1.0"),
@@ -255,11 +255,11 @@ def test_a_member_that_is_replaced_is_called_by_both_nodes(previous: str) -> Non
         ({"kind": "drain", "component_key": "worker"}, "drain 0 workers of lab"),
     ],
 )
-def test_an_operation_is_called_by_what_it_does(said: dict[str, str], title: str) -> None:
-    assert steps.title(make(Operation, instance_name="lab", **said)) == title
+def test_an_operation_is_called_by_what_it_does(fields: dict[str, str], title: str) -> None:
+    assert steps.title(make(Operation, instance_name="lab", **fields)) == title
 
 
-def test_an_operation_without_a_way_out_for_the_caller_is_told_all_the_same() -> None:
+def test_an_exit_that_the_caller_may_not_take_is_shown_with_its_permission() -> None:
     forbidden = [Exit(name="tombstone", permission="apps.operation.tombstone", permitted=False, meaning="give up")]
     assert steps.ways_out(make(Operation, operation_id="op_1", exits=[])) == []
     assert steps.ways_out(make(Operation, operation_id="op_1", exits=forbidden)) == [
@@ -278,7 +278,7 @@ def test_ways_out_are_pasteable_where_the_caller_may_take_them() -> None:
     ]
 
 
-def test_a_preview_nobody_answered_is_not_called_safe() -> None:
+def test_a_preview_without_an_answer_is_not_called_safe() -> None:
     preview = Preview(answered=False, notes=["No app controller answered within 10 s."])
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert steps.plan(operation, "3 members", {}, NOW) == [
@@ -288,7 +288,7 @@ def test_a_preview_nobody_answered_is_not_called_safe() -> None:
     ]
 
 
-def test_a_preview_without_work_says_who_looked() -> None:
+def test_a_preview_without_work_shows_its_source() -> None:
     preview = Preview(answered=True, source="squeue", observed_at=NOW, done_by=NOW, irreversible=["scratch files"])
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert steps.plan(operation, "3 members", {}, NOW)[1:] == [
@@ -309,7 +309,7 @@ def test_times_are_typed_as_spans_or_moments() -> None:
         values.moment("yesterday", "--since")
 
 
-def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
+def test_a_hold_is_active_until_it_is_lifted_or_expires() -> None:
     later = NOW + datetime.timedelta(hours=1)
     assert story.state_of_hold(make(Hold, expires_at=later, lifted_at=None), NOW) == "active"
     assert story.state_of_hold(make(Hold, expires_at=NOW, lifted_at=None), NOW) == "expired"
@@ -319,14 +319,14 @@ def test_a_hold_stands_until_it_is_lifted_or_its_time_is_over() -> None:
 def test_a_background_process_is_found_again_and_stopped(tmp_path: Path) -> None:
     process = processes.Process(tmp_path, "sleeper")
     started = process.start(["sleep", "600"])
-    found = processes.Process(tmp_path, "sleeper").running()
-    assert found == started
+    running = processes.Process(tmp_path, "sleeper").running()
+    assert running == started
     assert processes.Process(tmp_path, "sleeper").stop()
     assert process.running() is None
     assert not process.stop()
 
 
-def test_a_background_process_may_end_by_itself_just_before_it_is_told_to(
+def test_a_background_process_may_end_by_itself_just_before_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = processes.Process(tmp_path, "sleeper")
@@ -365,8 +365,8 @@ def test_commands_that_remember_something_at_once_lose_nothing(tmp_path: Path) -
 def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_command() -> None:
     sealed = CustodyStatus(store="embedded", sealed=True, key="")
     refused = CustodyStatus(store="vault", sealed=True, key="", refused=True, fix="vault token create")
-    assert [access.state(found) for found in (sealed, refused)] == ["sealed", "refused"]
-    assert [access.next_command(found) for found in (sealed, refused)] == [
+    assert [access.state(status) for status in (sealed, refused)] == ["sealed", "refused"]
+    assert [access.next_command(status) for status in (sealed, refused)] == [
         "gpuaas custody unseal",
         "vault token create",
     ]

@@ -4,19 +4,19 @@ import os
 from pathlib import Path
 
 import pytest
-import walk_recording
+import walk_run
 import walk_table
 
-PAGE = walk_recording.ROOT / "ARCHITECTURE.md"
+PAGE = walk_run.ROOT / "ARCHITECTURE.md"
 ROWS_MAX = 20
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> walk_recording.Recording:
-    return walk_recording.record(tmp_path)
+def recording(tmp_path: Path) -> walk_run.Recording:
+    return walk_run.record(tmp_path)
 
 
-def test_the_walk_of_the_page_is_the_recorded_one(recording: walk_recording.Recording) -> None:
+def test_the_walk_of_the_page_is_the_recorded_one(recording: walk_run.Recording) -> None:
     """GPUAAS_WRITE_GOLDEN=1 writes the table again after a change on purpose."""
     recorded = walk_table.page_with(PAGE.read_text(), recording)
     if os.environ.get("GPUAAS_WRITE_GOLDEN"):

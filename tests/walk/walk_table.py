@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from walk_recording import Recording
+from walk_run import Recording
 
 ACCEPTED = "platform/gpuaas_platform/operations/accept.py"
 _HEAD = "| # | folder | files, in the order of their first call | what happens there |\n|---|---|---|---|\n"

@@ -29,11 +29,11 @@ from gpuaas_cli.runner import SWITCH, Call, Command, Field
 def _up(call: Call) -> int:
     if sys.platform != "linux":
         raise failures.Failure("gpuaas up needs Linux", fix="gpuaas login --server URL", code="not_linux")
-    return cloud.up(plan.Wish(home.folder(os.environ).absolute(), **call.values))
+    return cloud.up(plan.CloudRequest(home.folder(os.environ).absolute(), **call.values))
 
 
 def _down(call: Call) -> None:
-    cloud.down(plan.Wish(home.folder(os.environ).absolute(), lab=call["lab"]), purge=call["purge"])
+    cloud.down(plan.CloudRequest(home.folder(os.environ).absolute(), lab=call["lab"]), purge=call["purge"])
 
 
 COMMANDS = {

@@ -23,7 +23,7 @@ PROOF_PAUSE_S = 2.0
 WATCHDOG_S = 1.0
 
 
-def write_files(request: plan.Wish) -> catalog.Manifest:
+def write_files(request: plan.CloudRequest) -> catalog.Manifest:
     """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
     program, manifest = report.require_program(f"gpuaas-{request.app}"), request.of_app("manifest.json")
     manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ async def offer(session: Session, manifest: catalog.Manifest) -> None:
 @dataclass(frozen=True)
 class LocalApp:
     session: Session
-    request: plan.Wish
+    request: plan.CloudRequest
     manifest: catalog.Manifest
 
     @property

@@ -25,13 +25,13 @@ MACHINES = "machines"
 """The file is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
 
 
-def up(request: plan.Wish) -> int:
+def up(request: plan.CloudRequest) -> int:
     with locked(request):
         return asyncio.run(_up(request))
 
 
 @contextlib.contextmanager
-def locked(request: plan.Wish) -> Iterator[None]:
+def locked(request: plan.CloudRequest) -> Iterator[None]:
     """The lock dies with its holder, so none is ever stale."""
     request.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (request.home / f"{request.lab}.lock").open("w") as file:
@@ -43,7 +43,7 @@ def locked(request: plan.Wish) -> Iterator[None]:
         yield
 
 
-async def _up(request: plan.Wish) -> int:
+async def _up(request: plan.CloudRequest) -> int:
     request.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lab, gateway = None, ""
     if not request.control_plane_only:
@@ -69,12 +69,12 @@ async def _up(request: plan.Wish) -> int:
         return await apps.LocalApp(session, request, manifest).bring_up([item.allocation_id for item in allocations])
 
 
-def _session(request: plan.Wish) -> contextlib.AbstractAsyncContextManager[Session]:
+def _session(request: plan.CloudRequest) -> contextlib.AbstractAsyncContextManager[Session]:
     """Settings in the environment are about other clouds than the one that is being started."""
     return open_session(Flags(context=request.lab), {"GPUAAS_HOME": str(request.home)})
 
 
-async def _control_plane(request: plan.Wish, session: Session) -> int:
+async def _control_plane(request: plan.CloudRequest, session: Session) -> int:
     if programs.find(f"gpuaas-{request.app}"):
         await apps.offer(session, apps.write_files(request))
     report.note(f"The control plane is up ({report.took(request.asked_s)}). You are signed in as {server.ADMIN}.")
@@ -82,7 +82,7 @@ async def _control_plane(request: plan.Wish, session: Session) -> int:
     return failures.OK
 
 
-async def _project(request: plan.Wish, session: Session) -> None:
+async def _project(request: plan.CloudRequest, session: Session) -> None:
     """The project of the local cloud exists and is the one to work in."""
     orgs = [org for org in await session.every(identity.ORG_LIST) if org.name == ORG]
     org = orgs[0] if orgs else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG))
@@ -94,7 +94,7 @@ async def _project(request: plan.Wish, session: Session) -> None:
     home.change_context(request.home, session.target.context, project_id=project.project_id)
 
 
-async def _machines(request: plan.Wish, session: Session, lab: report.Lab, gateway: str) -> None:
+async def _machines(request: plan.CloudRequest, session: Session, lab: report.Lab, gateway: str) -> None:
     agent, enrolment = request.folder / "agent.pyz", request.folder / "enrol.json"
     report.captured([sys.executable, "-m", "gpuaas_agent.build", str(agent)])
     # Those that have a disk, whether they run or not.
@@ -115,7 +115,7 @@ async def _machines(request: plan.Wish, session: Session, lab: report.Lab, gatew
         enrolment.unlink(missing_ok=True)
 
 
-async def _until_nodes_ready(request: plan.Wish, session: Session, seen_since: datetime.datetime) -> None:
+async def _until_nodes_ready(request: plan.CloudRequest, session: Session, seen_since: datetime.datetime) -> None:
     async for _ in waits.attempts(NODES_READY_S):
         nodes = await session.every(capacity.NODE_LIST)
         missing = plan.not_ready(plan.node_names(request.nodes), nodes, seen_since)
@@ -128,7 +128,7 @@ async def _until_nodes_ready(request: plan.Wish, session: Session, seen_since: d
     )
 
 
-async def _allocations(request: plan.Wish, session: Session) -> list[capacity.Allocation]:
+async def _allocations(request: plan.CloudRequest, session: Session) -> list[capacity.Allocation]:
     wanted = plan.node_names(request.nodes)
     for name in plan.to_allocate(wanted, await session.every(capacity.ALLOCATION_LIST)):
         await session.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
@@ -142,7 +142,7 @@ async def _allocations(request: plan.Wish, session: Session) -> list[capacity.Al
     return result
 
 
-def down(request: plan.Wish, *, purge: bool) -> None:
+def down(request: plan.CloudRequest, *, purge: bool) -> None:
     with locked(request):
         lab = report.Lab(request.lab) if (request.folder / MACHINES).exists() else None
         for file in sorted(request.folder.glob("*/controller.pid")):

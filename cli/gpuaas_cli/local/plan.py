@@ -18,7 +18,7 @@ _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 
 @dataclass(frozen=True)
-class Wish:
+class CloudRequest:
     """What `gpuaas up` was asked for, and where the local cloud keeps its things."""
 
     home: Path
@@ -46,7 +46,7 @@ class Wish:
         return self.folder / self.app / name
 
 
-def server_command(program: str, request: Wish, gateway: str) -> list[str]:
+def server_command(program: str, request: CloudRequest, gateway: str) -> list[str]:
     """Without a gateway there are no machines, so loopback is enough."""
     result = [program, "server", "--data", str(request.data), "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
@@ -114,7 +114,7 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
 
 
 def next_commands(
-    request: Wish, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
+    request: CloudRequest, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
     """Commands to try next; each works as it is."""
     name = request.app

@@ -26,7 +26,7 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is never reached through a proxy."""
 
 
-async def ensure(request: plan.Wish, gateway: str) -> datetime.datetime:
+async def ensure(request: plan.CloudRequest, gateway: str) -> datetime.datetime:
     """The server runs with this command line and the context of the lab holds a good token. Answers its start time."""
     program = require_program("gpuaas-platform")
     process = Process(request.folder, "server")
@@ -48,12 +48,12 @@ async def ensure(request: plan.Wish, gateway: str) -> datetime.datetime:
     return record.started_at
 
 
-def _new_password(program: str, request: plan.Wish) -> str:
+def _new_password(program: str, request: plan.CloudRequest) -> str:
     """Passes through this process only: never shown, never in a log."""
     return captured([program, "admin", "--data", str(request.data), "--name", ADMIN]).strip()
 
 
-async def _token_works(request: plan.Wish, known: home.Context | None) -> bool:
+async def _token_works(request: plan.CloudRequest, known: home.Context | None) -> bool:
     if known is None or not known.token:
         return False
     async with session.make_client(home.Target(request.lab, request.server, known.token)) as client:
@@ -66,7 +66,7 @@ async def _token_works(request: plan.Wish, known: home.Context | None) -> bool:
     return True
 
 
-async def _becomes_ready(process: Process, request: plan.Wish) -> bool:
+async def _becomes_ready(process: Process, request: plan.CloudRequest) -> bool:
     """False if it ends first: a process that still runs may be about to end."""
     async for _ in waits.attempts(READY_S, POLL_S):
         if await asyncio.to_thread(_answers, f"{request.server}/readyz"):

@@ -1,4 +1,4 @@
-"""Requests for allocations: so many or none, within quota, on nodes that fit, and never the same node twice."""
+"""Requests for allocations: all or none, within quota, on nodes that fit, and never the same node twice."""
 
 import asyncio
 from collections import Counter
@@ -22,25 +22,25 @@ async def create(world: World, token: str | None = None, **wanted: Any) -> list[
 
 
 async def held(world: World) -> list[str]:
-    return [found.node_name for found in (await world.call(capacity.ALLOCATION_LIST)).items]
+    return [allocation.node_name for allocation in (await world.call(capacity.ALLOCATION_LIST)).items]
 
 
 async def test_one_request_makes_as_many_allocations_as_it_asks_for(world: World) -> None:
     for name in ("n3", "n1", "n2"):
         await world.node(name)
     made = await create(world, count=3)
-    assert [found.node_name for found in made] == ["n1", "n2", "n3"]
-    assert {found.status for found in made} == {"provisioning"}
-    assert len({found.username_on_node for found in made}) == 3
+    assert [allocation.node_name for allocation in made] == ["n1", "n2", "n3"]
+    assert {allocation.status for allocation in made} == {"provisioning"}
+    assert len({allocation.username_on_node for allocation in made}) == 3
 
 
 async def test_one_node_too_few_makes_none_at_all(world: World) -> None:
-    found = [await world.node(name) for name in ("n1", "n2")]
+    nodes = [await world.node(name) for name in ("n1", "n2")]
     with pytest.raises(errors.NoCapacity) as refused:
         await create(world, count=3)
     assert refused.value.details["fitting"] == {"local": 2}
     assert await held(world) == []
-    assert [await world.next_task(one) for one in found] == [None, None]
+    assert [await world.next_task(gpu_node) for gpu_node in nodes] == [None, None]
 
 
 async def test_fifty_requests_at_once_for_the_last_three_nodes_make_three_allocations(world: World) -> None:
@@ -78,13 +78,13 @@ async def test_a_quota_counts_all_that_one_request_asks_for(world: World) -> Non
     assert len(await create(world, count=2)) == 2
 
 
-async def test_a_dry_run_says_where_it_would_go_and_claims_nothing(world: World) -> None:
-    found = await world.node("n1")
+async def test_a_dry_run_shows_the_node_and_allocates_nothing(world: World) -> None:
+    n1 = await world.node("n1")
     await world.node("n2", sku="big")
     body = CreateAllocation(sku="standard")
     shown = await world.call(capacity.ALLOCATION_CREATE, body, query={"dry_run": "true"})
-    assert [one.node_name for one in shown.items] == ["n1"]
-    assert (await held(world), await world.next_task(found)) == ([], None)
+    assert [allocation.node_name for allocation in shown.items] == ["n1"]
+    assert (await held(world), await world.next_task(n1)) == ([], None)
 
 
 @pytest.mark.parametrize("count", [0, 65, -1])
@@ -108,11 +108,11 @@ async def test_admins_may_name_the_node_and_members_may_not(world: World) -> Non
     assert refused.value.details == {"permission": "capacity.allocation.place"}
     trail = await world.call(audit.AUDIT_LIST, query={"action": "authz.deny"})
     assert trail.items[-1].details == {"permission": "capacity.allocation.place"}
-    assert [found.node_name for found in await create(world, admin.token, node_name="n2")] == ["n2"]
-    assert [found.node_name for found in await create(world, member.token)] == ["n1"]
+    assert [allocation.node_name for allocation in await create(world, admin.token, node_name="n2")] == ["n2"]
+    assert [allocation.node_name for allocation in await create(world, member.token)] == ["n1"]
 
 
-async def test_who_may_not_see_nodes_learns_counts_and_no_names(world: World) -> None:
+async def test_callers_who_may_not_see_nodes_get_counts_and_no_names(world: World) -> None:
     await world.node("hidden-1")
     await create(world)
     member = await world.person("mia", "project_member", world.project_id)
@@ -120,60 +120,64 @@ async def test_who_may_not_see_nodes_learns_counts_and_no_names(world: World) ->
         await create(world, member.token)
     assert refused.value.details == {"asked": 1, "fitting": {}, "reasons": {"allocated": 1}}
     assert "hidden" not in refused.value.message
-    with pytest.raises(errors.NoCapacity) as told:
+    with pytest.raises(errors.NoCapacity) as explained:
         await create(world)
-    assert told.value.details["why_not"] == {"hidden-1": "it is allocated"}
+    assert explained.value.details["why_not"] == {"hidden-1": "it is allocated"}
 
 
-async def test_what_integrators_say_is_carried_and_never_read(world: World) -> None:
+async def test_integration_metadata_is_stored_unchanged(world: World) -> None:
     await world.node("n1")
-    said = {"queue": ["a", {"b": None}], "weight": 1.5, "Ω": "naïve"}
-    (made,) = await create(world, scheduler_type="home-grown", integration_metadata=said)
-    found = await world.call(capacity.ALLOCATION_GET, allocation_id=made.allocation_id)
-    assert (found.scheduler_type, found.integration_metadata) == ("home-grown", said)
+    metadata = {"queue": ["a", {"b": None}], "weight": 1.5, "Ω": "naïve"}
+    (made,) = await create(world, scheduler_type="home-grown", integration_metadata=metadata)
+    allocation = await world.call(capacity.ALLOCATION_GET, allocation_id=made.allocation_id)
+    assert (allocation.scheduler_type, allocation.integration_metadata) == ("home-grown", metadata)
 
 
-async def test_what_integrators_say_has_a_bound(world: World) -> None:
+async def test_integration_metadata_has_a_size_limit(world: World) -> None:
     await world.node("n1")
     with pytest.raises(errors.ValidationFailed, match="the limit is 8192") as refused:
         await create(world, integration_metadata={"x": "y" * 8192})
     assert refused.value.details == {"field": "integration_metadata"}
 
 
-async def test_the_free_ones_are_those_an_app_can_be_put_on(world: World) -> None:
+async def test_free_allocations_are_active_and_without_an_instance(world: World) -> None:
     await world.entitled_app()
     deployed = await world.deploy()
     free = await world.allocation("spare")
     await world.node("waiting")
     (waiting,) = await create(world)
     shown = (await world.call(capacity.ALLOCATION_LIST, query={"free": "true"})).items
-    assert [found.allocation_id for found in shown] == [free.allocation_id]
-    used = [found for found in (await world.call(capacity.ALLOCATION_LIST)).items if found.used_by_instance_ids]
-    assert {found.used_by_instance_ids[0] for found in used} == {deployed.instance.instance_id}
+    assert [allocation.allocation_id for allocation in shown] == [free.allocation_id]
+    used = [
+        allocation
+        for allocation in (await world.call(capacity.ALLOCATION_LIST)).items
+        if allocation.used_by_instance_ids
+    ]
+    assert {allocation.used_by_instance_ids[0] for allocation in used} == {deployed.instance.instance_id}
     provisioning = (await world.call(capacity.ALLOCATION_LIST, query={"status": "provisioning"})).items
-    assert [found.allocation_id for found in provisioning] == [waiting.allocation_id]
+    assert [allocation.allocation_id for allocation in provisioning] == [waiting.allocation_id]
 
 
-async def test_allocations_are_found_by_what_they_are(world: World) -> None:
+async def test_allocations_are_listed_by_sku_and_region(world: World) -> None:
     await world.node("n1", sku="big", region="us")
     await world.node("n2")
     await create(world, sku="big")
     await create(world)
     for query, names in (({"sku": "big"}, ["n1"]), ({"region": "local"}, ["n2"]), ({"region": "eu"}, [])):
         shown = (await world.call(capacity.ALLOCATION_LIST, query=query)).items
-        assert [found.node_name for found in shown] == names
+        assert [allocation.node_name for allocation in shown] == names
 
 
-async def test_each_transition_is_an_event_that_says_what_it_was_before(world: World) -> None:
-    found = await world.node("n1")
+async def test_the_event_of_a_transition_reports_the_status_before_it(world: World) -> None:
+    n1 = await world.node("n1")
     (made,) = await create(world)
-    await world.finish_task(found)
+    await world.finish_task(n1)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=made.allocation_id)
-    await world.finish_task(found)
-    told = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
+    await world.finish_task(n1)
+    recorded = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
     moves = [
         (event.payload.get("was"), event.payload["status"])
-        for event in told
+        for event in recorded
         if event.type == "capacity.allocation.changed"
     ]
     assert moves == [

@@ -1,6 +1,8 @@
 """People's SSH keys: registered by each, chosen by a project, on machines as one complete set, gone with the role."""
 
 import base64
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,10 +31,10 @@ async def register(world: World, person: Person, public_key: str = "") -> ssh_ke
 
 
 async def allocated(world: World) -> tuple[Node, str]:
-    found = await world.node("n1")
+    n1 = await world.node("n1")
     (made,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
-    await world.finish_task(found)
-    return found, made.allocation_id
+    await world.finish_task(n1)
+    return n1, made.allocation_id
 
 
 async def member(world: World, name: str) -> Person:
@@ -48,12 +50,12 @@ async def shown(world: World, allocation_id: str) -> ssh_keys.AllocationKeys:
     return await world.call(ssh_keys.ALLOCATION_KEYS_GET, allocation_id=allocation_id)
 
 
-async def told(world: World, found: Node) -> list[str]:
-    """The set the machine is told to have; it says that it has it."""
-    task = await world.next_task(found)
+async def install_next_set(world: World, gpu_node: Node) -> list[str]:
+    """Return the keys that the node is asked to install, and report that it installed them."""
+    task = await world.next_task(gpu_node)
     assert task is not None
     assert task["type"] == TASK
-    await world.call(node.TASK_RESULT, {"status": "succeeded"}, token=found.token, task_id=task["task_id"])
+    await world.call(node.TASK_RESULT, {"status": "succeeded"}, token=gpu_node.token, task_id=task["task_id"])
     return list(task["params"]["public_keys"])
 
 
@@ -89,14 +91,19 @@ async def test_the_same_key_twice_one_key_too_many_and_a_service_accounts_key_ar
         await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": new_key()}, token=account)
 
 
-def test_the_kinds_of_keys_that_are_taken() -> None:
-    good = [
-        new_key(),
-        openssh(rsa.generate_private_key(65537, 3072)),
-        *(openssh(ec.generate_private_key(curve)) for curve in (ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1())),
-    ]
-    for key in good:
-        assert allocation_keys_rules.read_public_key(f"  {key} me\n", "").line == key
+@pytest.mark.parametrize(
+    "generate",
+    [
+        pytest.param(Ed25519PrivateKey.generate, id="ed25519"),
+        pytest.param(partial(rsa.generate_private_key, 65537, 3072), id="rsa-3072"),
+        pytest.param(partial(ec.generate_private_key, ec.SECP256R1()), id="nistp256"),
+        pytest.param(partial(ec.generate_private_key, ec.SECP384R1()), id="nistp384"),
+        pytest.param(partial(ec.generate_private_key, ec.SECP521R1()), id="nistp521"),
+    ],
+)
+def test_the_kinds_of_keys_that_are_accepted(generate: Callable[[], Any]) -> None:
+    key = openssh(generate())
+    assert allocation_keys_rules.read_public_key(f"  {key} me\n", "").line == key
 
 
 WRONG_KEYS = {
@@ -107,13 +114,13 @@ WRONG_KEYS = {
     "options in front": f'command="sh" {new_key()}',
     "two keys": f"{new_key()} one\n{new_key()} two",
     "a short RSA key": openssh(rsa.generate_private_key(65537, 2048)),
-    "another type than it says": new_key().replace("ssh-ed25519", "ssh-rsa"),
+    "a type that is not the key's": new_key().replace("ssh-ed25519", "ssh-rsa"),
     "a private key": "-----BEGIN OPENSSH PRIVATE KEY-----",
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG_KEYS.values(), ids=WRONG_KEYS)
-def test_what_is_no_key_or_a_weak_one_is_refused(wrong: str) -> None:
+def test_an_invalid_or_weak_key_is_refused(wrong: str) -> None:
     with pytest.raises(errors.ValidationFailed) as refused:
         allocation_keys_rules.read_public_key(wrong, "")
     assert refused.value.details == {"field": "public_key"}
@@ -121,122 +128,125 @@ def test_what_is_no_key_or_a_weak_one_is_refused(wrong: str) -> None:
 
 def test_the_fingerprint_is_the_one_openssh_shows() -> None:
     blob = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0 " + bytes(range(1, 33))).decode()
-    found = allocation_keys_rules.read_public_key(f"ssh-ed25519 {blob} me", "laptop")
-    assert (found.fingerprint, found.comment) == ("SHA256:mKqU+0K8OhKmA8bBQi9Rz0Q5l7/g160hIP+rJYSTNj4", "laptop")
+    key = allocation_keys_rules.read_public_key(f"ssh-ed25519 {blob} me", "laptop")
+    assert (key.fingerprint, key.comment) == ("SHA256:mKqU+0K8OhKmA8bBQi9Rz0Q5l7/g160hIP+rJYSTNj4", "laptop")
 
 
 async def test_the_machine_gets_the_complete_set_of_the_chosen_peoples_keys(world: World) -> None:
-    ada, bea, found = await member(world, "ada"), await member(world, "bea"), await allocated(world)
+    ada, bea = await member(world, "ada"), await member(world, "bea")
+    n1, allocation_id = await allocated(world)
     keys = [await register(world, person) for person in (ada, ada, bea)]
-    pending = await choose(world, found[1], ada, bea)
+    pending = await choose(world, allocation_id, ada, bea)
     assert (pending.state, pending.installed) == ("pending", [])
-    assert sorted(await told(world, found[0])) == sorted(
+    assert sorted(await install_next_set(world, n1)) == sorted(
         f"{key.public_key} {'bea' if key.user_id == bea.user_id else 'ada'}" for key in keys
     )
-    installed = await shown(world, found[1])
+    installed = await shown(world, allocation_id)
     assert (installed.state, sorted(installed.installed)) == ("installed", sorted(key.fingerprint for key in keys))
     assert installed.installed_at == world.clock()
     event = (await world.call(events.EVENT_LIST, query={"limit": 500})).items[-1]
     assert (event.type, event.payload["installed"]) == ("capacity.allocation.keys_installed", installed.installed)
     await later(world)
-    assert await world.next_task(found[0]) is None, "the machine has it: nothing to tell"
+    assert await world.next_task(n1) is None, "the machine has the set: nothing to send"
 
 
-async def test_a_person_who_is_no_longer_chosen_is_taken_off(world: World) -> None:
+async def test_the_keys_of_a_person_who_is_no_longer_chosen_are_removed(world: World) -> None:
     ada, bea = await member(world, "ada"), await member(world, "bea")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     await register(world, ada)
     kept = await register(world, bea)
     await choose(world, allocation_id, ada, bea)
-    await told(world, found)
+    await install_next_set(world, n1)
     await choose(world, allocation_id, bea)
-    assert await told(world, found) == [f"{kept.public_key} bea"]
+    assert await install_next_set(world, n1) == [f"{kept.public_key} bea"]
     await choose(world, allocation_id)
-    assert await told(world, found) == []
+    assert await install_next_set(world, n1) == []
     assert (await shown(world, allocation_id)).state == "installed"
 
 
-async def test_a_new_key_follows_at_once_and_a_deleted_one_goes(world: World) -> None:
+async def test_a_new_key_is_installed_at_once_and_a_deleted_one_is_removed(world: World) -> None:
     ada = await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     assert (await choose(world, allocation_id, ada)).people[0].why_not == "they have registered no key"
-    assert await world.next_task(found) is None
+    assert await world.next_task(n1) is None
     key = await register(world, ada)
     await later(world, 0)
-    assert await told(world, found) == [f"{key.public_key} ada"]
+    assert await install_next_set(world, n1) == [f"{key.public_key} ada"]
     await world.call(ssh_keys.SSH_KEY_DELETE, token=ada.token, ssh_key_id=key.ssh_key_id)
     await later(world, 0)
-    assert await told(world, found) == []
+    assert await install_next_set(world, n1) == []
 
 
-async def test_who_leaves_the_project_is_off_the_machine_with_the_next_set(world: World) -> None:
+async def test_the_keys_of_a_person_who_leaves_the_project_are_removed_with_the_next_set(world: World) -> None:
     ada = await world.person("ada")
     given = await world.call(
         bindings.PROJECT_BINDING_CREATE, bindings.BindRole(user_id=ada.user_id, role="project_member")
     )
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     await register(world, ada)
     await choose(world, allocation_id, ada)
-    await told(world, found)
+    await install_next_set(world, n1)
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=given.binding_id)
     assert (await shown(world, allocation_id)).state == "pending"
     await later(world)
-    assert await told(world, found) == []
+    assert await install_next_set(world, n1) == []
     (gone,) = (await shown(world, allocation_id)).people
     assert (gone.fingerprints, gone.why_not) == ([], "none of their roles in the project lets them log in to machines")
 
 
-async def test_a_role_that_lets_nobody_in_and_a_disabled_person_put_no_key_on(world: World) -> None:
+async def test_people_whose_role_has_no_access_or_who_are_disabled_get_no_key_installed(world: World) -> None:
     viewer, ada = await world.person("vic", "viewer", world.project_id), await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     for person in (viewer, ada):
         await register(world, person)
     await choose(world, allocation_id, viewer, ada)
-    assert len(await told(world, found)) == 1
+    assert len(await install_next_set(world, n1)) == 1
     await world.call(users.USER_DISABLE, user_id=ada.user_id)
     await later(world)
-    assert await told(world, found) == []
-    people = {one.name: one.why_not for one in (await shown(world, allocation_id)).people}
+    assert await install_next_set(world, n1) == []
+    people = {person.name: person.why_not for person in (await shown(world, allocation_id)).people}
     assert people["ada"] == "they are disabled"
 
 
-async def test_a_machine_that_does_not_take_the_set_is_told_until_it_has_it(world: World) -> None:
+async def test_a_failed_installation_of_keys_is_tried_again_until_it_succeeds(world: World) -> None:
     ada = await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     await register(world, ada)
     await choose(world, allocation_id, ada)
-    await world.finish_task(found, "failed")
+    await world.finish_task(n1, "failed")
     stuck = await shown(world, allocation_id)
     assert (stuck.state, stuck.error) == ("pending", "boom: it broke")
     await later(world, 0)
-    assert await world.next_task(found) is None, "not at once"
+    assert await world.next_task(n1) is None, "not at once"
     await later(world, 16)
-    assert len(await told(world, found)) == 1
+    assert len(await install_next_set(world, n1)) == 1
     healed = await shown(world, allocation_id)
     assert (healed.state, healed.error) == ("installed", "")
 
 
 async def test_a_set_that_changes_while_the_machine_is_silent_ends_as_the_last_one(world: World) -> None:
     ada = await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     first = await register(world, ada)
     await choose(world, allocation_id, ada)
     second = await register(world, ada)
     await later(world, 0)
-    assert await told(world, found) == [f"{first.public_key} ada"]
-    assert (await shown(world, allocation_id)).state == "pending", "an earlier telling says nothing of the last"
-    assert len(await told(world, found)) == 2
+    assert await install_next_set(world, n1) == [f"{first.public_key} ada"]
+    assert (await shown(world, allocation_id)).state == "pending", (
+        "the answer about an earlier set does not count for the last one"
+    )
+    assert len(await install_next_set(world, n1)) == 2
     assert set((await shown(world, allocation_id)).installed) == {first.fingerprint, second.fingerprint}
 
 
 async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: World) -> None:
     ada = await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     await register(world, ada)
     await choose(world, allocation_id, ada)
-    await told(world, found)
+    await install_next_set(world, n1)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation_id)
-    await world.finish_task(found)
+    await world.finish_task(n1)
     with pytest.raises(errors.Conflict, match="no one can log in"):
         await choose(world, allocation_id, ada)
     await later(world)
@@ -256,12 +266,12 @@ async def test_admins_choose_people_and_the_choice_is_on_the_record(world: World
     assert trail.items[-1].details == body
 
 
-async def test_a_dry_run_tells_no_machine(world: World) -> None:
+async def test_a_dry_run_sends_nothing_to_the_machine(world: World) -> None:
     ada = await member(world, "ada")
-    found, allocation_id = await allocated(world)
+    n1, allocation_id = await allocated(world)
     await register(world, ada)
     body, query = {"user_ids": [ada.user_id]}, {"dry_run": "true"}
     answer = await world.call(ssh_keys.ALLOCATION_KEYS_SET, body, query=query, allocation_id=allocation_id)
     assert (answer.state, len(answer.people)) == ("pending", 1)
-    assert await world.next_task(found) is None
+    assert await world.next_task(n1) is None
     assert (await shown(world, allocation_id)).people == []

@@ -1,4 +1,4 @@
-"""Which nodes a request gets, decided from facts alone; and what is said, and to whom, when there are too few."""
+"""Which nodes a request gets, decided from facts alone; and what a refusal shows to which caller."""
 
 from collections import Counter
 from typing import Any
@@ -47,7 +47,7 @@ def test_a_request_that_no_region_can_serve_is_refused_with_what_fits() -> None:
 
 
 @pytest.mark.parametrize("shift", range(4))
-def test_of_equal_regions_the_first_by_name_is_taken_whatever_their_order(shift: int) -> None:
+def test_of_equal_regions_the_first_by_name_is_chosen_in_every_order_of_the_nodes(shift: int) -> None:
     equal = [*EU[:2], *US]
     assert place([*equal[shift:], *equal[:shift]], 2) == selection.Place("eu", ["standard"])
 
@@ -98,11 +98,11 @@ SIZES = {"e": (8, 4, 1000), "d": (0, 8, 1000), "c": (0, 4, 2000), "b": (0, 4, 10
 
 async def sized_fleet(world: World) -> None:
     for name, (gpus, cpus, memory_mb) in SIZES.items():
-        found = await world.node(name)
+        gpu_node = await world.node(name)
         devices = [capacity.Gpu(index=index, type="big", device=f"/dev/nvidia{index}") for index in range(gpus)]
         facts = capacity.Facts(hostname=name, cpus=cpus, memory_mb=memory_mb, gpus=devices, addresses=["127.0.0.1"])
         report = node_contract.NodeStatusReport(agent_version="1", boot_id="b", facts=facts)
-        await world.call(node_contract.STATUS, report, token=found.token)
+        await world.call(node_contract.STATUS, report, token=gpu_node.token)
 
 
 async def test_the_smallest_nodes_are_allocated_first_and_equals_by_name(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Custody on both engines: what is stored says nothing, what was moved does not open, a rotation may die anywhere."""
+"""Custody on both engines: values are encrypted, moved rows do not open, a rotation may die at any step."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ VALUES = {"sec_one": b"first", "sec_two": b"\x00\xff binary", "sec_three": b"x" 
 
 @pytest.fixture
 async def kept(site: Site) -> EmbeddedCustody:
-    found = _opened_anew(site)
+    custody_with_values = _open_again(site)
     for ref, value in VALUES.items():
-        assert await found.put(ref, value) == 1
-    return found
+        assert await custody_with_values.put(ref, value) == 1
+    return custody_with_values
 
 
-def _opened_anew(site: Site) -> EmbeddedCustody:
-    """As a process would that has just started; a batch of one makes every row a step of its own."""
+def _open_again(site: Site) -> EmbeddedCustody:
+    """Open custody like a process that has just started. A batch of one makes every row a step of its own."""
     return EmbeddedCustody(site.database, _ring(site.settings.data_dir), batch=1)
 
 
@@ -36,12 +36,12 @@ def _ring(folder: Path) -> KeyRing:
     return KeyRing(PlainFile(folder / FILE))
 
 
-async def test_what_was_put_comes_back_also_in_another_process(site: Site, kept: EmbeddedCustody) -> None:
-    for reader in (kept, _opened_anew(site)):
+async def test_a_value_can_be_read_back_in_another_process_too(site: Site, kept: EmbeddedCustody) -> None:
+    for reader in (kept, _open_again(site)):
         assert {ref: await reader.get(ref, 1) for ref in VALUES} == VALUES
 
 
-async def test_each_put_makes_a_version_and_a_delete_takes_all_of_them(kept: EmbeddedCustody) -> None:
+async def test_each_put_makes_a_version_and_a_delete_removes_all_of_them(kept: EmbeddedCustody) -> None:
     assert await kept.put("sec_one", b"second") == 2
     assert (await kept.get("sec_one", 1), await kept.get("sec_one", 2)) == (b"first", b"second")
     for _ in range(2):
@@ -82,10 +82,10 @@ async def test_a_row_that_was_tampered_with_does_not_open(site: Site, kept: Embe
         await kept.get(ref, version)
 
 
-async def test_a_lost_key_file_is_said_and_never_replaced_by_a_new_key(site: Site, kept: EmbeddedCustody) -> None:
+async def test_a_lost_key_file_is_reported_and_never_replaced_by_a_new_key(site: Site, kept: EmbeddedCustody) -> None:
     path = site.settings.data_dir / FILE
     path.rename(path.with_suffix(".lost"))
-    restarted = _opened_anew(site)
+    restarted = _open_again(site)
     with pytest.raises(custody.Unreadable, match="put the file back"):
         await restarted.get("sec_one", 1)
     with pytest.raises(custody.Unreadable, match="put the file back"):
@@ -108,13 +108,13 @@ async def test_after_a_rotation_the_old_key_opens_nothing_and_every_value_is_the
 ) -> None:
     path = site.settings.data_dir / FILE
     old = path.read_bytes()
-    said = [step async for step in kept.rotate()]
-    assert len(said) == len(VALUES) + 3
-    for reader in (kept, _opened_anew(site)):
+    steps = [step async for step in kept.rotate()]
+    assert len(steps) == len(VALUES) + 3
+    for reader in (kept, _open_again(site)):
         assert {ref: await reader.get(ref, 1) for ref in VALUES} == VALUES
     path.write_bytes(old)
     with pytest.raises(custody.Unreadable):
-        await _opened_anew(site).get("sec_one", 1)
+        await _open_again(site).get("sec_one", 1)
 
 
 @pytest.mark.parametrize("steps", range(len(VALUES) + 4))
@@ -122,18 +122,18 @@ async def test_a_rotation_that_dies_after_any_step_loses_nothing_and_can_be_done
     site: Site, kept: EmbeddedCustody, steps: int
 ) -> None:
     await _rotate_and_die(kept, steps)
-    restarted = _opened_anew(site)
+    restarted = _open_again(site)
     assert {ref: await restarted.get(ref, 1) for ref in VALUES} == VALUES
     await restarted.put("sec_between", b"put between two rotations")
     async for _ in restarted.rotate():
         assert await restarted.get("sec_between", 1) == b"put between two rotations"
-    again = _opened_anew(site)
+    again = _open_again(site)
     assert {ref: await again.get(ref, 1) for ref in VALUES} == VALUES
     assert len(_ring(site.settings.data_dir).key_ids()) == 1
 
 
-async def test_a_process_that_did_not_rotate_goes_on_with_the_new_key(site: Site, kept: EmbeddedCustody) -> None:
-    other = _opened_anew(site)
+async def test_a_process_that_did_not_rotate_continues_with_the_new_key(site: Site, kept: EmbeddedCustody) -> None:
+    other = _open_again(site)
     assert await other.get("sec_one", 1) == b"first"
     async for _ in kept.rotate():
         await other.put("sec_other", b"value")
@@ -143,34 +143,34 @@ async def test_a_process_that_did_not_rotate_goes_on_with_the_new_key(site: Site
     assert [row[0] for row in rows] == _ring(site.settings.data_dir).key_ids()
 
 
-async def test_who_has_read_a_value_just_before_its_rotation_ended_reads_it_again(
+async def test_a_row_that_was_read_just_before_its_rotation_ended_is_read_again(
     site: Site, kept: EmbeddedCustody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = site.database.reader.one
+    read_row = site.database.reader.one
 
-    async def rotate_meanwhile(sql: str, *values: Any) -> db.Row | None:
-        row = await one(sql, *values)
+    async def read_row_and_rotate(sql: str, *values: Any) -> db.Row | None:
+        row = await read_row(sql, *values)
         monkeypatch.undo()
         async for _ in kept.rotate():
             pass
         return row
 
-    monkeypatch.setattr(site.database.reader, "one", rotate_meanwhile)
-    assert await _opened_anew(site).get("sec_one", 1) == b"first"
+    monkeypatch.setattr(site.database.reader, "one", read_row_and_rotate)
+    assert await _open_again(site).get("sec_one", 1) == b"first"
 
 
 async def test_two_rotations_do_not_run_at_once(site: Site, kept: EmbeddedCustody) -> None:
     first = kept.rotate()
     await anext(first)
     with pytest.raises(custody.Unavailable, match="another rotation"):
-        await anext(_opened_anew(site).rotate())
+        await anext(_open_again(site).rotate())
     async for _ in first:
         pass
     assert await kept.get("sec_one", 1) == b"first"
 
 
-async def _rotate_and_die(found: EmbeddedCustody, steps: int) -> None:
-    rotation = found.rotate()
+async def _rotate_and_die(embedded: EmbeddedCustody, steps: int) -> None:
+    rotation = embedded.rotate()
     with contextlib.suppress(StopAsyncIteration):
         for _ in range(steps):
             await anext(rotation)

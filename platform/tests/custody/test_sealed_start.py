@@ -1,4 +1,4 @@
-"""Sealed start: no key in the clear anywhere, secret routes say why they wait, everything else works."""
+"""Sealed start: no key in the clear anywhere, secret routes report why they wait, everything else works."""
 
 import asyncio
 import base64
@@ -49,8 +49,8 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
 
 @pytest.fixture
 async def restarted(site: Site, world: World) -> AsyncIterator[Callable[[], Any]]:
-    """The same store, opened anew as after a restart: sealed again."""
-    opened: list[Any] = []
+    """Return a function that opens the same store as after a restart: sealed again."""
+    contexts: list[Any] = []
 
     async def restart() -> World:
         context = server.open_site(site.settings, world.clock)
@@ -58,11 +58,11 @@ async def restarted(site: Site, world: World) -> AsyncIterator[Callable[[], Any]
         client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=http.application(again, server.DOMAINS)), base_url="http://test"
         )
-        opened.append((context, client))
+        contexts.append((context, client))
         return World(again, world.clock, client, world.token, world.project_id)
 
     yield restart
-    for context, client in opened:
+    for context, client in contexts:
         await client.aclose()
         await context.__aexit__(None, None, None)
 
@@ -80,14 +80,14 @@ async def unseal(world: World, passphrase: str = PASSPHRASE) -> httpx.Response:
     return await world.send(UNSEAL, {"passphrase": passphrase}, key="")
 
 
-async def _asks(world: World) -> dict[str, httpx.Response]:
-    """Every route that would have to keep or read a value."""
+async def _answers_of_secret_routes(world: World) -> dict[str, httpx.Response]:
+    """Call every route that would have to store or read a value."""
     token = await world.service_account(f"sa-{world.clock().timestamp():.0f}")
     claim = await world.claim(token)
     assert claim.operation is not None
     operation_id, epoch = claim.operation.operation_id, claim.epoch
     key = ssh_private_key()
-    asked: dict[str, Any] = {
+    requests: dict[str, Any] = {
         "create": (credentials.CREDENTIAL_CREATE, {"name": "fleet", "private_key": key}, world.token),
         "rotate": (credentials.CREDENTIAL_ROTATE, {"private_key": key}, world.token),
         "deliver": (
@@ -115,15 +115,15 @@ async def _asks(world: World) -> dict[str, httpx.Response]:
         "allocation_id": claim.members[0].allocation_id,
     }
     return {
-        name: await world.send(endpoint, body, token=who, **params) for name, (endpoint, body, who) in asked.items()
+        name: await world.send(endpoint, body, token=who, **params) for name, (endpoint, body, who) in requests.items()
     }
 
 
-async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(sealed: World) -> None:
+async def test_secret_routes_answer_503_with_the_reason_until_the_platform_is_unsealed(sealed: World) -> None:
     world = sealed
     await world.entitled_app()
     await world.deploy("one")
-    for name, answer in (await _asks(world)).items():
+    for name, answer in (await _answers_of_secret_routes(world)).items():
         problem = answer.json()
         assert (answer.status_code, problem["code"], problem["retryable"]) == (503, "sealed", True), name
         assert "the passphrase was not given" in problem["message"]
@@ -132,7 +132,9 @@ async def test_secret_routes_answer_503_with_the_reason_until_somebody_unseals(s
     assert (await world.call(CUSTODY_GET)).sealed
     assert (await unseal(world)).json()["sealed"] is False
     world.clock.forward(20)
-    codes = {name: answer.json().get("code", "through") for name, answer in (await _asks(world)).items()}
+    codes = {
+        name: answer.json().get("code", "through") for name, answer in (await _answers_of_secret_routes(world)).items()
+    }
     assert codes == {
         "create": "through",
         "rotate": "not_found",
@@ -166,7 +168,7 @@ async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Cal
     granted = await world.machine_access(world.token, made.allocation_id)
     again = await restarted()
     await again.call(access.GRANT_REVOKE, {"reason": "stolen"}, grant_id=granted.grant_id)
-    assert await _told(again, node) == (
+    assert await _trust_task(again, node) == (
         await ssh_trust.public_keys(again.site.database.reader, again.site),
         [int(granted.serial)],
     )
@@ -176,8 +178,8 @@ async def test_access_is_revoked_while_it_is_sealed(world: World, restarted: Cal
     assert (ended.state, ended.enforced_at) == ("ended", again.clock())
 
 
-async def _told(world: World, node: Node) -> tuple[list[str], list[int]]:
-    """Whom the node trusts from now on, and what it refuses."""
+async def _trust_task(world: World, node: Node) -> tuple[list[str], list[int]]:
+    """Return which authorities the node's next task trusts, and which serials it refuses."""
     task = await world.next_task(node)
     assert task is not None
     assert task["type"] == "ssh.trust"
@@ -201,11 +203,11 @@ async def test_a_first_start_that_is_sealed_claims_nodes_and_prepares_them_after
     ready = await world.call(capacity.ALLOCATION_GET, allocation_id=claimed.allocation_id)
     assert (ready.status, ready.status_reason) == ("active", "")
     assert (await world.machine_access(world.token, claimed.allocation_id)).certificate
-    told = [
+    changes = [
         event for event in (await world.call(events.EVENT_LIST)).items if event.type.startswith("capacity.allocation")
     ]
-    assert [event.payload["status"] for event in told] == ["requested", "provisioning", "active"]
-    assert {event.correlation_id for event in told} == {claimed.correlation_id}
+    assert [event.payload["status"] for event in changes] == ["requested", "provisioning", "active"]
+    assert {event.correlation_id for event in changes} == {claimed.correlation_id}
 
 
 async def _sweep(world: World) -> None:
@@ -256,7 +258,7 @@ def key_in_file(settings: Settings) -> Ed25519PrivateKey:
     return key
 
 
-async def test_an_upgraded_platform_that_starts_sealed_works_on_with_the_key_its_machines_trust(
+async def test_an_upgraded_platform_that_starts_sealed_continues_with_the_key_its_machines_trust(
     key_in_file: Ed25519PrivateKey, world: World, restarted: Callable[[], Any]
 ) -> None:
     allocation = await world.allocation("n1")
@@ -279,7 +281,7 @@ class TestWithLoops:
         """The loops do nothing unless they are woken."""
         return dataclasses.replace(settings, sweep_interval_s=3600)
 
-    async def test_an_unseal_wakes_what_waited_for_it(self, world: World) -> None:
+    async def test_an_unseal_wakes_the_loops_that_waited_for_it(self, world: World) -> None:
         node = await world.node("n1")
         async with server.loops(world.site):
             await world.call(capacity.ALLOCATION_CREATE, {})
@@ -304,19 +306,19 @@ async def test_values_are_there_again_after_a_restart_and_the_right_passphrase(
     assert (await unseal(again, "whatever")).json()["sealed"] is False, "what is open stays open"
 
 
-async def test_guessing_is_slowed_down_and_on_record(world: World, restarted: Callable[[], Any]) -> None:
+async def test_guesses_are_slowed_down_and_in_the_audit_log(world: World, restarted: Callable[[], Any]) -> None:
     await unseal(world)
     again = await restarted()
     answers = [await unseal(again, f"guess {number}") for number in range(6)]
     assert [answer.status_code for answer in answers] == [400] * 5 + [429]
-    assert (await unseal(again)).status_code == 429, "also with the right one, or the limit would tell"
+    assert (await unseal(again)).status_code == 429, "also with the right one, or the limit would reveal it"
     again.clock.forward(61)
     assert (await unseal(again)).status_code == 200
     rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"action": "custody.seal.open"})).items
     assert sorted(row.result for row in rows) == ["failure"] * 5 + ["success"] * 2
 
 
-async def test_only_who_runs_the_platform_unseals(world: World) -> None:
+async def test_only_platform_operators_can_unseal(world: World) -> None:
     org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
     tenant = await world.person("tenant", "tenant_admin", org_id)
     account = await world.service_account()
@@ -336,7 +338,7 @@ async def test_no_key_is_on_disk_in_the_clear(world: World) -> None:
     (key,) = ring.read().values()
     authority_key = Canary.of_key(openssh_private(await authority.signing_key(world.site)))
     assert stat.S_IMODE((folder / key_files.SEALED).stat().st_mode) == 0o600
-    for path in [found for found in folder.rglob("*") if found.is_file()]:
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
         content = path.read_bytes()
         for form in (key, base64.b64encode(key), key.hex().encode(), PASSPHRASE.encode()):
             assert form not in content, path
@@ -400,9 +402,9 @@ async def test_a_sealed_key_is_rotated_with_its_passphrase_beside_a_running_serv
     assert after.values_by_key == {after.present: 1}
     assert await world.site.custody.get("sec_one", 1) == b"value", "the server reads the new key by itself"
     assert await _command(monkeypatch, ["custody", "status", *data], "") == 0
-    said = capsys.readouterr().out
-    assert f"{after.present} wraps 1 values, present" in said
-    assert "sealed by a passphrase" in said
+    output = capsys.readouterr().out
+    assert f"{after.present} wraps 1 values, present" in output
+    assert "sealed by a passphrase" in output
 
 
 async def _counted(site: Site) -> Any:
@@ -421,13 +423,13 @@ def test_the_command_unseals_a_running_server(
             with pytest.raises(SystemExit) as ended:
                 main.main()
             assert ended.value.code == code
-    said = capsys.readouterr()
-    assert said.out.startswith("open: the file ")
-    assert "no passphrase was given" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith("open: the file ")
+    assert "no passphrase was given" in output.err
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_the_key_may_come_from_systemd_and_is_rotated_by_whoever_gives_it(
+async def test_the_key_may_come_from_systemd_and_is_rotated_by_a_new_key_in_its_file(
     tmp_path: Path,
     database_url: str,
     clock: FakeClock,

@@ -26,8 +26,8 @@ VALUE = b"\x00\xff binary value"
 
 @pytest.fixture
 def vault() -> Iterator[VaultServer]:
-    with vault_server.running() as found:
-        yield found
+    with vault_server.running() as server:
+        yield server
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def kept(vault: VaultServer, token_file: Path) -> VaultCustody:
     return custody_at(vault.url, token_file)
 
 
-async def test_what_was_put_comes_back_by_version(kept: VaultCustody, vault: VaultServer) -> None:
+async def test_values_can_be_read_back_by_version(kept: VaultCustody, vault: VaultServer) -> None:
     assert [await kept.put("sec_one", value) for value in (VALUE, b"second")] == [1, 2]
     assert (await kept.get("sec_one", 1), await kept.get("sec_one", 2)) == (VALUE, b"second")
     assert list(vault.kept) == ["gpuaas/sec_one"]
@@ -59,7 +59,7 @@ async def test_puts_that_race_for_one_ref_get_versions_of_their_own(kept: VaultC
     assert [await kept.get("sec_race", version) for version in versions] == [str(n).encode() for n in range(20)]
 
 
-async def test_a_delete_takes_every_version_and_may_be_repeated(kept: VaultCustody, vault: VaultServer) -> None:
+async def test_a_delete_removes_every_version_and_may_be_repeated(kept: VaultCustody, vault: VaultServer) -> None:
     for value in (VALUE, b"second"):
         await kept.put("sec_one", value)
     for _ in range(2):
@@ -91,7 +91,9 @@ def _replace(token_file: Path, token: str | None) -> None:
         token_file.write_text(token)
 
 
-async def test_a_sealed_vault_is_said_and_opened_with_its_own_command(kept: VaultCustody, vault: VaultServer) -> None:
+async def test_a_sealed_vault_is_reported_and_unsealed_with_its_own_command(
+    kept: VaultCustody, vault: VaultServer
+) -> None:
     vault.sealed = True
     with pytest.raises(custody.Sealed):
         await kept.put("sec_one", VALUE)
@@ -102,7 +104,7 @@ async def test_a_sealed_vault_is_said_and_opened_with_its_own_command(kept: Vaul
     assert not (await kept.status()).sealed
 
 
-async def test_a_vault_that_refuses_the_token_is_not_called_open_and_the_next_command_is_said(
+async def test_a_vault_that_refuses_the_token_is_reported_with_the_next_command(
     kept: VaultCustody, vault: VaultServer, token_file: Path
 ) -> None:
     assert not (await kept.status()).sealed
@@ -114,10 +116,10 @@ async def test_a_vault_that_refuses_the_token_is_not_called_open_and_the_next_co
     _replace(token_file, "s.second")
     healed = await kept.status()
     assert (healed.sealed, healed.refused, healed.fix) == (False, False, "")
-    assert vault.kept == {}, "asking leaves nothing behind"
+    assert vault.kept == {}, "a status request leaves nothing behind"
 
 
-async def test_why_vault_is_not_open_is_told_apart(vault: VaultServer, token_file: Path) -> None:
+async def test_the_status_distinguishes_why_vault_is_not_open(vault: VaultServer, token_file: Path) -> None:
     lost = custody_at(vault.url, token_file, "elsewhere")
     assert ((await lost.status()).refused, (await lost.status()).fix) == (
         True,
@@ -133,7 +135,9 @@ async def test_why_vault_is_not_open_is_told_apart(vault: VaultServer, token_fil
     assert ((await kept.status()).refused, (await kept.status()).fix) == (False, "vault operator unseal")
 
 
-async def test_a_vault_that_is_gone_or_elsewhere_is_said_without_a_value(kept: VaultCustody, token_file: Path) -> None:
+async def test_the_error_for_a_vault_that_does_not_answer_contains_no_value(
+    kept: VaultCustody, token_file: Path
+) -> None:
     nowhere = custody_at("http://127.0.0.1:9", token_file)
     with pytest.raises(custody.Unavailable, match="does not answer") as gone:
         await nowhere.put("sec_one", VALUE)
@@ -141,7 +145,7 @@ async def test_a_vault_that_is_gone_or_elsewhere_is_said_without_a_value(kept: V
     assert "does not answer" in (await nowhere.status()).key
 
 
-async def test_what_somebody_else_wrote_there_is_not_taken_for_a_value(kept: VaultCustody, vault: VaultServer) -> None:
+async def test_an_entry_of_another_program_is_not_returned_as_a_value(kept: VaultCustody, vault: VaultServer) -> None:
     vault.kept["gpuaas/sec_one"] = [{"value": "not base64!"}, {"other": "field"}]
     for version in (1, 2):
         with pytest.raises(custody.Unreadable):
@@ -166,12 +170,12 @@ async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
     token, epoch, operation = await _claimed(world)
     operation_id = operation.operation_id
     before = set(vault.kept)
-    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
-    issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
+    body = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    issued = await world.call(secrets.SECRET_ISSUE, body, token=token, operation_id=operation_id)
     assert set(vault.kept) - before == {f"gpuaas/{issued.secret.secret_id}"}
     opening = {"operation_id": operation_id, "epoch": epoch}
-    opened = await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
-    assert opened.value == "the value"
+    delivered = await world.call(secrets.DELIVERY_OPEN, opening, token=token, delivery_id=issued.delivery_id)
+    assert delivered.value == "the value"
     await world.call(secrets.SECRET_REVOKE, instance_id=operation.instance_id, secret_id=issued.secret.secret_id)
     await secrets_reconcile.sweep(world.site)
     assert set(vault.kept) == before
@@ -182,20 +186,20 @@ async def test_the_platform_keeps_its_secrets_in_vault_and_takes_them_out_again(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_vault_that_is_down_is_an_answer_that_may_be_tried_again(world: World, vault: VaultServer) -> None:
     token, epoch, operation = await _claimed(world)
-    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    body = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
     vault.sealed = True
-    answer = await world.send(secrets.SECRET_ISSUE, said, token=token, operation_id=operation.operation_id, key="")
+    answer = await world.send(secrets.SECRET_ISSUE, body, token=token, operation_id=operation.operation_id, key="")
     assert (answer.status_code, answer.json()["code"]) == (503, "sealed")
     vault.sealed = False
-    answer = await world.send(secrets.SECRET_ISSUE, said, token=token, operation_id=operation.operation_id, key="")
+    answer = await world.send(secrets.SECRET_ISSUE, body, token=token, operation_id=operation.operation_id, key="")
     assert answer.status_code == 201
 
 
-async def test_an_opening_that_vault_did_not_let_happen_is_not_used_up(world: World, vault: VaultServer) -> None:
+async def test_an_opening_that_vault_refused_can_be_repeated(world: World, vault: VaultServer) -> None:
     token, epoch, operation = await _claimed(world)
     operation_id = operation.operation_id
-    said = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
-    issued = await world.call(secrets.SECRET_ISSUE, said, token=token, operation_id=operation_id)
+    body = {"epoch": epoch, "purpose": "role_join", "name": "join", "value": "the value"}
+    issued = await world.call(secrets.SECRET_ISSUE, body, token=token, operation_id=operation_id)
     opening = {"operation_id": operation_id, "epoch": epoch}
     asked = {"token": token, "delivery_id": issued.delivery_id}
     vault.sealed = True
@@ -254,7 +258,7 @@ class TestFirstStartThatVaultRefuses:
         token_file.write_text("s.wrong")
         return token_file
 
-    async def test_it_is_said_and_leaves_nothing_to_clean_up(
+    async def test_the_refusal_is_reported_and_leaves_nothing_to_clean_up(
         self, world: World, vault: VaultServer, token_file: Path
     ) -> None:
         for _ in range(3):
@@ -265,7 +269,7 @@ class TestFirstStartThatVaultRefuses:
         await authority.sweep(world.site)
         assert await authority.signing_key(world.site)
 
-    async def test_who_keeps_a_value_learns_that_custody_refuses_and_leaves_nothing_either(self, world: World) -> None:
+    async def test_a_caller_gets_the_refusal_of_custody_and_leaves_nothing_to_clean_up(self, world: World) -> None:
         body = {"name": "fleet", "private_key": ssh_private_key()}
         answer = await world.send(credentials.CREDENTIAL_CREATE, body)
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
@@ -273,7 +277,7 @@ class TestFirstStartThatVaultRefuses:
         assert await _noted(world) == 0
 
 
-async def test_the_command_and_the_api_say_that_vault_refuses_and_what_to_do(
+async def test_the_command_and_the_api_report_that_vault_refuses_and_what_to_do(
     world: World,
     vault: VaultServer,
     token_file: Path,
@@ -289,22 +293,20 @@ async def test_the_command_and_the_api_say_that_vault_refuses_and_what_to_do(
     with pytest.raises(SystemExit) as ended:
         await asyncio.to_thread(main.main)
     assert not ended.value.code
-    said = capsys.readouterr().out
-    assert "state   refused\n" in said
-    assert f"next    {shown.fix}\n" in said
+    output = capsys.readouterr().out
+    assert "state   refused\n" in output
+    assert f"next    {shown.fix}\n" in output
     assert str(token_file) in shown.fix
 
 
-async def test_an_engine_that_is_not_there_is_told_from_a_value_that_is_not(
-    vault: VaultServer, token_file: Path
-) -> None:
+async def test_a_missing_engine_is_distinguished_from_a_missing_value(vault: VaultServer, token_file: Path) -> None:
     lost = custody_at(vault.url, token_file, "elsewhere")
     for act in (lost.put("sec_one", VALUE), lost.get("sec_one", 1), lost.delete("sec_one")):
         with pytest.raises(custody.Refused, match="no KV version 2 engine at elsewhere/; see --vault-mount"):
             await act
 
 
-async def test_values_that_vault_does_not_let_go_are_told_and_go_later(
+async def test_values_that_vault_does_not_delete_are_reported_and_deleted_later(
     world: World, vault: VaultServer, token_file: Path
 ) -> None:
     await world.entitled_app()
@@ -320,7 +322,7 @@ async def test_values_that_vault_does_not_let_go_are_told_and_go_later(
 
 
 async def _noted(world: World) -> int:
-    """Values that may be in custody and have to be gone from there some day."""
+    """Return how many values may be in custody and have to be deleted from it."""
     return len(await world.site.database.reader.all("SELECT secret_id FROM secrets_due"))
 
 

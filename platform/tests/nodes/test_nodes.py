@@ -19,31 +19,31 @@ REASON = {"reason": "a fan is broken"}
 GPUS = [capacity.Gpu(index=index, type=kind, device=f"/dev/gpu{index}") for index, kind in enumerate(("h100", "l40s"))]
 
 
-async def beat(world: World, found: Node, **changes: Any) -> None:
-    facts = capacity.Facts(hostname=found.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+async def beat(world: World, gpu_node: Node, **changes: Any) -> None:
+    facts = capacity.Facts(hostname=gpu_node.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
     report = {"agent_version": "1", "boot_id": "b", "facts": facts, **changes}
-    await world.call(node.STATUS, report, token=found.token)
+    await world.call(node.STATUS, report, token=gpu_node.token)
 
 
 async def pass_time(world: World, seconds: float, *, speaking: tuple[Node, ...] = ()) -> None:
-    """The loop runs all the while; `speaking` nodes go on beating."""
+    """Let time pass while the loop runs and the `speaking` nodes send heartbeats."""
     settings = world.site.settings
     for _ in range(int(seconds / settings.sweep_interval_s)):
         world.clock.forward(settings.sweep_interval_s)
-        for found in speaking:
-            await beat(world, found)
+        for gpu_node in speaking:
+            await beat(world, gpu_node)
         await world.sweep()
 
 
-async def state(world: World, found: Node) -> capacity.Node:
-    return await world.call(capacity.NODE_GET, node_id=found.node_id)
+async def state(world: World, gpu_node: Node) -> capacity.Node:
+    return await world.call(capacity.NODE_GET, node_id=gpu_node.node_id)
 
 
-async def told(world: World, kind: str = "capacity.node.changed") -> list[dict[str, Any]]:
-    """Payloads of the events of one type, oldest first, whoever they belong to."""
+async def event_payloads(world: World, kind: str = "capacity.node.changed") -> list[dict[str, Any]]:
+    """Return the payloads of all events of one type, oldest first, of every owner."""
     rows = await world.site.database.reader.all("SELECT document FROM events ORDER BY cursor")
-    found = [msgspec.json.decode(row[0], type=events.Event) for row in rows]
-    return [event.payload for event in found if event.type == kind]
+    recorded = [msgspec.json.decode(row[0], type=events.Event) for row in rows]
+    return [event.payload for event in recorded if event.type == kind]
 
 
 async def test_an_enrolment_token_is_refused_when_wrong_used_or_expired(world: World) -> None:
@@ -55,13 +55,13 @@ async def test_an_enrolment_token_is_refused_when_wrong_used_or_expired(world: W
     for secret, name in ((used.token, "n1"), (late.token, "n2"), (used.token[:-1] + "x", "n1"), ("", "n1")):
         answer = await world.send(node.ENROL, enrol_body(secret, name, stranger), token="")
         assert (answer.status_code, answer.json()["code"]) == (401, "credentials_invalid")
-    assert [found.name for found in (await world.call(capacity.NODE_LIST)).items] == ["n1"]
+    assert [gpu_node.name for gpu_node in (await world.call(capacity.NODE_LIST)).items] == ["n1"]
 
 
-async def test_a_proof_is_refused_a_second_time_however_many_came_after_it(world: World) -> None:
-    found = await world.node("n1")
+async def test_a_proof_is_refused_the_second_time_even_after_many_others(world: World) -> None:
+    n1 = await world.node("n1")
     now_s = int(world.clock().timestamp())
-    proofs = [login_body(found, now_s, f"nonce-{number}") for number in range(3)]
+    proofs = [login_body(n1, now_s, f"nonce-{number}") for number in range(3)]
     for proof in proofs:
         await world.call(node.NODE_TOKEN, proof, token="")
     for proof in proofs:
@@ -69,7 +69,7 @@ async def test_a_proof_is_refused_a_second_time_however_many_came_after_it(world
             await world.call(node.NODE_TOKEN, proof, token="")
 
 
-async def test_a_node_that_enrols_anew_keeps_its_id_and_its_old_identity_ends(world: World) -> None:
+async def test_a_node_that_enrols_again_keeps_its_id_and_its_old_identity_ends(world: World) -> None:
     old = await world.node("n1")
     await world.call(capacity.NODE_CORDON, REASON, node_id=old.node_id)
     new = await world.node("n1")
@@ -81,7 +81,7 @@ async def test_a_node_that_enrols_anew_keeps_its_id_and_its_old_identity_ends(wo
 
 
 async def test_a_heartbeat_shows_what_the_node_is(world: World) -> None:
-    found = await world.node("n1")
+    n1 = await world.node("n1")
     facts = capacity.Facts(
         hostname="n1",
         cpus=64,
@@ -93,27 +93,27 @@ async def test_a_heartbeat_shows_what_the_node_is(world: World) -> None:
         disk_gb=3_840,
         addresses=["10.0.0.5"],
     )
-    await beat(world, found, facts=facts, boot_id="boot-1", agent_version="1.2.3", agent_sha256="ab" * 32)
-    shown = await state(world, found)
+    await beat(world, n1, facts=facts, boot_id="boot-1", agent_version="1.2.3", agent_sha256="ab" * 32)
+    shown = await state(world, n1)
     assert (shown.facts, shown.gpus_by_type) == (facts, {"h100": 2, "l40s": 1})
     assert (shown.boot_id, shown.agent_version, shown.agent_sha256) == ("boot-1", "1.2.3", "ab" * 32)
 
 
-async def test_an_agent_on_trial_changes_nothing_but_that_the_node_is_heard(world: World) -> None:
-    found = await world.node("n1")
-    await beat(world, found, agent_version="1")
-    before = await state(world, found)
+async def test_a_heartbeat_of_an_agent_on_trial_changes_only_the_last_seen_time(world: World) -> None:
+    n1 = await world.node("n1")
+    await beat(world, n1, agent_version="1")
+    before = await state(world, n1)
     world.clock.forward(3)
-    await beat(world, found, agent_version="2", boot_id="other", agent_sha256="cd" * 32, trial=True)
-    assert await state(world, found) == msgspec.structs.replace(before, last_seen_at=world.clock())
+    await beat(world, n1, agent_version="2", boot_id="other", agent_sha256="cd" * 32, trial=True)
+    assert await state(world, n1) == msgspec.structs.replace(before, last_seen_at=world.clock())
 
 
-async def test_only_what_changed_in_a_heartbeat_is_told(world: World) -> None:
-    found = await world.node("n1")
+async def test_events_report_only_what_changed_in_a_heartbeat(world: World) -> None:
+    n1 = await world.node("n1")
     with_gpus = capacity.Facts(hostname="n1", cpus=4, memory_mb=1000, gpus=GPUS)
     for changes in ({}, {}, {"boot_id": "b2"}, {"boot_id": "b2", "agent_version": "2", "facts": with_gpus}):
-        await beat(world, found, **changes)
-    assert [payload["reason"] for payload in await told(world)] == [
+        await beat(world, n1, **changes)
+    assert [payload["reason"] for payload in await event_payloads(world)] == [
         "the node enrolled",
         "it was rebooted",
         "its agent changed from 1 to 2; its GPUs changed from none to 1 h100, 1 l40s",
@@ -127,7 +127,7 @@ async def test_an_allocation_is_reached_where_its_node_is_now(world: World) -> N
     shown = await world.call(capacity.ALLOCATION_GET, allocation_id=allocation.allocation_id)
     granted = await world.machine_access(world.token, allocation.allocation_id)
     assert (shown.address, granted.host) == ("127.0.0.7", "127.0.0.7")
-    assert "its address changed from 127.0.0.1 to 127.0.0.7" in (await told(world))[-1]["reason"]
+    assert "its address changed from 127.0.0.1 to 127.0.0.7" in (await event_payloads(world))[-1]["reason"]
 
 
 async def test_a_silent_node_is_lost_after_the_missed_heartbeats_and_comes_back_by_itself(world: World) -> None:
@@ -135,11 +135,11 @@ async def test_a_silent_node_is_lost_after_the_missed_heartbeats_and_comes_back_
     await pass_time(world, world.site.settings.node_lost_after_s, speaking=(speaking,))
     assert (await state(world, silent)).status == "ready"
     await pass_time(world, 2, speaking=(speaking,))
-    assert [(await state(world, found)).status for found in (silent, speaking)] == ["lost", "ready"]
+    assert [(await state(world, gpu_node)).status for gpu_node in (silent, speaking)] == ["lost", "ready"]
     await beat(world, silent)
     assert (await state(world, silent)).status == "ready"
-    changes = [payload for payload in await told(world) if payload["node_id"] == silent.node_id]
-    assert [(found["status"], found["reason"]) for found in changes] == [
+    changes = [payload for payload in await event_payloads(world) if payload["node_id"] == silent.node_id]
+    assert [(change["status"], change["reason"]) for change in changes] == [
         ("ready", "the node enrolled"),
         ("lost", "no heartbeat for 20 s"),
         ("ready", "heartbeats arrive again"),
@@ -152,20 +152,20 @@ async def test_a_platform_that_was_away_gives_every_node_time_to_speak(world: Wo
     async with server.open_site(world.site.settings, world.clock) as restarted:
         away, world.site = world.site, restarted
         await world.sweep()
-        assert {(await state(world, found)).status for found in nodes} == {"ready"}
+        assert {(await state(world, gpu_node)).status for gpu_node in nodes} == {"ready"}
         await pass_time(world, restarted.settings.node_lost_after_s - 1, speaking=(nodes[0],))
-        assert {(await state(world, found)).status for found in nodes} == {"ready"}
+        assert {(await state(world, gpu_node)).status for gpu_node in nodes} == {"ready"}
         await pass_time(world, 2, speaking=(nodes[0],))
-        assert [(await state(world, found)).status for found in nodes] == ["ready", "lost", "lost"]
+        assert [(await state(world, gpu_node)).status for gpu_node in nodes] == ["ready", "lost", "lost"]
         world.site = away
 
 
-async def test_a_platform_that_stood_still_takes_nobody_for_lost(world: World) -> None:
-    found = await world.node("n1")
-    await pass_time(world, 30, speaking=(found,))
+async def test_a_platform_that_was_paused_marks_no_node_as_lost(world: World) -> None:
+    n1 = await world.node("n1")
+    await pass_time(world, 30, speaking=(n1,))
     world.clock.forward(300)
     await world.sweep()
-    assert (await state(world, found)).status == "ready"
+    assert (await state(world, n1)).status == "ready"
 
 
 async def test_nodes_are_listed_by_what_they_are(world: World) -> None:
@@ -175,7 +175,7 @@ async def test_nodes_are_listed_by_what_they_are(world: World) -> None:
     await world.call(capacity.NODE_DRAIN, REASON, node_id=second.node_id)
 
     async def names(**query: Any) -> list[str]:
-        return [found.name for found in (await world.call(capacity.NODE_LIST, query=query)).items]
+        return [gpu_node.name for gpu_node in (await world.call(capacity.NODE_LIST, query=query)).items]
 
     assert await names() == ["a", "b", "c"]
     assert await names(sku="gpu-8") == ["a", "b"]
@@ -188,48 +188,48 @@ async def test_nodes_are_listed_by_what_they_are(world: World) -> None:
     assert await names(admin_state="retired") == ["a"]
 
 
-async def test_sku_and_region_change_with_a_reason_and_only_for_who_has_read_them(world: World) -> None:
-    found = await world.node("n1")
+async def test_sku_and_region_change_only_with_a_reason_and_a_current_etag(world: World) -> None:
+    n1 = await world.node("n1")
     wanted = {"sku": "gpu-8", "region": "north", "reason": "moved to the new hall"}
-    read = await world.send(capacity.NODE_GET, node_id=found.node_id)
+    read = await world.send(capacity.NODE_GET, node_id=n1.node_id)
     tag = {"If-Match": read.headers["ETag"]}
-    changed = await world.call(capacity.NODE_SET, wanted, headers=tag, node_id=found.node_id)
+    changed = await world.call(capacity.NODE_SET, wanted, headers=tag, node_id=n1.node_id)
     assert (changed.sku, changed.region, changed.revision) == ("gpu-8", "north", 2)
     with pytest.raises(errors.PreconditionFailed):
-        await world.call(capacity.NODE_SET, {**wanted, "sku": "x"}, headers=tag, node_id=found.node_id)
+        await world.call(capacity.NODE_SET, {**wanted, "sku": "x"}, headers=tag, node_id=n1.node_id)
     with pytest.raises(errors.ValidationFailed):
-        await world.call(capacity.NODE_SET, {**wanted, "reason": " "}, node_id=found.node_id)
-    assert (await told(world))[-1]["reason"] == "moved to the new hall"
+        await world.call(capacity.NODE_SET, {**wanted, "reason": " "}, node_id=n1.node_id)
+    assert (await event_payloads(world))[-1]["reason"] == "moved to the new hall"
 
 
 async def test_a_heartbeat_does_not_invalidate_what_an_operator_has_read(world: World) -> None:
-    found = await world.node("n1")
-    tag = (await world.send(capacity.NODE_GET, node_id=found.node_id)).headers["ETag"]
-    await beat(world, found, boot_id="another")
+    n1 = await world.node("n1")
+    tag = (await world.send(capacity.NODE_GET, node_id=n1.node_id)).headers["ETag"]
+    await beat(world, n1, boot_id="another")
     body = {"sku": "s", "region": "r", "reason": "sorted"}
-    await world.call(capacity.NODE_SET, body, headers={"If-Match": tag}, node_id=found.node_id)
+    await world.call(capacity.NODE_SET, body, headers={"If-Match": tag}, node_id=n1.node_id)
 
 
 async def test_a_cordoned_node_gets_no_new_allocation_until_it_is_uncordoned(world: World) -> None:
-    found = await world.node("n1")
-    cordoned = await world.call(capacity.NODE_CORDON, REASON, node_id=found.node_id)
+    n1 = await world.node("n1")
+    cordoned = await world.call(capacity.NODE_CORDON, REASON, node_id=n1.node_id)
     assert (cordoned.admin_state, cordoned.admin_reason, cordoned.status) == ("cordoned", REASON["reason"], "ready")
     with pytest.raises(errors.NoCapacity, match="cordoned"):
         await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
-    assert await world.call(capacity.NODE_CORDON, {"reason": "again"}, node_id=found.node_id) == cordoned
-    await world.call(capacity.NODE_UNCORDON, {"reason": "the fan is new"}, node_id=found.node_id)
+    assert await world.call(capacity.NODE_CORDON, {"reason": "again"}, node_id=n1.node_id) == cordoned
+    await world.call(capacity.NODE_UNCORDON, {"reason": "the fan is new"}, node_id=n1.node_id)
     await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation())
-    assert [payload["admin_state"] for payload in await told(world)] == ["active", "cordoned", "active"]
+    assert [payload["admin_state"] for payload in await event_payloads(world)] == ["active", "cordoned", "active"]
 
 
-async def test_an_operators_wish_and_whether_the_node_is_heard_are_two_things(world: World) -> None:
-    found = await world.node("n1")
-    await world.call(capacity.NODE_CORDON, REASON, node_id=found.node_id)
+async def test_the_admin_state_does_not_depend_on_whether_heartbeats_arrive(world: World) -> None:
+    n1 = await world.node("n1")
+    await world.call(capacity.NODE_CORDON, REASON, node_id=n1.node_id)
     await pass_time(world, world.site.settings.node_lost_after_s + 2)
-    shown = await state(world, found)
+    shown = await state(world, n1)
     assert (shown.status, shown.admin_state) == ("lost", "cordoned")
-    await beat(world, found)
-    shown = await state(world, found)
+    await beat(world, n1)
+    shown = await state(world, n1)
     assert (shown.status, shown.admin_state) == ("ready", "cordoned")
 
 
@@ -256,14 +256,14 @@ async def test_a_node_with_an_allocation_is_not_retired_and_the_allocation_is_na
 
 
 async def test_a_retired_nodes_identity_is_refused_from_the_next_call_on(world: World) -> None:
-    found = await world.node("n1")
-    await world.call(capacity.NODE_RETIRE, REASON, node_id=found.node_id)
+    n1 = await world.node("n1")
+    await world.call(capacity.NODE_RETIRE, REASON, node_id=n1.node_id)
     routes: tuple[Endpoint[Any, Any], ...] = (node.STATUS, node.TASK_NEXT, node.TASK_RESULT, node.AGENT_FILE)
     for endpoint in routes:
-        answer = await world.send(endpoint, {}, token=found.token, task_id="task_0", sha256="0" * 64)
+        answer = await world.send(endpoint, {}, token=n1.token, task_id="task_0", sha256="0" * 64)
         assert answer.status_code == 401
     with pytest.raises(errors.CredentialsInvalid):
-        await world.node_login(found)
+        await world.node_login(n1)
 
 
 async def test_retiring_is_final_and_the_name_is_free_for_a_new_node(world: World) -> None:
@@ -280,20 +280,20 @@ async def test_retiring_is_final_and_the_name_is_free_for_a_new_node(world: Worl
     (created,) = (await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name="n1"))).items
     assert created.node_id == new.node_id
     await pass_time(world, world.site.settings.node_lost_after_s + 2, speaking=(new,))
-    assert (await state(world, old)).status == "ready", "who is retired is not waited for"
+    assert (await state(world, old)).status == "ready", "a retired node is not expected to send heartbeats"
 
 
 @pytest.mark.parametrize("endpoint", [capacity.NODE_CORDON, capacity.NODE_DRAIN, capacity.NODE_RETIRE])
-async def test_a_change_says_why_in_the_audit_trail(world: World, endpoint: Any) -> None:
-    found = await world.node("n1")
+async def test_the_audit_log_shows_the_reason_of_a_change(world: World, endpoint: Any) -> None:
+    n1 = await world.node("n1")
     reason = f"because {uuid.uuid4().hex}"
-    await world.call(endpoint, {"reason": reason}, node_id=found.node_id)
+    await world.call(endpoint, {"reason": reason}, node_id=n1.node_id)
     rows = await world.site.database.reader.all("SELECT document FROM audit ORDER BY cursor DESC LIMIT 1")
     assert endpoint.name in rows[0][0]
     assert reason in rows[0][0]
 
 
-async def test_nodes_of_the_first_release_are_carried_over_and_still_known(
+async def test_nodes_of_the_first_release_are_migrated_and_still_accepted(
     settings: Settings, clock: FakeClock, database_url: str
 ) -> None:
     settings.data_dir.mkdir()
@@ -311,13 +311,18 @@ async def test_nodes_of_the_first_release_are_carried_over_and_still_known(
         f"INSERT INTO node_keys VALUES ('node_1', '{public}', 'nonce')",
         "INSERT INTO enrolment_tokens VALUES ('digest', 'n1', 'gpu-8', 'north', 1, 'key', 'node_1')",
     )
-    async with server.open_site(settings, clock) as opened:
-        transport = httpx.ASGITransport(app=http.application(opened, server.DOMAINS))
+    async with server.open_site(settings, clock) as site:
+        transport = httpx.ASGITransport(app=http.application(site, server.DOMAINS))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            world = await World.make(opened, clock, client)
+            world = await World.make(site, clock, client)
             old = Node("node_1", "n1", key, "")
             old.token = await world.node_login(old)
             await beat(world, old)
             query = {"sku": "gpu-8", "region": "north"}
-            (found,) = (await world.call(capacity.NODE_LIST, query=query)).items
-    assert (found.node_id, found.status, found.admin_state, found.revision) == ("node_1", "ready", "active", 1)
+            (migrated,) = (await world.call(capacity.NODE_LIST, query=query)).items
+    assert (migrated.node_id, migrated.status, migrated.admin_state, migrated.revision) == (
+        "node_1",
+        "ready",
+        "active",
+        1,
+    )

@@ -28,8 +28,8 @@ PAUSE_S_MAX = 0.6
 NODES = ("gpu-1", "gpu-2")
 
 
-async def surely(cloud: Cloud, endpoint: Endpoint[Any, Answer], body: Any = None, **params: Any) -> Answer:
-    """The answer, however often the platform dies over it: the same request under the same key."""
+async def call_until_answered(cloud: Cloud, endpoint: Endpoint[Any, Answer], body: Any = None, **params: Any) -> Answer:
+    """Repeat the request with the same idempotency key until the platform answers, however often it is killed."""
     key = uuid.uuid4().hex
     while True:
         try:
@@ -45,29 +45,29 @@ async def surely(cloud: Cloud, endpoint: Endpoint[Any, Answer], body: Any = None
 
 async def reach(cloud: Cloud, allocation_id: str, status: str) -> None:
     while True:
-        found = await surely(cloud, capacity.ALLOCATION_GET, allocation_id=allocation_id)
-        if found.status == status:
+        allocation = await call_until_answered(cloud, capacity.ALLOCATION_GET, allocation_id=allocation_id)
+        if allocation.status == status:
             return
-        assert found.status in ("provisioning", "active", "releasing"), found.status_reason
+        assert allocation.status in ("provisioning", "active", "releasing"), allocation.status_reason
         await asyncio.sleep(0.05)
 
 
 async def use_node(cloud: Cloud, name: str, over: asyncio.Event, moves: Moves) -> list[str]:
-    """Take the node and give it back until told to stop; the allocations that were made."""
+    """Take the node and give it back until `over` is set. Return the allocations that were made."""
     made = []
     while not over.is_set():
-        (created,) = (await surely(cloud, capacity.ALLOCATION_CREATE, {"node_name": name})).items
+        (created,) = (await call_until_answered(cloud, capacity.ALLOCATION_CREATE, {"node_name": name})).items
         made.append(created.allocation_id)
         await reach(cloud, created.allocation_id, "active")
         moves[name] += 1
-        await surely(cloud, capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)
+        await call_until_answered(cloud, capacity.ALLOCATION_RELEASE, allocation_id=created.allocation_id)
         await reach(cloud, created.allocation_id, "released")
         moves[name] += 1
     return made
 
 
-async def everybody_moves(users: Users, moves: Moves) -> None:
-    """Or somebody has failed, which the test tells at its end."""
+async def wait_for_moves(users: Users, moves: Moves) -> None:
+    """Wait until every node was taken or given back, or until a user failed: the test reports that at its end."""
     before = moves.copy()
     await until(lambda: all(moves[name] > before[name] for name in NODES) or any(user.done() for user in users))
 
@@ -75,11 +75,11 @@ async def everybody_moves(users: Users, moves: Moves) -> None:
 async def kill_at_random(
     server: ServerProcess, agents: list[AgentProcess], dice: random.Random, users: Users, moves: Moves, kills: int
 ) -> int:
-    """How many of the kills hit an agent."""
+    """Kill and restart processes. Return how many of the kills hit an agent."""
     agent_kills = 0
     for number in range(kills):
         if number % KILLS_IN_A_ROW == 0:
-            await everybody_moves(users, moves)
+            await wait_for_moves(users, moves)
         await asyncio.sleep(dice.uniform(0, PAUSE_S_MAX))
         victim = server if dice.random() < PLATFORM_SHARE else dice.choice(agents)
         agent_kills += victim is not server
@@ -89,11 +89,11 @@ async def kill_at_random(
 
 
 async def enrolled(cloud: Cloud, server: ServerProcess, folder: Path, name: str) -> AgentProcess:
-    token = await surely(cloud, capacity.ENROLMENT_CREATE, {"name": name})
+    token = await call_until_answered(cloud, capacity.ENROLMENT_CREATE, {"name": name})
     agent = AgentProcess(folder / name, server.url, name, token.token)
     agent.start()
     while True:
-        if (await surely(cloud, capacity.NODE_LIST, query={"name": name})).items:
+        if (await call_until_answered(cloud, capacity.NODE_LIST, query={"name": name})).items:
             return agent
         await asyncio.sleep(0.05)
 
@@ -115,28 +115,34 @@ async def test_kills_of_agents_and_platform_lose_no_task_and_repeat_no_effect(
                 agent_kills = await kill_at_random(server, agents, dice, users, moves, kills)
                 over.set()
                 made = await asyncio.gather(*users)
-                told = await cloud.recorded()
+                recorded = await cloud.recorded()
             finally:
                 for agent in agents:
                     agent.kill()
-    check_once(made, agents, agent_kills, told)
+    check_once(made, agents, agent_kills, recorded)
 
 
-def check_once(made: list[list[str]], agents: list[AgentProcess], agent_kills: int, told: list[events.Event]) -> None:
+def check_once(
+    made: list[list[str]], agents: list[AgentProcess], agent_kills: int, recorded: list[events.Event]
+) -> None:
     """One effect and one transition for each task. A handler ran again only where its process died in the middle."""
     moves = collections.Counter(
         (event.payload["allocation_id"], event.payload["status"])
-        for event in told
+        for event in recorded
         if event.type == "capacity.allocation.changed"
     )
-    allocations = [found for of_node in made for found in of_node]
+    allocations = [allocation_id for of_node in made for allocation_id in of_node]
     assert len(allocations) > len(NODES), "tasks flowed"
-    assert {moves[found, status] for found in allocations for status in ("active", "released")} == {1}
+    assert {moves[allocation_id, status] for allocation_id in allocations for status in ("active", "released")} == {1}
     again = 0
     for of_node, agent in zip(made, agents, strict=True):
         runs = agent.runs()
         tasks = {task for task, _ in runs}
-        wanted = {f"{kind} {found}" for found in of_node for kind in ("allocation.provision", "allocation.release")}
+        wanted = {
+            f"{kind} {allocation_id}"
+            for allocation_id in of_node
+            for kind in ("allocation.provision", "allocation.release")
+        }
         assert wanted <= tasks, "none is lost"
         assert {task.split()[1] for task in tasks} == set(of_node), "no node ran another's task"
         assert set(runs.values()) == {1}, "no process ran a task twice"

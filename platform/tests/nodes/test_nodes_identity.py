@@ -15,22 +15,22 @@ NODE_ROUTES: tuple[Endpoint[Any, Any], ...] = (
     node.AGENT_FILE,
     placements.PLACED_CONTENT_GET,
 )
-"""Whoever adds a route for nodes says here what it can reach. Bytes placed for another: `test_artifact_placements`."""
+"""A new route for nodes is listed here and tried below. Bytes placed for another: `test_artifact_placements`."""
 
 
-async def snapshot(world: World, found: Node) -> tuple[capacity.Node, list[agents.NodeTask], list[str]]:
-    """Everything the platform holds of a node."""
-    shown = await world.call(capacity.NODE_GET, node_id=found.node_id)
-    tasks = (await world.call(agents.NODE_TASK_LIST, node_id=found.node_id)).items
-    allocations = (await world.call(capacity.NODE_ALLOCATIONS, node_id=found.node_id)).items
+async def snapshot(world: World, gpu_node: Node) -> tuple[capacity.Node, list[agents.NodeTask], list[str]]:
+    """Return everything the platform stores about a node."""
+    shown = await world.call(capacity.NODE_GET, node_id=gpu_node.node_id)
+    tasks = (await world.call(agents.NODE_TASK_LIST, node_id=gpu_node.node_id)).items
+    allocations = (await world.call(capacity.NODE_ALLOCATIONS, node_id=gpu_node.node_id)).items
     return shown, tasks, [f"{held.allocation_id} {held.status}" for held in allocations]
 
 
 def test_the_routes_of_nodes_are_those_tried_here() -> None:
-    assert {found.name for found in registry.ENDPOINTS if found.audience == "node"} == {
-        found.name for found in NODE_ROUTES
+    assert {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.audience == "node"} == {
+        endpoint.name for endpoint in NODE_ROUTES
     }
-    assert not [found.name for found in NODE_ROUTES if "node_id" in found.path]
+    assert not [endpoint.name for endpoint in NODE_ROUTES if "node_id" in endpoint.path]
 
 
 async def test_with_one_nodes_identity_nothing_of_another_is_read_or_written(world: World) -> None:
@@ -62,13 +62,13 @@ async def test_with_one_nodes_identity_nothing_of_another_is_read_or_written(wor
 
 
 async def test_a_node_reaches_no_route_of_people_and_they_reach_none_of_its_own(world: World) -> None:
-    found = await world.node("n1")
+    n1 = await world.node("n1")
     person, account = world.token, await world.service_account()
     params = {"org_id": "org_0", "user_id": "user_0", "instance_id": "inst_0", "operation_id": "op_0"}
     for endpoint in registry.ENDPOINTS:
         path_words = {part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")}
         filled: dict[str, Any] = {**dict.fromkeys(path_words, "absent_0"), **params, "project_id": world.project_id}
-        tokens = {"caller": [found.token], "node": [person, account], "public": []}[endpoint.audience]
+        tokens = {"caller": [n1.token], "node": [person, account], "public": []}[endpoint.audience]
         for token in tokens:
             answer = await world.send(endpoint, {}, token=token, **filled)
             assert (endpoint.name, answer.status_code) == (endpoint.name, 401)
@@ -88,8 +88,8 @@ async def test_another_nodes_key_or_id_makes_no_token(world: World) -> None:
 
 
 async def test_a_signed_task_names_its_node_so_that_no_other_runs_it(world: World) -> None:
-    found = await world.node("n1")
-    await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)
-    answer = await world.call(node.TASK_NEXT, token=found.token)
+    n1 = await world.node("n1")
+    await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=n1.node_id)
+    answer = await world.call(node.TASK_NEXT, token=n1.token)
     assert answer.task is not None
-    assert msgspec.json.decode(answer.task.payload)["node_id"] == found.node_id
+    assert msgspec.json.decode(answer.task.payload)["node_id"] == n1.node_id

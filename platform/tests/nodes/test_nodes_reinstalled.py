@@ -1,4 +1,4 @@
-"""A node that enrols anew has an empty disk: what an active allocation had on it is put there again, until it is."""
+"""A node that enrols again has an empty disk: the platform installs again what an active allocation had on it."""
 
 from typing import Any
 
@@ -16,29 +16,29 @@ async def get(world: World, allocation_id: str) -> capacity.Allocation:
 
 
 async def reinstalled(world: World, name: str = "n1") -> Node:
-    """The machine is back with an empty disk and a key of its own, and the loop has seen it."""
-    found = await world.node(name)
+    """Return the node after it was installed again: an empty disk, a new key, and one sweep."""
+    gpu_node = await world.node(name)
     await world.sweep()
-    return found
+    return gpu_node
 
 
-async def later(world: World, seconds: float, found: Node) -> None:
-    """The loop runs all the while, and the node goes on beating."""
-    facts = capacity.Facts(hostname=found.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+async def later(world: World, seconds: float, gpu_node: Node) -> None:
+    """Let time pass while the loop runs and the node sends heartbeats."""
+    facts = capacity.Facts(hostname=gpu_node.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
     for _ in range(int(seconds)):
         world.clock.forward(1)
-        await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=found.token)
+        await world.call(node.STATUS, {"agent_version": "1", "boot_id": "1", "facts": facts}, token=gpu_node.token)
         await world.sweep()
 
 
-async def asked(world: World, found: Node) -> str:
-    """The type of the task the node would do next; empty: none."""
-    task = await world.next_task(found)
+async def next_type(world: World, gpu_node: Node) -> str:
+    """Return the type of the next task of the node; empty: none."""
+    task = await world.next_task(gpu_node)
     return str(task["type"]) if task else ""
 
 
-async def task_types(world: World, found: Node) -> list[str]:
-    tasks = (await world.call(agents.NODE_TASK_LIST, node_id=found.node_id)).items
+async def task_types(world: World, gpu_node: Node) -> list[str]:
+    tasks = (await world.call(agents.NODE_TASK_LIST, node_id=gpu_node.node_id)).items
     return [task.type for task in reversed(tasks)]
 
 
@@ -64,13 +64,15 @@ async def test_an_active_allocation_is_prepared_again_and_entered_only_after_tha
     await world.machine_access(world.token, allocation.allocation_id)
 
 
-async def test_whoever_holds_it_is_told_and_the_enrolment_on_record_names_it(world: World) -> None:
+async def test_the_owner_sees_both_changes_and_the_audit_log_of_the_enrolment_names_the_allocation(
+    world: World,
+) -> None:
     allocation = await world.allocation("n1")
     await world.finish_task(await reinstalled(world))
-    told = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
+    recorded = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
     moves = [
         (event.payload.get("was"), event.payload["status"])
-        for event in told
+        for event in recorded
         if event.type == "capacity.allocation.changed"
     ]
     assert moves[-2:] == [("active", "provisioning"), ("provisioning", "active")]
@@ -79,67 +81,69 @@ async def test_whoever_holds_it_is_told_and_the_enrolment_on_record_names_it(wor
     assert sorted(named, key=str) == sorted([None, allocation.allocation_id], key=str)
 
 
-async def test_a_node_that_cannot_be_prepared_is_told_again_until_it_can(world: World) -> None:
+async def test_a_failed_preparation_is_tried_again_until_it_succeeds(world: World) -> None:
     allocation = await world.allocation("n1")
-    found = await reinstalled(world)
-    await world.finish_task(found, "failed")
+    n1 = await reinstalled(world)
+    await world.finish_task(n1, "failed")
     stuck = await get(world, allocation.allocation_id)
     assert stuck.status == "provisioning"
     assert "boom: it broke" in stuck.status_reason
-    await later(world, 30, found)
-    assert await asked(world, found) == "", "not at once"
-    await later(world, 31, found)
-    assert await asked(world, found) == PROVISION
-    await world.finish_task(found)
+    await later(world, 30, n1)
+    assert await next_type(world, n1) == "", "not at once"
+    await later(world, 31, n1)
+    assert await next_type(world, n1) == PROVISION
+    await world.finish_task(n1)
     assert (await get(world, allocation.allocation_id)).status == "active"
 
 
-async def test_a_node_that_does_not_answer_is_told_again_when_its_task_is_over_and_it_is_heard(world: World) -> None:
+async def test_a_node_that_does_not_answer_gets_the_task_again_when_the_old_one_expired_and_it_responds(
+    world: World,
+) -> None:
     allocation = await world.allocation("n1")
-    found = await reinstalled(world)
-    await later(world, world.site.settings.task_ttl_s, found)
+    n1 = await reinstalled(world)
+    await later(world, world.site.settings.task_ttl_s, n1)
     assert "no_answer" in (await get(world, allocation.allocation_id)).status_reason
     for _ in range(120):
         world.clock.forward(1)
         await world.sweep()
-    assert (await world.call(capacity.NODE_GET, node_id=found.node_id)).status == "lost"
-    assert await task_types(world, found) == [PROVISION, PROVISION], "the first installation's, and one of the second"
-    await later(world, 1, found)
-    assert await asked(world, found) == PROVISION
-    await world.finish_task(found)
+    assert (await world.call(capacity.NODE_GET, node_id=n1.node_id)).status == "lost"
+    assert await task_types(world, n1) == [PROVISION, PROVISION], "the first installation's, and one of the second"
+    await later(world, 1, n1)
+    assert await next_type(world, n1) == PROVISION
+    await world.finish_task(n1)
     assert (await get(world, allocation.allocation_id)).status == "active"
 
 
 async def test_it_can_be_given_back_before_it_is_prepared_and_a_late_answer_changes_nothing(world: World) -> None:
     allocation = await world.allocation("n1")
-    found = await reinstalled(world)
+    n1 = await reinstalled(world)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation.allocation_id)
-    assert await asked(world, found) == PROVISION, "what is about one allocation keeps its order"
-    await world.finish_task(found)
+    assert await next_type(world, n1) == PROVISION, "what is about one allocation keeps its order"
+    await world.finish_task(n1)
     assert (await get(world, allocation.allocation_id)).status == "releasing"
-    await world.finish_task(found)
+    await world.finish_task(n1)
     released = await get(world, allocation.allocation_id)
     assert (released.status, released.provision_retry_at) == ("released", None)
-    await later(world, 200, found)
-    assert await asked(world, found) == ""
+    await later(world, 200, n1)
+    assert await next_type(world, n1) == ""
 
 
 async def test_an_allocation_whose_first_preparation_fails_stays_failed(world: World) -> None:
-    found = await world.node("n1")
+    n1 = await world.node("n1")
     (made,) = (await world.call(capacity.ALLOCATION_CREATE, {})).items
     again = await reinstalled(world)
-    assert await task_types(world, found) == [PROVISION], "the new installation does what is queued"
+    assert await task_types(world, n1) == [PROVISION], "the new installation does what is queued"
     await world.finish_task(again, "failed")
     assert (await get(world, made.allocation_id)).status == "failed"
     await reinstalled(world)
     assert (await get(world, made.allocation_id)).status == "failed"
 
 
-async def test_a_release_goes_on_with_what_the_new_installation_finds(world: World) -> None:
+async def test_a_release_continues_on_the_new_installation(world: World) -> None:
     allocation = await world.allocation("n1")
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation.allocation_id)
-    found = await reinstalled(world)
-    await world.finish_task(found)
+    n1 = await reinstalled(world)
+    await world.finish_task(n1)
     assert (await get(world, allocation.allocation_id)).status == "released"
 
 
@@ -147,14 +151,14 @@ async def test_an_enrolment_whose_answer_was_lost_prepares_nothing_twice(world: 
     allocation = await world.allocation("n1")
     key, token = Ed25519PrivateKey.generate(), await world.call(capacity.ENROLMENT_CREATE, {"name": "n1"})
     body = enrol_body(token.token, "n1", key)
-    found = Node((await world.call(node.ENROL, body, token="")).node_id, "n1", key, "")
-    found.token = await world.node_login(found)
+    n1 = Node((await world.call(node.ENROL, body, token="")).node_id, "n1", key, "")
+    n1.token = await world.node_login(n1)
     await world.sweep()
-    await world.finish_task(found)
+    await world.finish_task(n1)
     await world.call(node.ENROL, body, token="")
     assert (await get(world, allocation.allocation_id)).status == "active"
-    await later(world, 5, found)
-    assert await asked(world, found) == ""
+    await later(world, 5, n1)
+    assert await next_type(world, n1) == ""
 
 
 async def test_peoples_keys_are_put_on_the_machine_again(world: World) -> None:
@@ -166,13 +170,13 @@ async def test_peoples_keys_are_put_on_the_machine_again(world: World) -> None:
     await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": [ada.user_id]}, **where)
     await world.finish_task(world.nodes["n1"])
     assert (await world.call(ssh_keys.ALLOCATION_KEYS_GET, **where)).state == "installed"
-    found = await reinstalled(world)
+    n1 = await reinstalled(world)
     emptied = await world.call(ssh_keys.ALLOCATION_KEYS_GET, **where)
     assert (emptied.state, emptied.installed) == ("pending", [])
-    assert await asked(world, found) == PROVISION
-    await world.finish_task(found)
-    assert await asked(world, found) == KEYS
-    await world.finish_task(found)
+    assert await next_type(world, n1) == PROVISION
+    await world.finish_task(n1)
+    assert await next_type(world, n1) == KEYS
+    await world.finish_task(n1)
     there = await world.call(ssh_keys.ALLOCATION_KEYS_GET, **where)
     assert (there.state, there.installed) == ("installed", [registered.fingerprint])
 
@@ -184,12 +188,12 @@ async def test_certificates_that_were_revoked_stay_refused_on_the_new_installati
     await world.call(access.GRANT_REVOKE, revoke, grant_id=granted.grant_id)
     await world.finish_task(world.nodes["n1"])
     await grants_reconcile.sweep(world.site)
-    found = await reinstalled(world)
-    await world.finish_task(found)
+    n1 = await reinstalled(world)
+    await world.finish_task(n1)
     await grants_reconcile.sweep(world.site)
-    task = await world.next_task(found)
+    task = await world.next_task(n1)
     assert task is not None
     assert (task["type"], task["params"]["revoked_serials"]) == ("ssh.trust", [int(granted.serial)])
-    await world.finish_task(found)
+    await world.finish_task(n1)
     await grants_reconcile.sweep(world.site)
-    assert await asked(world, found) == "", "once it has heard, it is not told again"
+    assert await next_type(world, n1) == "", "a node that has the list does not get it again"

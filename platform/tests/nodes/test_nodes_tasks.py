@@ -1,4 +1,4 @@
-"""Tasks of the node itself: it is looked at, its agent is replaced, and what it was told can be read afterwards."""
+"""Tasks of the node itself: inspections, upgrades of its agent, and the list of its past tasks."""
 
 import asyncio
 import base64
@@ -34,42 +34,42 @@ async def register(world: World, content: bytes, version: str = "1.0.0") -> agen
     return await world.call(agents.AGENT_RELEASE_REGISTER, body)
 
 
-async def report(world: World, found: Node, **outcome: Any) -> None:
-    task = await world.next_task(found)
+async def report(world: World, gpu_node: Node, **outcome: Any) -> None:
+    task = await world.next_task(gpu_node)
     assert task is not None
-    await world.call(node.TASK_RESULT, outcome, token=found.token, task_id=task["task_id"])
+    await world.call(node.TASK_RESULT, outcome, token=gpu_node.token, task_id=task["task_id"])
 
 
-async def test_a_node_says_how_it_is_and_the_answer_can_be_waited_for(world: World) -> None:
-    found = await world.node("n1")
-    queued = await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=found.node_id)
+async def test_an_operator_can_wait_for_the_health_report_of_a_node(world: World) -> None:
+    n1 = await world.node("n1")
+    queued = await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=n1.node_id)
     assert (queued.state, queued.type, queued.subject_id) == ("queued", "host.health", "")
     waiting = asyncio.create_task(
-        world.call(agents.NODE_TASK_GET, query={"wait_s": 30}, node_id=found.node_id, task_id=queued.task_id)
+        world.call(agents.NODE_TASK_GET, query={"wait_s": 30}, node_id=n1.node_id, task_id=queued.task_id)
     )
-    await report(world, found, status="succeeded", result={"ok": True})
+    await report(world, n1, status="succeeded", result={"ok": True})
     ended = await waiting
     assert (ended.state, ended.result, ended.error) == ("succeeded", {"ok": True}, None)
 
 
-async def test_a_task_nobody_answered_is_shown_as_expired(world: World) -> None:
-    found = await world.node("n1")
-    queued = await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)
+async def test_a_task_without_an_answer_is_shown_as_expired(world: World) -> None:
+    n1 = await world.node("n1")
+    queued = await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=n1.node_id)
     world.clock.forward(world.site.settings.task_ttl_s + 1)
     await world.sweep()
-    assert await world.next_task(found) is None
-    ended = await world.call(agents.NODE_TASK_GET, node_id=found.node_id, task_id=queued.task_id)
+    assert await world.next_task(n1) is None
+    ended = await world.call(agents.NODE_TASK_GET, node_id=n1.node_id, task_id=queued.task_id)
     assert (ended.state, ended.result) == ("expired", {})
 
 
 async def test_tasks_are_listed_newest_first_and_forgotten_after_their_time(world: World) -> None:
-    found, other = await world.node("n1"), await world.node("n2")
+    n1, other = await world.node("n1"), await world.node("n2")
     made = [
-        (await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)).task_id for _ in range(3)
+        (await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=n1.node_id)).task_id for _ in range(3)
     ]
-    first = await world.call(agents.NODE_TASK_LIST, query={"page_size": 2}, node_id=found.node_id)
+    first = await world.call(agents.NODE_TASK_LIST, query={"page_size": 2}, node_id=n1.node_id)
     rest = {"page_size": 2, "page_token": first.next_page_token}
-    second = await world.call(agents.NODE_TASK_LIST, query=rest, node_id=found.node_id)
+    second = await world.call(agents.NODE_TASK_LIST, query=rest, node_id=n1.node_id)
     assert [task.task_id for task in (*first.items, *second.items)] == made[::-1]
     assert (await world.call(agents.NODE_TASK_LIST, node_id=other.node_id)).items == []
     with pytest.raises(errors.NotFound):
@@ -79,7 +79,7 @@ async def test_tasks_are_listed_newest_first_and_forgotten_after_their_time(worl
     world.clock.forward(world.site.settings.node_tasks_kept_s)
     world.token = await world.sign_in("admin")
     await server.forget_old_rows(world.site)
-    assert (await world.call(agents.NODE_TASK_LIST, node_id=found.node_id)).items == []
+    assert (await world.call(agents.NODE_TASK_LIST, node_id=n1.node_id)).items == []
 
 
 async def test_a_release_is_named_by_its_bytes_and_reaches_the_node_unchanged(world: World) -> None:
@@ -88,41 +88,41 @@ async def test_a_release_is_named_by_its_bytes_and_reaches_the_node_unchanged(wo
     assert release.sha256 == hashlib.sha256(content).hexdigest()
     assert await register(world, content, "another-name") == release
     assert (await world.call(agents.AGENT_RELEASE_LIST)).items == [release]
-    found = await world.node("n1")
-    sent = await world.call(node.AGENT_FILE, token=found.token, sha256=release.sha256)
+    n1 = await world.node("n1")
+    sent = await world.call(node.AGENT_FILE, token=n1.token, sha256=release.sha256)
     assert sent.content == content
 
 
-async def test_what_is_no_archive_is_no_release(world: World) -> None:
+async def test_only_an_archive_is_accepted_as_a_release(world: World) -> None:
     with pytest.raises(errors.ValidationFailed, match="not an agent archive"):
         await register(world, b"#!/bin/sh\nrm -rf /\n")
 
 
 async def test_an_upgrade_is_a_signed_task_that_names_the_digest(world: World) -> None:
-    found, release = await world.node("n1"), await register(world, agent_archive())
+    n1, release = await world.node("n1"), await register(world, agent_archive())
     body = {"sha256": release.sha256, "reason": UPGRADE_REASON}
-    queued = await world.call(agents.NODE_UPGRADE_AGENT, body, node_id=found.node_id)
-    task = await world.next_task(found)
+    queued = await world.call(agents.NODE_UPGRADE_AGENT, body, node_id=n1.node_id)
+    task = await world.next_task(n1)
     assert task is not None
     assert (task["task_id"], task["type"]) == (queued.task_id, "agent.upgrade")
     assert task["params"] == {"sha256": release.sha256, "trial_s": world.site.settings.agent_trial_s}
-    await report(world, found, status="failed", error={"code": "agent_did_not_report", "message": "it was silent"})
-    ended = await world.call(agents.NODE_TASK_GET, node_id=found.node_id, task_id=queued.task_id)
+    await report(world, n1, status="failed", error={"code": "agent_did_not_report", "message": "it was silent"})
+    ended = await world.call(agents.NODE_TASK_GET, node_id=n1.node_id, task_id=queued.task_id)
     assert ended.error == node.TaskError(code="agent_did_not_report", message="it was silent")
 
 
-async def test_an_upgrade_to_bytes_nobody_registered_is_refused(world: World) -> None:
-    found = await world.node("n1")
+async def test_an_upgrade_to_an_unregistered_release_is_refused(world: World) -> None:
+    n1 = await world.node("n1")
     with pytest.raises(errors.NotFound, match="no agent release"):
-        await world.call(agents.NODE_UPGRADE_AGENT, {"sha256": "0" * 64, "reason": "x"}, node_id=found.node_id)
-    assert await world.next_task(found) is None
+        await world.call(agents.NODE_UPGRADE_AGENT, {"sha256": "0" * 64, "reason": "x"}, node_id=n1.node_id)
+    assert await world.next_task(n1) is None
 
 
 async def test_a_retired_node_takes_no_tasks(world: World) -> None:
-    found = await world.node("n1")
-    await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=found.node_id)
+    n1 = await world.node("n1")
+    await world.call(capacity.NODE_RETIRE, {"reason": "sold"}, node_id=n1.node_id)
     with pytest.raises(errors.Conflict, match="retired"):
-        await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=found.node_id)
+        await world.call(agents.NODE_INSPECT, {"type": "host.facts"}, node_id=n1.node_id)
 
 
 async def queued(world: World, node_id: str, kind: str, subject_id: str = "") -> str:
@@ -132,31 +132,31 @@ async def queued(world: World, node_id: str, kind: str, subject_id: str = "") ->
     return await world.site.database.write(use_case)
 
 
-async def handed_out(world: World, found: Node, **query: Any) -> tuple[str, bool] | None:
-    answer = await world.call(node.TASK_NEXT, token=found.token, query=query)
+async def handed_out(world: World, gpu_node: Node, **query: Any) -> tuple[str, bool] | None:
+    answer = await world.call(node.TASK_NEXT, token=gpu_node.token, query=query)
     return (msgspec.json.decode(answer.task.payload)["task_id"], answer.is_urgent) if answer.task else None
 
 
 async def test_urgent_tasks_come_first_and_are_all_that_a_busy_node_gets(world: World) -> None:
-    found = await world.node("n1")
-    ordinary = [await queued(world, found.node_id, "host.facts", subject) for subject in ("", "alloc_1")]
-    assert await handed_out(world, found) == (ordinary[0], False)
-    assert await handed_out(world, found, busy_with=ordinary[0]) is None
-    urgent = await queued(world, found.node_id, "ssh.trust", found.node_id)
-    assert await handed_out(world, found, busy_with=ordinary[0]) == (urgent, True)
-    assert await handed_out(world, found) == (urgent, True)
-    await world.finish_task(found)
-    assert await handed_out(world, found) == (ordinary[0], False)
+    n1 = await world.node("n1")
+    ordinary = [await queued(world, n1.node_id, "host.facts", subject) for subject in ("", "alloc_1")]
+    assert await handed_out(world, n1) == (ordinary[0], False)
+    assert await handed_out(world, n1, busy_with=ordinary[0]) is None
+    urgent = await queued(world, n1.node_id, "ssh.trust", n1.node_id)
+    assert await handed_out(world, n1, busy_with=ordinary[0]) == (urgent, True)
+    assert await handed_out(world, n1) == (urgent, True)
+    await world.finish_task(n1)
+    assert await handed_out(world, n1) == (ordinary[0], False)
 
 
 async def test_an_urgent_task_never_overtakes_one_of_the_same_allocation(world: World) -> None:
-    found = await world.node("n1")
-    provision = await queued(world, found.node_id, "allocation.provision", "alloc_1")
-    keys = await queued(world, found.node_id, "allocation.install_authorized_keys", "alloc_1")
-    assert await handed_out(world, found, busy_with=provision) is None
-    assert await handed_out(world, found) == (provision, False)
-    await world.finish_task(found)
-    assert await handed_out(world, found) == (keys, True)
+    n1 = await world.node("n1")
+    provision = await queued(world, n1.node_id, "allocation.provision", "alloc_1")
+    keys = await queued(world, n1.node_id, "allocation.install_authorized_keys", "alloc_1")
+    assert await handed_out(world, n1, busy_with=provision) is None
+    assert await handed_out(world, n1) == (provision, False)
+    await world.finish_task(n1)
+    assert await handed_out(world, n1) == (keys, True)
 
 
 async def test_the_wait_for_a_task_is_over_when_the_task_has_ended(world: World) -> None:
@@ -173,16 +173,16 @@ async def test_the_wait_for_a_task_is_over_when_the_task_has_ended(world: World)
 
 async def test_the_wait_of_a_busy_node_is_over_when_its_task_has_ended(world: World) -> None:
     """The poll looks once at its start and then only when it is woken, so without a wake-up it would take 30 s."""
-    found = await world.node("n1")
-    first, second = [await queued(world, found.node_id, "host.facts") for _ in range(2)]
+    n1 = await world.node("n1")
+    first, second = [await queued(world, n1.node_id, "host.facts") for _ in range(2)]
     async with asyncio.timeout(DEADLINE_S):
-        waiting = asyncio.create_task(handed_out(world, found, busy_with=first, wait_s=30))
+        waiting = asyncio.create_task(handed_out(world, n1, busy_with=first, wait_s=30))
         await until(lambda: world.site.hub.waiting == 1)
-        await report(world, found, status="succeeded")
+        await report(world, n1, status="succeeded")
         assert await waiting is None
-        assert await handed_out(world, found, busy_with=first, wait_s=30) is None
-    assert await handed_out(world, found) == (second, False)
+        assert await handed_out(world, n1, busy_with=first, wait_s=30) is None
+    assert await handed_out(world, n1) == (second, False)
 
 
-def test_every_urgent_task_is_one_that_agents_know() -> None:
+def test_agents_have_a_handler_for_every_urgent_task() -> None:
     assert set(handlers.HANDLERS) >= node.URGENT_TASKS

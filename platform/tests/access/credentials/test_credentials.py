@@ -28,7 +28,7 @@ mNMRVlAshLWpVpwhAuMQPn0YUqjELYHXUKv2p5lC22utyzOoVBHikhCjjQSB/1egmJ5+bm
 4EZEt51Y0PT70uPQ==
 -----END OPENSSH PRIVATE KEY-----
 """
-"""Made by ssh-keygen with a passphrase; opens nothing."""
+"""Made by ssh-keygen with a passphrase; no machine accepts it."""
 
 
 @dataclass
@@ -44,31 +44,31 @@ class Customer:
         return await self.world.send(endpoint, body, credential_id=self.credential.credential_id, key="", **options)
 
     async def deliver(self, recipient: Recipient, credential_id: str = "") -> credentials.CredentialDelivery:
-        said = {
+        body = {
             "credential_id": credential_id or self.credential.credential_id,
             "recipient_key": recipient.public_key,
         }
-        return await self.held.send(credentials.CREDENTIAL_DELIVER, said)
+        return await self.held.send(credentials.CREDENTIAL_DELIVER, body)
 
     async def send_open(self, delivery_id: str, **options: Any) -> httpx.Response:
-        said = {"operation_id": self.held.operation_id, "epoch": self.held.claim.epoch}
+        body = {"operation_id": self.held.operation_id, "epoch": self.held.claim.epoch}
         return await self.world.send(
-            credentials.CREDENTIAL_OPEN, said, token=self.held.token, delivery_id=delivery_id, key="", **options
+            credentials.CREDENTIAL_OPEN, body, token=self.held.token, delivery_id=delivery_id, key="", **options
         )
 
     async def open(self, delivery_id: str) -> credentials.OpenedCredential:
-        said = {"operation_id": self.held.operation_id}
-        return await self.held.send(credentials.CREDENTIAL_OPEN, said, delivery_id=delivery_id)
+        body = {"operation_id": self.held.operation_id}
+        return await self.held.send(credentials.CREDENTIAL_OPEN, body, delivery_id=delivery_id)
 
     async def present(self) -> credentials.Credential:
         return await self.world.call(credentials.CREDENTIAL_GET, credential_id=self.credential.credential_id)
 
-    async def told(self) -> list[str]:
-        found, after = list[str](), 0
+    async def reported_events(self) -> list[str]:
+        types, after = list[str](), 0
         while page := (await self.world.call(events.EVENT_LIST, query={"after": after, "limit": 500})).items:
-            found += [event.type for event in page if event.type.startswith("access.credential.")]
+            types += [event.type for event in page if event.type.startswith("access.credential.")]
             after = page[-1].cursor
-        return found
+        return types
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def deployed(world: World, key: str, credential: credentials.Credential, n
     return Customer(world, key, credential, Held(world, token, await world.claim(token)))
 
 
-async def test_what_is_known_of_a_key_is_its_public_half_and_never_the_key(customer: Customer) -> None:
+async def test_a_credential_shows_the_public_key_and_never_the_private_one(customer: Customer) -> None:
     key = asyncssh.import_private_key(customer.key)
     listed = (await customer.world.call(credentials.CREDENTIAL_LIST)).items
     assert listed == [customer.credential]
@@ -94,30 +94,32 @@ async def test_what_is_known_of_a_key_is_its_public_half_and_never_the_key(custo
     assert "PRIVATE KEY" not in (await customer.send(credentials.CREDENTIAL_LIST)).text
 
 
-async def test_a_controller_opens_the_very_key_that_was_uploaded(customer: Customer) -> None:
+async def test_a_controller_opens_exactly_the_key_that_was_uploaded(customer: Customer) -> None:
     recipient = Recipient()
     delivery = await customer.deliver(recipient)
-    opened = await customer.open(delivery.delivery_id)
-    assert recipient.open(opened) == customer.key
+    delivered = await customer.open(delivery.delivery_id)
+    assert recipient.open(delivered) == customer.key
     with pytest.raises(Permanent, match="encrypted for another key"):
-        Recipient().open(opened)
+        Recipient().open(delivered)
     present = await customer.present()
     assert (present.last_used_at, present.last_used_for) == (customer.world.clock(), customer.held.operation_id)
     assert (present.deliveries, present.deliveries_opened) == (1, 1)
-    assert await customer.told() == [f"access.credential.{what}" for what in ("created", "delivered", "opened")]
+    assert await customer.reported_events() == [
+        f"access.credential.{what}" for what in ("created", "delivered", "opened")
+    ]
 
 
-async def test_a_second_opening_is_refused_told_and_on_record(customer: Customer) -> None:
+async def test_a_second_opening_is_refused_reported_and_in_the_audit_log(customer: Customer) -> None:
     delivery = await customer.deliver(Recipient())
     await customer.open(delivery.delivery_id)
     answer = await customer.send_open(delivery.delivery_id, headers={"X-Correlation-ID": "second-try"})
     assert (answer.status_code, answer.json()["code"]) == (409, "secret_already_delivered")
-    assert (await customer.told())[-1] == "access.credential.reopened"
+    assert (await customer.reported_events())[-1] == "access.credential.reopened"
     rows = await customer.world.call(audit.AUDIT_LIST, query={"correlation_id": "second-try"})
     assert [(row.action, row.result) for row in rows.items] == [("access.credential.open", "failure")]
 
 
-async def test_of_500_double_openings_exactly_one_wins_each(customer: Customer) -> None:
+async def test_of_500_double_openings_exactly_one_each_succeeds(customer: Customer) -> None:
     recipient = Recipient()
     made = [(await customer.deliver(recipient)).delivery_id for _ in range(500)]
     twice = [delivery_id for delivery_id in made for _ in range(2)]
@@ -126,11 +128,11 @@ async def test_of_500_double_openings_exactly_one_wins_each(customer: Customer) 
     assert sorted(through) == sorted(made)
     refused = [answer.json()["code"] for answer in answers if answer.status_code != 200]
     assert refused == ["secret_already_delivered"] * 500
-    told = await customer.told()
-    assert (told.count("access.credential.opened"), told.count("access.credential.reopened")) == (500, 500)
+    reported = await customer.reported_events()
+    assert (reported.count("access.credential.opened"), reported.count("access.credential.reopened")) == (500, 500)
 
 
-async def test_a_delivery_that_nobody_opened_in_time_is_void(customer: Customer) -> None:
+async def test_a_delivery_that_is_not_opened_in_time_is_void(customer: Customer) -> None:
     delivery = await customer.deliver(Recipient())
     for _ in range(30):
         customer.world.clock.forward(10)
@@ -161,8 +163,8 @@ async def test_a_rotated_key_takes_the_place_of_the_old_one_which_is_destroyed(c
         "The credential was rotated since this delivery was made."
     )
     recipient = Recipient()
-    opened = await customer.open((await customer.deliver(recipient)).delivery_id)
-    assert recipient.open(opened) == new
+    delivered = await customer.open((await customer.deliver(recipient)).delivery_id)
+    assert recipient.open(delivered) == new
     await secrets_reconcile.sweep(customer.world.site)
     with pytest.raises(custody.SecretMissing):
         await customer.world.site.custody.get(old, 1)
@@ -190,7 +192,7 @@ async def test_the_same_upload_again_is_the_same_credential_and_another_key_need
     customer: Customer,
 ) -> None:
     again = await asyncio.gather(*(customer.world.credential("fleet", customer.key) for _ in range(5)))
-    assert {found.credential_id for found in again} == {customer.credential.credential_id}
+    assert {credential.credential_id for credential in again} == {customer.credential.credential_id}
     with pytest.raises(errors.Conflict, match="another key"):
         await customer.world.credential()
     customer.world.clock.forward(61)
@@ -218,7 +220,7 @@ async def test_a_controller_gets_only_what_its_instance_was_given(customer: Cust
         await neighbour.open(delivery.delivery_id)
 
 
-async def test_whoever_lost_the_lease_gets_nothing(customer: Customer) -> None:
+async def test_a_controller_that_lost_the_lease_gets_nothing(customer: Customer) -> None:
     delivery = await customer.deliver(Recipient())
     customer.world.clock.forward(16)
     await customer.world.claim(customer.held.token)
@@ -270,13 +272,13 @@ def _pem(key: Any, password: bytes = b"") -> str:
     ],
 )
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_keys_of_every_usual_kind_are_taken_also_as_pem(world: World, make: Callable[[], Any]) -> None:
+async def test_keys_of_every_usual_kind_are_accepted_as_pem_too(world: World, make: Callable[[], Any]) -> None:
     made = await world.credential("fleet", _pem(make()))
     assert made.algorithm in ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_what_no_controller_could_use_is_refused_without_being_quoted(world: World) -> None:
+async def test_a_key_that_no_controller_could_use_is_refused_without_being_quoted(world: World) -> None:
     for text, why in (
         (PROTECTED, "protected by a passphrase"),
         (_pem(ed25519.Ed25519PrivateKey.generate(), b"x"), "protected by a passphrase"),
@@ -295,6 +297,6 @@ async def test_what_no_controller_could_use_is_refused_without_being_quoted(worl
 @pytest.mark.parametrize("key", [bytes(32), b"\x01" + bytes(31)])
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_recipient_key_that_would_hide_nothing_is_refused(customer: Customer, key: bytes) -> None:
-    said = {"credential_id": customer.credential.credential_id, "recipient_key": base64.b64encode(key).decode()}
+    body = {"credential_id": customer.credential.credential_id, "recipient_key": base64.b64encode(key).decode()}
     with pytest.raises(errors.ValidationFailed):
-        await customer.held.send(credentials.CREDENTIAL_DELIVER, said)
+        await customer.held.send(credentials.CREDENTIAL_DELIVER, body)

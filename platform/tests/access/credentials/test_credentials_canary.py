@@ -1,4 +1,4 @@
-"""Keys that took every path of credentials, and the SSH authority's own, are nowhere to be found; a planted one is."""
+"""Keys that took every path of credentials, and the SSH authority's own, leave no trace; a planted leak is found."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ FORM = {
 
 @dataclass
 class Tour:
-    """Everything that can be done with a key, on a real server, and all that was answered."""
+    """Do everything that can be done with a key, on a real server, and keep all answers."""
 
     cloud: Cloud
     process: ServerProcess
@@ -74,7 +74,7 @@ class Tour:
         return str(made.json()["credential_id"])
 
     async def fail(self, credential_id: str) -> None:
-        """Every refusal that has seen a key."""
+        """Cause every refusal of a request that contains a key."""
         good = {"name": "fleet", "private_key": self.second}
         for body in (
             good,
@@ -141,10 +141,10 @@ class Tour:
         where = {"token": self.token, "operation_id": self.held["operation_id"]}
         made = await self.send(credentials.CREDENTIAL_DELIVER, body, **where)
         for status in (200, 409):
-            opened = await self.send(
+            answer = await self.send(
                 credentials.CREDENTIAL_OPEN, self.held, token=self.token, delivery_id=made.json()["delivery_id"]
             )
-            assert opened.status_code == status
+            assert answer.status_code == status
 
     async def runtime_secret(self) -> None:
         """Its one opening is the one answer that may hold a value, so it is not noted."""
@@ -152,14 +152,14 @@ class Tour:
         where = {"token": self.token, "operation_id": self.held["operation_id"]}
         issued = await self.send(secrets.SECRET_ISSUE, body, **where)
         assert (await self.send(secrets.SECRET_ISSUE, {**body, "value": VALUE + "!"}, **where)).status_code == 409
-        opened = await self.cloud.send(
+        answer = await self.cloud.send(
             secrets.DELIVERY_OPEN, self.held, token=self.token, delivery_id=issued.json()["delivery_id"]
         )
-        assert opened.json()["value"] == VALUE
+        assert answer.json()["value"] == VALUE
 
-    async def everything_told(self) -> list[str]:
+    async def events_audit_and_metrics(self) -> list[str]:
         headers = {"Authorization": f"Bearer {self.cloud.token}"}
-        found = []
+        texts = []
         for path in (
             f"{events.EVENT_LIST.path}?limit=500",
             f"{audit.PLATFORM_AUDIT_LIST.path}?page_size=500",
@@ -168,8 +168,8 @@ class Tour:
         ):
             answer = await self.cloud.http.get(path.format(project_id=self.cloud.project_id), headers=headers)
             assert answer.status_code == 200, answer.text
-            found.append(answer.text)
-        return found
+            texts.append(answer.text)
+        return texts
 
 
 @pytest.fixture
@@ -225,29 +225,32 @@ async def test_a_key_leaves_no_trace_on_any_path(
         assert [*canary.in_processes(tour.canaries), *canary.in_files(tour.canaries, folders)] == []
     reason = {"reason": "no longer needed"}
     assert (await tour.send(credentials.CREDENTIAL_REVOKE, reason, credential_id=credential_id)).status_code == 200
-    for text in [*tour.answers, *await tour.everything_told()]:
-        assert not any(found.is_in(text.encode()) for found in tour.canaries), text[:300]
+    for text in [*tour.answers, *await tour.events_audit_and_metrics()]:
+        assert not any(key.is_in(text.encode()) for key in tour.canaries), text[:300]
     assert [*canary.in_processes(tour.canaries), *canary.in_files(tour.canaries, folders)] == []
     marked = Canary.of_text(credential_id)
     assert list(canary.in_files([marked], folders)), "looked in the wrong place"
-    assert any(marked.is_in(text.encode()) for text in await tour.everything_told())
+    assert any(marked.is_in(text.encode()) for text in await tour.events_audit_and_metrics())
 
 
-def test_a_planted_leak_is_found_wherever_it_is(tmp_path: Path) -> None:
-    key = ssh_private_key()
-    looked_for = Canary.of_key(key)
+def test_a_key_planted_in_a_file_is_found_in_every_form(tmp_path: Path) -> None:
+    looked_for = Canary.of_key(ssh_private_key())
     assert list(canary.in_files([looked_for], [tmp_path])) == []
     planted = tmp_path / "deep" / "planted"
     planted.parent.mkdir()
     for form in looked_for.forms:
         planted.write_bytes(b"before " + form + b" after")
         assert list(canary.in_files([looked_for], [tmp_path])) == [f"file {planted}"]
+
+
+@pytest.mark.parametrize("part", ["cmdline", "environ"])
+def test_a_line_of_a_key_planted_in_a_process_is_found(part: str) -> None:
+    key = ssh_private_key()
     line = key.splitlines()[4]
-    arguments = [sys.executable, "-c", "print(flush=True); input()", line]
+    command = [sys.executable, "-c", "print(flush=True); input()", *([line] if part == "cmdline" else [])]
+    environment = {**os.environ, **({"LEAKED": line} if part == "environ" else {})}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    for command, environment in ((arguments, {}), (arguments[:-1], {"LEAKED": line})):
-        with subprocess.Popen(command, env={**os.environ, **environment}, **pipes) as process:
-            assert process.stdout is not None
-            process.stdout.readline()  # before it runs, the kernel may show no arguments of it yet
-            part = "environ" if environment else "cmdline"
-            assert f"{part} of process {process.pid}" in list(canary.in_processes([looked_for]))
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before it runs, the kernel may show no arguments of it yet
+        assert f"{part} of process {process.pid}" in list(canary.in_processes([Canary.of_key(key)]))

@@ -1,4 +1,4 @@
-"""Machine access is on the list, and over as soon as what it rests on is: the node hears which serials to refuse."""
+"""Machine access is listed, and ends with its reason to exist: the node gets the serials it must refuse."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class Entered:
     granted: access.MachineAccess
 
     async def grant(self) -> access.MachineGrant:
-        found = await self.listed(operation_id=self.held.operation_id)
-        return next(one for one in found if one.grant_id == self.granted.grant_id)
+        grants = await self.listed(operation_id=self.held.operation_id)
+        return next(grant for grant in grants if grant.grant_id == self.granted.grant_id)
 
     async def listed(self, **query: str) -> list[access.MachineGrant]:
         return (await self.world.call(access.GRANT_LIST, query=query)).items
@@ -38,15 +38,15 @@ class Entered:
             access.GRANT_REVOKE, access.RevokeGrant(reason=reason), grant_id=self.granted.grant_id
         )
 
-    async def told(self) -> list[str] | None:
-        """The serials the node is told to refuse; None: it has no such task."""
+    async def refused_serials(self) -> list[str] | None:
+        """Return the serials of the node's next task, which it must refuse; None: it has no such task."""
         task = await self.world.next_task(self.node)
         if not task or task["type"] != "ssh.trust":
             return None
         return [str(serial) for serial in task["params"]["revoked_serials"]]
 
     async def pass_time(self, seconds: int) -> None:
-        """With the loops running, as they do in a server that is awake."""
+        """Let time pass while the loops run, as they do in a server."""
         for _ in range(seconds):
             self.world.clock.forward(1)
             await self.world.sweep()
@@ -72,7 +72,7 @@ async def entered(world: World) -> Entered:
     return Entered(world, held, node, head, await held.enter(head))
 
 
-async def test_the_list_says_who_may_enter_what_for_which_operation_until_when(entered: Entered) -> None:
+async def test_the_list_shows_who_may_enter_which_machine_for_which_operation_until_when(entered: Entered) -> None:
     (grant,) = await entered.listed()
     assert (grant.allocation_id, grant.node_name, grant.operation_id) == (
         entered.allocation_id,
@@ -87,7 +87,7 @@ async def test_the_list_says_who_may_enter_what_for_which_operation_until_when(e
 
 
 async def test_a_dry_run_shows_what_would_be_granted_and_no_certificate(world: World, entered: Entered) -> None:
-    """It would open the machine, and nobody could revoke what is not on the list."""
+    """A certificate would open the machine, and no one could revoke what is not on the list."""
     body = {"public_key": _PUBLIC_KEY}
     where = {"query": {"dry_run": "true"}, "allocation_id": entered.allocation_id}
     shown = await world.call(access.MACHINE_ACCESS, body, **where)
@@ -97,7 +97,7 @@ async def test_a_dry_run_shows_what_would_be_granted_and_no_certificate(world: W
         await world.call(access.MACHINE_ACCESS, {"public_key": "junk"}, **where)
 
 
-async def test_a_certificate_has_one_principal_one_source_and_ten_minutes_at_the_most(entered: Entered) -> None:
+async def test_a_certificate_has_one_principal_one_source_and_is_valid_for_ten_minutes(entered: Entered) -> None:
     certificate = load_ssh_public_identity(entered.granted.certificate.encode())
     assert isinstance(certificate, SSHCertificate)
     assert certificate.valid_principals == [entered.allocation_id.encode()]
@@ -107,17 +107,17 @@ async def test_a_certificate_has_one_principal_one_source_and_ten_minutes_at_the
     assert entered.held.operation_id in certificate.key_id.decode()
 
 
-async def test_a_revoked_grant_is_told_to_the_node_and_enforced_when_it_has_heard(entered: Entered) -> None:
+async def test_a_revoked_grant_is_sent_to_the_node_and_enforced_when_the_node_has_it(entered: Entered) -> None:
     revoked = await entered.revoke()
     assert (revoked.state, revoked.end_reason, revoked.enforced_at) == ("ended", "the laptop was stolen", None)
-    assert await entered.told() == [entered.granted.serial]
+    assert await entered.refused_serials() == [entered.granted.serial]
     assert await entered.revoke("again") == revoked
     await entered.world.finish_task(entered.node)
     await grants_reconcile.sweep(entered.world.site)
     assert (await entered.grant()).enforced_at == entered.world.clock()
-    assert await entered.told() is None
-    found = (await entered.world.call(events.EVENT_LIST)).items[-1]
-    assert (found.type, found.payload["reason"]) == ("access.machine.ended", "the laptop was stolen")
+    assert await entered.refused_serials() is None
+    event = (await entered.world.call(events.EVENT_LIST)).items[-1]
+    assert (event.type, event.payload["reason"]) == ("access.machine.ended", "the laptop was stolen")
 
 
 async def test_a_node_whose_grant_cannot_be_read_does_not_hold_back_the_others(world: World) -> None:
@@ -148,18 +148,18 @@ async def test_the_node_always_gets_the_complete_set(entered: Entered) -> None:
     await entered.revoke()
     await entered.world.finish_task(entered.node)
     await entered.world.call(access.GRANT_REVOKE, access.RevokeGrant(reason="both"), grant_id=again.grant_id)
-    assert await entered.told() == sorted([entered.granted.serial, again.serial], key=int)
+    assert await entered.refused_serials() == sorted([entered.granted.serial, again.serial], key=int)
 
 
-async def test_a_node_that_did_not_hear_is_told_again_until_it_has(entered: Entered) -> None:
+async def test_serials_are_sent_again_until_the_node_has_them(entered: Entered) -> None:
     world = entered.world
     await entered.revoke()
     for _ in range(3):
         await world.finish_task(entered.node, "failed")
         await entered.pass_time(1)
-        assert await entered.told() is None
+        assert await entered.refused_serials() is None
         await entered.pass_time(15)
-        assert await entered.told() == [entered.granted.serial]
+        assert await entered.refused_serials() == [entered.granted.serial]
         assert (await entered.grant()).enforced_at is None
     await world.finish_task(entered.node)
     await entered.pass_time(1)
@@ -174,10 +174,10 @@ async def test_a_node_refuses_a_serial_for_an_hour_after_its_certificate_expired
     entered.world.token = await entered.world.sign_in("admin")
     await entered.world.call(access.GRANT_REVOKE, access.RevokeGrant(reason="new"), grant_id=later.grant_id)
     entered.node.token = await entered.world.node_login(entered.node)
-    assert sorted(await entered.told() or []) == sorted([entered.granted.serial, later.serial])
+    assert sorted(await entered.refused_serials() or []) == sorted([entered.granted.serial, later.serial])
 
 
-async def test_serials_are_forgotten_once_no_clock_could_take_them_for_valid(entered: Entered) -> None:
+async def test_serials_are_deleted_once_their_certificate_is_expired_on_every_clock(entered: Entered) -> None:
     await entered.revoke()
     await entered.world.finish_task(entered.node)
     entered.world.clock.forward(600 + 3600)
@@ -185,10 +185,10 @@ async def test_serials_are_forgotten_once_no_clock_could_take_them_for_valid(ent
     entered.world.token = await entered.world.sign_in("admin")
     await entered.world.call(access.GRANT_REVOKE, access.RevokeGrant(reason="new"), grant_id=later.grant_id)
     entered.node.token = await entered.world.node_login(entered.node)
-    assert await entered.told() == [later.serial]
+    assert await entered.refused_serials() == [later.serial]
 
 
-async def test_a_grant_stands_while_its_lease_is_kept(entered: Entered) -> None:
+async def test_a_grant_is_active_while_its_lease_is_renewed(entered: Entered) -> None:
     for _ in range(20):
         await entered.pass_time(5)
         await entered.held.heartbeat()
@@ -198,7 +198,7 @@ async def test_a_grant_stands_while_its_lease_is_kept(entered: Entered) -> None:
     entered.world.clock.forward(600)
     await entered.held.heartbeat()
     await grants_reconcile.sweep(entered.world.site)
-    assert {one.state for one in await entered.listed()} == {"active"}, (
+    assert {grant.state for grant in await entered.listed()} == {"active"}, (
         "sessions outlive the certificate, not the lease"
     )
 
@@ -251,7 +251,7 @@ async def test_a_controllers_access_ends_with_what_it_rests_on(
     await grants_reconcile.sweep(entered.world.site)
     ended = await entered.grant()
     assert (ended.state, ended.end_reason, ended.ended_by) == ("ended", reason, "platform")
-    assert await entered.told() == [entered.granted.serial]
+    assert await entered.refused_serials() == [entered.granted.serial]
     rows = (await entered.world.call(audit.AUDIT_LIST, query={"action": "access.machine.end"})).items
     assert [row.details["reason"] for row in rows] == [reason]
     if happens is _lease_runs_out:
@@ -260,7 +260,7 @@ async def test_a_controllers_access_ends_with_what_it_rests_on(
         await entered.held.enter(entered.allocation_id)
 
 
-async def test_a_released_allocation_lets_nobody_in_any_more(world: World) -> None:
+async def test_access_to_a_released_allocation_ends_and_is_refused(world: World) -> None:
     _, allocation_id = await _allocation(world, "n1")
     granted = await world.machine_access(world.token, allocation_id)
     await world.call(capacity.ALLOCATION_RELEASE, allocation_id=allocation_id)
@@ -271,8 +271,8 @@ async def test_a_released_allocation_lets_nobody_in_any_more(world: World) -> No
         await world.machine_access(world.token, allocation_id)
 
 
-async def test_a_process_that_has_just_started_takes_no_lease_for_lost(entered: Entered) -> None:
-    """It could not hear the heartbeats that came while it was down."""
+async def test_a_process_that_has_just_started_regards_no_lease_as_lost(entered: Entered) -> None:
+    """It could not receive the heartbeats that were sent while it was down."""
     entered.world.clock.forward(120)
     await grants_reconcile.sweep(entered.world.site)
     assert (await entered.grant()).state == "active"
@@ -289,8 +289,8 @@ async def test_without_the_entitlement_what_runs_can_still_be_managed(world: Wor
     held = Held(world, entered.held.token, await world.claim(entered.held.token))
     granted = await held.enter(entered.allocation_id)
     await grants_reconcile.sweep(world.site)
-    standing = (await world.call(access.GRANT_LIST, query={"state": "active"})).items
-    assert [one.serial for one in standing] == [granted.serial]
+    active = (await world.call(access.GRANT_LIST, query={"state": "active"})).items
+    assert [grant.serial for grant in active] == [granted.serial]
 
 
 async def test_a_persons_access_ends_with_their_role_and_with_them(world: World) -> None:
@@ -316,7 +316,7 @@ async def test_a_persons_session_has_an_end_of_its_own(world: World) -> None:
     assert (await _grant(world, granted.grant_id)).end_reason == "its time is over"
 
 
-async def test_whoever_may_not_is_refused_in_every_way(world: World, entered: Entered) -> None:
+async def test_callers_without_the_right_are_refused_in_every_way(world: World, entered: Entered) -> None:
     held = entered.held
     (_, foreign) = await _allocation(world, "foreign")
     with pytest.raises(errors.PermissionDenied):
@@ -330,26 +330,26 @@ async def test_whoever_may_not_is_refused_in_every_way(world: World, entered: En
     sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org_id)
     token = await world.service_account("sibling", sibling.project_id)
     body = {"public_key": _PUBLIC_KEY, "operation_id": held.operation_id, "epoch": held.claim.epoch}
-    asked: list[tuple[Endpoint[Any, Any], Any]] = [
+    requests: list[tuple[Endpoint[Any, Any], Any]] = [
         (access.MACHINE_ACCESS, body),
         (access.GRANT_REVOKE, {"reason": "mine now"}),
     ]
     for project_id in (sibling.project_id, world.project_id):
         where: dict[str, Any] = {"token": token, "project_id": project_id}
-        for endpoint, said in asked:
+        for endpoint, content in requests:
             answer = await world.send(
-                endpoint, said, allocation_id=entered.allocation_id, grant_id=entered.granted.grant_id, **where
+                endpoint, content, allocation_id=entered.allocation_id, grant_id=entered.granted.grant_id, **where
             )
             assert answer.status_code in (403, 404)
-    assert [one.serial for one in await entered.listed()] == [entered.granted.serial]
+    assert [grant.serial for grant in await entered.listed()] == [entered.granted.serial]
 
 
 _PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 
 
 async def _grant(world: World, grant_id: str) -> access.MachineGrant:
-    found = (await world.call(access.GRANT_LIST)).items
-    return next(one for one in found if one.grant_id == grant_id)
+    grants = (await world.call(access.GRANT_LIST)).items
+    return next(grant for grant in grants if grant.grant_id == grant_id)
 
 
 async def _take_role(world: World, _: str, binding_id: str) -> str:

@@ -1,6 +1,6 @@
 """Certificates on a real sshd: the right one gets in, every other is refused, and what ends takes live sessions along.
 
-Told in order on two machines; each test leaves the machines as it found them, the last one gives one back."""
+The tests run in order on two machines; each test leaves the machines as it found them, the last one gives one back."""
 
 import asyncio
 import subprocess
@@ -21,14 +21,14 @@ ENDS_WITHIN_S = 5
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    with access_lab.machines(tmp_path_factory.mktemp("access")) as found:
-        yield found
+    with access_lab.machines(tmp_path_factory.mktemp("access")) as machines:
+        yield machines
 
 
 @pytest.fixture
 async def cloud(machines: Machines) -> AsyncIterator[Cloud]:
-    async with machines.cloud() as found:
-        yield found
+    async with machines.cloud() as cloud:
+        yield cloud
 
 
 @pytest.fixture

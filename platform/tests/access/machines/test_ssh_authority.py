@@ -1,4 +1,4 @@
-"""The SSH authority: one for good, its private half in custody only, whatever dies on the way there."""
+"""The SSH authority: one forever, its private key in custody only, wherever a process dies while it moves there."""
 
 import asyncio
 import dataclasses
@@ -24,9 +24,9 @@ from platform_world import FakeClock, World, ssh_public_key
 
 
 async def known(site: Site) -> Authority:
-    found = await ssh_trust.authority(site.database.reader)
-    assert found is not None
-    return found
+    authority_on_record = await ssh_trust.authority(site.database.reader)
+    assert authority_on_record is not None
+    return authority_on_record
 
 
 async def values_kept(site: Site, clock: FakeClock) -> list[str]:
@@ -48,7 +48,7 @@ async def test_the_first_start_makes_one_and_later_starts_leave_it_alone(site: S
 
 
 async def test_commands_that_open_the_store_make_none(settings: Settings, clock: FakeClock) -> None:
-    """They are not told which custody the server uses."""
+    """They do not receive the server's choice of custody."""
     async with server.open_site(settings, clock) as site:
         assert await ssh_trust.authority(site.database.reader) is None
     assert not list(settings.data_dir.rglob("custody*"))
@@ -77,11 +77,11 @@ async def test_it_is_on_the_audit_trail_by_its_public_half(world: World) -> None
 
 async def test_a_rotation_of_custodys_key_covers_it(site: Site) -> None:
     await authority.start(site)
-    opened = EmbeddedCustody.opened(site.settings, site.database)
-    before = (await opened.counted()).present
-    async for _ in opened.rotate():
+    embedded = EmbeddedCustody.opened(site.settings, site.database)
+    before = (await embedded.counted()).present
+    async for _ in embedded.rotate():
         assert ssh_public_key(await authority.signing_key(site)) == (await known(site)).public_key
-    counted = await opened.counted()
+    counted = await embedded.counted()
     assert (counted.present != before, counted.values_by_key) == (True, {counted.present: 1})
 
 
@@ -191,7 +191,7 @@ async def test_of_two_processes_that_make_one_at_once_both_get_the_same(settings
         assert await values_kept(here, clock) == [made.secret_id]
 
 
-async def test_a_file_that_another_process_takes_away_meanwhile_does_no_harm(
+async def test_two_processes_that_take_over_the_file_at_once_get_the_same_key(
     left: Ed25519PrivateKey, settings: Settings, clock: FakeClock
 ) -> None:
     async with server.open_site(settings, clock) as here, server.open_site(settings, clock) as there:
@@ -200,7 +200,7 @@ async def test_a_file_that_another_process_takes_away_meanwhile_does_no_harm(
     assert not ssh_trust.file(here).exists()
 
 
-async def test_a_key_that_custody_lost_is_said_and_never_replaced(world: World) -> None:
+async def test_a_key_that_custody_lost_is_reported_and_never_replaced(world: World) -> None:
     allocation = await world.allocation("n1")
     made = await known(world.site)
     await world.site.custody.delete(made.secret_id)

@@ -1,4 +1,4 @@
-"""An artifact is placed by whoever holds the operation, opened by the one node it is for, and by nobody else."""
+"""An artifact is placed by the holder of the operation and opened by the one node it is for, and by no one else."""
 
 from typing import Any
 
@@ -36,11 +36,11 @@ async def test_the_task_names_the_content_and_holds_no_secret(placed: Placing) -
     assert (answer.content, answer.headers["content-type"]) == (CONTENT, "application/octet-stream")
 
 
-async def test_how_it_ended_is_told_to_whoever_waits(placed: Placing) -> None:
+async def test_a_caller_can_wait_for_the_end_of_a_placement(placed: Placing) -> None:
     placement = await placed.place()
     await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
-    found = await placed.now(placement, wait_s=30)
-    assert (found.state, found.path, found.error, found.ended_at) == ("placed", "/there", None, placed.world.clock())
+    ended = await placed.now(placement, wait_s=30)
+    assert (ended.state, ended.path, ended.error, ended.ended_at) == ("placed", "/there", None, placed.world.clock())
     again = await placed.place()
     await _finish(placed, {"status": "failed", "error": {"code": "disk_full", "message": "there is no room"}})
     assert (await placed.now(again)).error == TaskError(code="disk_full", message="there is no room")
@@ -52,7 +52,7 @@ async def test_a_shared_artifact_is_placed_as_the_projects_own(placed: Placing) 
     assert (await placed.content(placement)).content == b"for all"
 
 
-async def test_asked_twice_with_one_key_it_is_placed_once(placed: Placing) -> None:
+async def test_two_requests_with_one_idempotency_key_place_the_artifact_once(placed: Placing) -> None:
     where = {"token": placed.held.token, "key": "once", "artifact_id": placed.artifact.artifact_id}
     first = await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where)
     assert await placed.world.call(placements.PLACEMENT_CREATE, placed.body(), **where) == first
@@ -63,30 +63,32 @@ async def test_only_the_node_it_is_for_can_open_it(placed: Placing) -> None:
     placement = await placed.place()
     hidden = await placed.content(placement, placed.other.token)
     absent = await placed.content(msgspec.structs.replace(placement, placement_id="plc_none"), placed.other.token)
-    assert _said(hidden) == _said(absent) == (404, "not_found", absent.json()["message"])
+    assert _refusal(hidden) == _refusal(absent) == (404, "not_found", absent.json()["message"])
     assert (await placed.content(placement, placed.held.token)).status_code == 401
     assert (await placed.content(placement, "nonsense")).status_code == 401
 
 
-async def test_it_is_closed_when_its_time_is_over_and_the_silence_is_told(placed: Placing) -> None:
+async def test_the_content_is_closed_when_the_time_is_over_and_the_placement_fails_without_an_answer(
+    placed: Placing,
+) -> None:
     placement = await placed.place()
     placed.world.clock.forward((placement.expires_at - placed.world.clock()).total_seconds())
     assert code_of(await placed.content(placement)) == "not_found"
     assert await placed.world.next_task(placed.node) is None
     await placed.world.sweep()
-    found = await placed.now(placement)
-    assert found.error is not None
-    assert (found.state, found.error.code) == ("failed", "no_answer")
+    ended = await placed.now(placement)
+    assert ended.error is not None
+    assert (ended.state, ended.error.code) == ("failed", "no_answer")
 
 
-async def test_it_is_closed_when_it_has_ended(placed: Placing) -> None:
+async def test_the_content_is_closed_when_the_placement_has_ended(placed: Placing) -> None:
     placement = await placed.place()
     await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
     assert code_of(await placed.content(placement)) == "not_found"
 
 
 @pytest.mark.parametrize("end", [artifacts.REVOKE, artifacts.RETIRE])
-async def test_what_is_no_longer_trusted_is_not_opened_from_then_on(placed: Placing, end: Any) -> None:
+async def test_an_artifact_that_is_no_longer_trusted_is_not_opened_any_more(placed: Placing, end: Any) -> None:
     placement = await placed.place()
     where = {"artifact_id": placed.artifact.artifact_id}
     await placed.world.call(end, {"reason": "the build machine was broken into"}, **where)
@@ -99,9 +101,9 @@ async def test_a_machine_that_is_given_back_gets_nothing_more(placed: Placing) -
     placement = await placed.place()
     where = {"allocation_id": placed.allocation_id}
     await placed.world.call(capacity.ALLOCATION_RELEASE_USED, {"reason": "needed elsewhere"}, **where)
-    found = await placed.now(placement)
-    assert found.error is not None
-    assert (found.state, found.error.code) == ("failed", "allocation_released")
+    ended = await placed.now(placement)
+    assert ended.error is not None
+    assert (ended.state, ended.error.code) == ("failed", "allocation_released")
     task = await placed.world.next_task(placed.node)
     assert task is not None
     assert task["type"] == "allocation.release"
@@ -164,7 +166,7 @@ async def test_a_placement_is_found_under_its_artifact_only(placed: Placing) -> 
         await placed.now(msgspec.structs.replace(placement, artifact_id=other.artifact_id))
 
 
-async def test_what_was_not_promoted_and_what_the_project_may_not_deploy_is_not_placed(placed: Placing) -> None:
+async def test_an_artifact_that_is_not_promoted_or_not_entitled_is_not_placed(placed: Placing) -> None:
     signer = await trusted(placed.world, "second")
     raw = await published(placed.world, b"raw", signer, name="raw")
     with pytest.raises(errors.ArtifactUnverified):
@@ -192,7 +194,7 @@ def test_the_time_to_fetch_grows_with_the_size() -> None:
     assert rules.fetch_s_max(2 << 30, 120) == 120 + 512
 
 
-async def test_a_node_that_says_no_more_than_that_it_is_done_has_placed_nothing(placed: Placing) -> None:
+async def test_a_success_without_a_path_counts_as_failed(placed: Placing) -> None:
     silent = rules.with_result(await placed.place(), TaskResult(status="succeeded"), placed.world.clock())
     assert silent.error is not None
     assert (silent.state, silent.error.code) == ("failed", "no_reason")
@@ -211,5 +213,5 @@ async def _finish(placed: Placing, result: dict[str, Any]) -> None:
     await placed.world.call(node.TASK_RESULT, result, token=placed.node.token, task_id=task["task_id"])
 
 
-def _said(answer: Any) -> tuple[int, str, str]:
+def _refusal(answer: Any) -> tuple[int, str, str]:
     return answer.status_code, answer.json()["code"], answer.json()["message"]

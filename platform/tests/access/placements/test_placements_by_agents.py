@@ -1,4 +1,4 @@
-"""Artifacts on their way to a host: the agent's own handler against a real server, whole and right or told why not."""
+"""Artifacts on their way to a host: the agent's own handler against a real server. A file is correct or an error."""
 
 import asyncio
 import contextlib
@@ -28,12 +28,12 @@ from platform_world import Node, RealClock, World
 
 SMALL = b"#!/bin/sh\necho small\n"
 LARGE = bytes(range(256)) * (17 << 12)
-"""More than is looked at before the first byte goes out."""
+"""More than the platform checks before it sends the first byte."""
 
 
 @dataclass
 class Relay:
-    """Stands between agents and platform, and can hold an answer back in the middle."""
+    """A relay between agents and platform that can stop an answer in the middle."""
 
     port: int
     holds_after: int = 0
@@ -75,8 +75,8 @@ class Hosts:
 
     async def outcome(self, placement: ArtifactPlacement) -> tuple[str, str]:
         async with asyncio.timeout(60):
-            found = await self.placing.ended(placement)
-        return found.state, found.error.code if found.error else ""
+            ended = await self.placing.ended(placement)
+        return ended.state, ended.error.code if ended.error else ""
 
     async def publish(self, sent: bytes, name: str) -> artifacts.Artifact:
         return await promoted(self.placing.world, await trusted(self.placing.world, name), sent, name=name)
@@ -87,8 +87,8 @@ class Hosts:
 
     async def fetched(self) -> agents.NodeTask:
         """The newest task to fetch something, once the node has answered it."""
-        found = (await self.placing.world.call(agents.NODE_TASK_LIST, node_id=self.placing.node.node_id)).items
-        return await self._answered(next(task for task in found if task.type == "artifact.fetch"))
+        tasks = (await self.placing.world.call(agents.NODE_TASK_LIST, node_id=self.placing.node.node_id)).items
+        return await self._answered(next(task for task in tasks if task.type == "artifact.fetch"))
 
     async def _answered(self, task: agents.NodeTask) -> agents.NodeTask:
         where = {"node_id": task.node_id, "task_id": task.task_id}
@@ -137,13 +137,13 @@ async def _enrolled(world: World, folder: Path, name: str, address: str) -> Agen
     agent = AgentProcess(folder / name, address, name, admitted.token)
     agent.start()
     async with asyncio.timeout(60):
-        while not (await world.call(capacity.NODE_LIST, query={"name": name})).items:  # noqa: ASYNC110 - no event says so
+        while not (await world.call(capacity.NODE_LIST, query={"name": name})).items:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0.05)
     return agent
 
 
 async def _allocated(world: World, name: str) -> tuple[Node, str]:
-    """The node's own key is its agent's; nobody here speaks for it."""
+    """Return the node and its allocation. Only its agent has the node's real key."""
     (made,) = (await world.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))).items
     where = {"allocation_id": made.allocation_id}
     async with asyncio.timeout(60):
@@ -152,7 +152,7 @@ async def _allocated(world: World, name: str) -> tuple[Node, str]:
     return Node(made.node_id, name, Ed25519PrivateKey.generate(), ""), made.allocation_id
 
 
-async def test_an_artifact_lies_on_the_machine_as_it_was_published(hosts: Hosts) -> None:
+async def test_an_artifact_is_stored_on_the_machine_as_it_was_published(hosts: Hosts) -> None:
     placement = await hosts.placing.place(mode="0755")
     assert await hosts.outcome(placement) == ("placed", "")
     (path,) = hosts.agent.artifacts()
@@ -202,7 +202,7 @@ async def test_what_is_revoked_once_its_bytes_have_passed_does_not_count_as_plac
     assert await hosts.outcome(placement) == ("failed", "artifact_revoked")
 
 
-@pytest.mark.parametrize("sent", [SMALL, LARGE], ids=["looked at first", "looked at on the way"])
+@pytest.mark.parametrize("sent", [SMALL, LARGE], ids=["checked first", "checked while sent"])
 async def test_a_stored_file_that_was_tampered_with_never_arrives(hosts: Hosts, sent: bytes) -> None:
     artifact = hosts.placing.artifact if sent is SMALL else await hosts.publish(sent, "large")
     content.blobs(hosts.placing.world.site).path(artifact.digest).write_bytes(b"!" + sent[1:])

@@ -1,4 +1,4 @@
-"""Runtime secrets: declared, fenced, handed out once, gone when their time is over, and never to be found anywhere."""
+"""Runtime secrets: declared, fenced, delivered once, deleted when their time is over, and without a trace."""
 
 import asyncio
 import base64
@@ -38,21 +38,21 @@ class Controller:
         assert self.claim.instance is not None
         return self.claim.instance.instance_id
 
-    async def issue(self, name: str = "join", **body: Any) -> secrets.IssuedSecret:
-        said = {"epoch": self.claim.epoch, "purpose": "role_join", "name": name, **body}
+    async def issue(self, name: str = "join", **options: Any) -> secrets.IssuedSecret:
+        body = {"epoch": self.claim.epoch, "purpose": "role_join", "name": name, **options}
         return await self.world.call(
-            secrets.SECRET_ISSUE, said, token=self.token, operation_id=self.operation_id, key=""
+            secrets.SECRET_ISSUE, body, token=self.token, operation_id=self.operation_id, key=""
         )
 
     async def send_open(self, delivery_id: str, **options: Any) -> httpx.Response:
-        said = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
+        body = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
         return await self.world.send(
-            secrets.DELIVERY_OPEN, said, token=self.token, delivery_id=delivery_id, key="", **options
+            secrets.DELIVERY_OPEN, body, token=self.token, delivery_id=delivery_id, key="", **options
         )
 
     async def open(self, delivery_id: str) -> secrets.OpenedDelivery:
-        said = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
-        return await self.world.call(secrets.DELIVERY_OPEN, said, token=self.token, delivery_id=delivery_id, key="")
+        body = {"operation_id": self.operation_id, "epoch": self.claim.epoch}
+        return await self.world.call(secrets.DELIVERY_OPEN, body, token=self.token, delivery_id=delivery_id, key="")
 
     async def listed(self) -> list[secrets.RuntimeSecret]:
         return (await self.world.call(secrets.SECRET_LIST, instance_id=self.instance_id)).items
@@ -60,9 +60,9 @@ class Controller:
     async def revoke(self, secret_id: str) -> secrets.RuntimeSecret:
         return await self.world.call(secrets.SECRET_REVOKE, instance_id=self.instance_id, secret_id=secret_id, key="")
 
-    async def told(self) -> list[str]:
-        found = await self.world.call(events.EVENT_LIST, query={"app_instance_id": self.instance_id})
-        return [event.type for event in found.items if event.type.startswith("access.secret.")]
+    async def reported_events(self) -> list[str]:
+        page = await self.world.call(events.EVENT_LIST, query={"app_instance_id": self.instance_id})
+        return [event.type for event in page.items if event.type.startswith("access.secret.")]
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ async def _controller(world: World, name: str) -> Controller:
 
 async def test_a_secret_given_is_the_one_that_is_opened(controller: Controller) -> None:
     issued = await controller.issue(value=CANARY)
-    opened = await controller.open(issued.delivery_id)
-    assert opened.value == CANARY
+    delivered = await controller.open(issued.delivery_id)
+    assert delivered.value == CANARY
     (listed,) = await controller.listed()
-    assert listed == opened.secret
+    assert listed == delivered.secret
     assert (listed.version, listed.deliveries, listed.deliveries_opened) == (1, 1, 1)
-    assert await controller.told() == ["access.secret.issued", "access.secret.opened"]
+    assert await controller.reported_events() == ["access.secret.issued", "access.secret.opened"]
 
 
 async def test_without_a_value_the_platform_makes_one_of_32_random_bytes(controller: Controller) -> None:
@@ -93,11 +93,11 @@ async def test_without_a_value_the_platform_makes_one_of_32_random_bytes(control
     assert [len(base64.urlsafe_b64decode(value + "=")) for value in made] == [32, 32]
 
 
-async def test_asked_again_there_is_a_new_delivery_and_never_a_second_value(controller: Controller) -> None:
+async def test_a_repeated_request_makes_a_new_delivery_and_never_a_second_value(controller: Controller) -> None:
     issued = await asyncio.gather(*(controller.issue() for _ in range(20)))
-    assert len({found.secret.secret_id for found in issued}) == 1
-    assert len({found.delivery_id for found in issued}) == 20
-    values = {(await controller.open(found.delivery_id)).value for found in issued}
+    assert len({delivery.secret.secret_id for delivery in issued}) == 1
+    assert len({delivery.delivery_id for delivery in issued}) == 20
+    values = {(await controller.open(delivery.delivery_id)).value for delivery in issued}
     assert len(values) == 1
     (listed,) = await controller.listed()
     assert (listed.version, listed.deliveries, listed.deliveries_opened) == (1, 20, 20)
@@ -128,17 +128,17 @@ async def test_of_500_openings_at_once_exactly_one_gets_the_value(controller: Co
     assert [answer.json()["value"] for answer in through] == [CANARY]
     refused = [answer.json()["code"] for answer in answers if answer.status_code != 200]
     assert refused == ["secret_already_delivered"] * 499
-    told = await _all_events(controller)
-    assert (told.count("access.secret.opened"), told.count("access.secret.reopened")) == (1, 499)
+    reported = await _all_events(controller)
+    assert (reported.count("access.secret.opened"), reported.count("access.secret.reopened")) == (1, 499)
 
 
-async def test_a_second_opening_is_refused_and_on_record(controller: Controller) -> None:
+async def test_a_second_opening_is_refused_and_in_the_audit_log(controller: Controller) -> None:
     issued = await controller.issue()
     await controller.open(issued.delivery_id)
     headers = {"X-Correlation-ID": "second-try"}
     answer = await controller.send_open(issued.delivery_id, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (409, "secret_already_delivered")
-    assert (await controller.told())[-1] == "access.secret.reopened"
+    assert (await controller.reported_events())[-1] == "access.secret.reopened"
     rows = await controller.world.call(audit.AUDIT_LIST, query={"correlation_id": "second-try"})
     assert [(row.action, row.result) for row in rows.items] == [("access.secret.open", "failure")]
 
@@ -151,10 +151,10 @@ async def test_a_dry_run_of_an_opening_shows_nothing_and_uses_nothing_up(control
 
 
 async def test_a_dry_run_of_an_issue_leaves_nothing_in_custody(controller: Controller) -> None:
-    said = {"epoch": controller.claim.epoch, "purpose": "role_join", "name": "join", "value": CANARY}
+    body = {"epoch": controller.claim.epoch, "purpose": "role_join", "name": "join", "value": CANARY}
     answer = await controller.world.send(
         secrets.SECRET_ISSUE,
-        said,
+        body,
         token=controller.token,
         operation_id=controller.operation_id,
         query={"dry_run": "true"},
@@ -169,7 +169,7 @@ async def test_a_purpose_the_manifest_does_not_declare_is_refused(controller: Co
     assert await controller.listed() == []
 
 
-async def test_whoever_lost_the_lease_can_neither_issue_nor_open(controller: Controller) -> None:
+async def test_a_controller_that_lost_the_lease_can_neither_issue_nor_open(controller: Controller) -> None:
     issued = await controller.issue(value=CANARY)
     controller.world.clock.forward(16)
     newer = Controller(controller.world, controller.token, await controller.world.claim(controller.token))
@@ -221,7 +221,7 @@ async def test_people_see_that_there_is_a_secret_and_cannot_open_it(controller: 
     body = {"operation_id": controller.operation_id, "epoch": controller.claim.epoch}
     with pytest.raises(errors.PermissionDenied):
         await controller.world.call(secrets.DELIVERY_OPEN, body, delivery_id=issued.delivery_id)
-    assert [found.name for found in await controller.listed()] == ["join"]
+    assert [secret.name for secret in await controller.listed()] == ["join"]
 
 
 async def test_an_expired_secret_does_not_open_and_its_value_is_destroyed(controller: Controller) -> None:
@@ -233,7 +233,7 @@ async def test_an_expired_secret_does_not_open_and_its_value_is_destroyed(contro
     await _assert_destroyed(controller, issued.secret.secret_id)
     (listed,) = await controller.listed()
     assert (listed.state, listed.ended_at) == ("expired", controller.world.clock())
-    assert (await controller.told())[-1] == "access.secret.expired"
+    assert (await controller.reported_events())[-1] == "access.secret.expired"
 
 
 async def test_a_name_is_free_again_after_expiry_also_before_the_sweep(controller: Controller) -> None:
@@ -243,7 +243,7 @@ async def test_a_name_is_free_again_after_expiry_also_before_the_sweep(controlle
     await secrets_reconcile.sweep(controller.world.site)
     await _assert_destroyed(controller, first.secret.secret_id)
     assert (await controller.open(second.delivery_id)).value == "two"
-    assert [(found.version, found.state) for found in await controller.listed()] == [(1, "expired"), (2, "issued")]
+    assert [(secret.version, secret.state) for secret in await controller.listed()] == [(1, "expired"), (2, "issued")]
 
 
 async def test_a_revoked_secret_is_destroyed_and_revoking_again_changes_nothing(controller: Controller) -> None:
@@ -255,11 +255,11 @@ async def test_a_revoked_secret_is_destroyed_and_revoking_again_changes_nothing(
         await controller.open(issued.delivery_id)
     await secrets_reconcile.sweep(controller.world.site)
     await _assert_destroyed(controller, issued.secret.secret_id)
-    assert (await controller.told())[1:] == ["access.secret.revoked"]
+    assert (await controller.reported_events())[1:] == ["access.secret.revoked"]
 
 
 async def test_a_value_whose_issuer_died_on_the_way_is_taken_out_of_custody(controller: Controller) -> None:
-    """The first transaction said that a value is going to be there; the second never came."""
+    """The first transaction recorded that a value is about to be stored; the second never ran."""
     site, now = controller.world.site, controller.world.clock()
     await site.custody.put("sec_orphan", b"left behind")
     due_at = int(now.timestamp() * 1_000_000) + 60_000_000
@@ -309,18 +309,18 @@ async def test_the_deletion_of_an_instance_wakes_the_loop_that_ends_its_secrets(
 
 
 async def _revoked(world: World) -> list[events.Event]:
-    found = await world.call(events.EVENT_LIST, query={"limit": 500})
-    return [event for event in found.items if event.type == "access.secret.revoked"]
+    page = await world.call(events.EVENT_LIST, query={"limit": 500})
+    return [event for event in page.items if event.type == "access.secret.revoked"]
 
 
-async def test_fingerprints_tell_values_apart_within_an_instance_and_say_nothing_beyond(
+async def test_fingerprints_distinguish_values_within_an_instance_and_never_match_across_instances(
     world: World, controller: Controller
 ) -> None:
-    one = (await controller.issue("one", value=CANARY)).secret.fingerprint
-    assert (await controller.issue("two", value=CANARY)).secret.fingerprint == one
-    assert (await controller.issue("three", value="other")).secret.fingerprint != one
+    fingerprint = (await controller.issue("one", value=CANARY)).secret.fingerprint
+    assert (await controller.issue("two", value=CANARY)).secret.fingerprint == fingerprint
+    assert (await controller.issue("three", value="other")).secret.fingerprint != fingerprint
     neighbour = await _controller(world, "two")
-    assert (await neighbour.issue(value=CANARY)).secret.fingerprint != one
+    assert (await neighbour.issue(value=CANARY)).secret.fingerprint != fingerprint
 
 
 async def test_the_value_is_nowhere_but_in_the_one_answer(
@@ -340,24 +340,24 @@ async def test_the_value_is_nowhere_but_in_the_one_answer(
     shown = [text for text in texts if _holds(text.encode())]
     assert len(shown) == 1, "the one opening"
     assert shown[0].startswith(f'{{"delivery_id":"{issued.delivery_id}"')
-    told = await world.http.get(
+    recorded = await world.http.get(
         f"/api/v1/projects/{world.project_id}/events?limit=500", headers={"Authorization": f"Bearer {world.token}"}
     )
     trail = await world.http.get(
         "/api/v1/admin/audit?page_size=500", headers={"Authorization": f"Bearer {world.token}"}
     )
-    assert again.secret.secret_id in told.text
+    assert again.secret.secret_id in recorded.text
     assert again.secret.secret_id in trail.text
     written = "".join(capfd.readouterr())
-    for name, found in {"events": told.text, "audit": trail.text, "logs": str(lines), "output": written}.items():
-        assert not _holds(found.encode()), name
+    for name, text in {"events": recorded.text, "audit": trail.text, "logs": str(lines), "output": written}.items():
+        assert not _holds(text.encode()), name
     stored = _stored(request, world)
     assert any(again.secret.secret_id.encode() in content for content in stored.values()), "looked in the wrong place"
     assert [path for path, content in stored.items() if _holds(content)] == []
 
 
 async def _provoke_errors(controller: Controller, issued: secrets.IssuedSecret) -> None:
-    """Every refusal that has seen the value."""
+    """Cause every refusal of a request that contains the value."""
     world = controller.world
     good = {"epoch": controller.claim.epoch, "purpose": "role_join", "name": "join", "value": CANARY}
     path = secrets.SECRET_ISSUE.path.format(project_id=world.project_id, operation_id=controller.operation_id)
@@ -399,15 +399,15 @@ def _stored(request: pytest.FixtureRequest, world: World) -> dict[Path, bytes]:
     if world.site.settings.database_url:
         folder: Path = request.getfixturevalue("postgres_folder")
         folders += [folder / "data", folder / "log"]
-    found: dict[Path, bytes] = {}
+    contents: dict[Path, bytes] = {}
     for path in [path for folder in folders for path in [folder, *folder.rglob("*")] if path.is_file()]:
         with contextlib.suppress(FileNotFoundError):  # PostgreSQL removes files of its own while we read
-            found[path] = path.read_bytes()
-    return found
+            contents[path] = path.read_bytes()
+    return contents
 
 
-async def test_the_search_for_the_value_finds_it_where_it_is(tmp_path: Path) -> None:
-    """The check of the check."""
+async def test_the_search_for_the_value_finds_every_form_of_it(tmp_path: Path) -> None:
+    """It checks the check of the test above."""
     for form in _CANARY.forms:
         assert _holds(b"before " + form + b" after")
     assert not _holds(b"canary")
@@ -419,8 +419,8 @@ async def _assert_destroyed(controller: Controller, secret_id: str) -> None:
 
 
 async def _all_events(controller: Controller) -> list[str]:
-    found, after = [], 0
+    types, after = [], 0
     while page := (await controller.world.call(events.EVENT_LIST, query={"after": after, "limit": 500})).items:
-        found += [event.type for event in page]
+        types += [event.type for event in page]
         after = page[-1].cursor
-    return found
+    return types

@@ -1,4 +1,4 @@
-"""Nobody is lost for what the platform could not hear: the store was away, or a process, or all of them."""
+"""No node is marked as lost because the platform could not receive: its store or its processes were down."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,37 +19,37 @@ from platform_world import FakeClock, Node, World
 AWAY_S = 300
 
 
-async def beat(world: World, found: Node) -> None:
-    facts = capacity.Facts(hostname=found.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+async def beat(world: World, gpu_node: Node) -> None:
+    facts = capacity.Facts(hostname=gpu_node.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
     report = node.NodeStatusReport(agent_version="1", boot_id="b", facts=facts)
-    await world.call(node.STATUS, report, token=found.token)
+    await world.call(node.STATUS, report, token=gpu_node.token)
 
 
 async def pass_time(world: World, seconds: float, sites: Sequence[Site], *, speaking: Sequence[Node] = ()) -> None:
-    """All processes sweep at once, every second."""
+    """Let time pass. All processes sweep at once, every second."""
     for _ in range(int(seconds)):
         world.clock.forward(1)
-        for found in speaking:
-            await beat(world, found)
+        for gpu_node in speaking:
+            await beat(world, gpu_node)
         await asyncio.gather(*(reconcile.sweep(site) for site in sites))
 
 
-async def told(world: World) -> list[tuple[str, str]]:
-    """Names and states of the nodes that changed, oldest first."""
+async def reported_states(world: World) -> list[tuple[str, str]]:
+    """Return the names and states of the nodes that changed, oldest first."""
     rows = await world.site.database.reader.all("SELECT document FROM events ORDER BY cursor")
-    found = [msgspec.json.decode(row[0], type=events.Event) for row in rows]
-    changes = [event.payload for event in found if event.type == "capacity.node.changed"]
+    recorded = [msgspec.json.decode(row[0], type=events.Event) for row in rows]
+    changes = [event.payload for event in recorded if event.type == "capacity.node.changed"]
     return [(payload["name"], payload["status"]) for payload in changes]
 
 
 async def lost(world: World) -> list[str]:
-    return [found.name for found in (await world.call(capacity.NODE_LIST, query={"status": "lost"})).items]
+    return [gpu_node.name for gpu_node in (await world.call(capacity.NODE_LIST, query={"status": "lost"})).items]
 
 
-async def test_a_store_that_took_nothing_for_a_while_makes_nobody_lost(world: World) -> None:
-    """Heartbeats could not be recorded; loops that only read went on."""
-    found = await world.node("n1")
-    await pass_time(world, 30, [world.site], speaking=[found])
+async def test_a_store_that_was_down_for_a_while_marks_no_node_as_lost(world: World) -> None:
+    """Heartbeats could not be recorded; loops that only read continued."""
+    n1 = await world.node("n1")
+    await pass_time(world, 30, [world.site], speaking=[n1])
     for _ in range(AWAY_S):
         world.clock.forward(1)
         await grants_reconcile.sweep(world.site)
@@ -68,7 +68,7 @@ class TestTwoProcesses:
         postgres_server.create_database(postgres_folder, name)
         return f"postgresql://postgres@/{name}?host={postgres_folder}"
 
-    async def test_one_that_joins_takes_nobody_for_lost_whom_the_other_hears(
+    async def test_a_new_process_does_not_mark_nodes_as_lost_that_the_other_receives(
         self, world: World, settings: Settings, clock: FakeClock
     ) -> None:
         speaking, silent = await world.node("n1"), await world.node("n2")
@@ -79,18 +79,20 @@ class TestTwoProcesses:
             await pass_time(world, 2, [second, world.site], speaking=[speaking])
             assert await lost(world) == [silent.name]
 
-    async def test_after_both_were_away_every_node_has_time_to_speak_to_either(
+    async def test_after_both_were_down_every_node_has_time_to_send_a_heartbeat_to_either(
         self, world: World, settings: Settings, clock: FakeClock
     ) -> None:
-        found = await world.node("n1")
-        await pass_time(world, 30, [world.site], speaking=[found])
+        n1 = await world.node("n1")
+        await pass_time(world, 30, [world.site], speaking=[n1])
         clock.forward(AWAY_S)
         async with server.open_site(settings, clock) as second:
             await pass_time(world, settings.node_lost_after_s, [second, world.site])
             assert await lost(world) == []
 
-    async def test_what_two_see_at_once_is_told_once(self, world: World, settings: Settings, clock: FakeClock) -> None:
-        found = [await world.node(f"n{number}") for number in range(5)]
+    async def test_a_change_that_both_see_at_once_is_reported_once(
+        self, world: World, settings: Settings, clock: FakeClock
+    ) -> None:
+        nodes = [await world.node(f"n{number}") for number in range(5)]
         async with server.open_site(settings, clock) as second:
             await pass_time(world, settings.node_lost_after_s + 3, [second, world.site])
-        assert (await told(world))[len(found) :] == [(one.name, "lost") for one in found]
+        assert (await reported_states(world))[len(nodes) :] == [(gpu_node.name, "lost") for gpu_node in nodes]
