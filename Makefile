@@ -39,7 +39,7 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, one owne
 	@tools/no-app-words
 	@$(BIN)/python tools/one-owner
 	@$(BIN)/python tools/secret-comparisons
-	@$(BIN)/python tools/plain-words
+	@$(BIN)/python tools/plain-words --tests
 	@$(BIN)/python -m gpuaas_contract.openapi --check contract/openapi/openapi.json
 	@$(BIN)/python -m gpuaas_contract.permissions --check docs/reference/permissions.md
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
