@@ -215,10 +215,12 @@ def shared(
     own: Endpoint[_Body, _Answer, Path, _Query], params: type[_Params]
 ) -> Endpoint[_Body, _Answer, _Params, _Query]:
     """Make the route of a project also for the platform's admins, on behalf of all projects."""
+    if not (own.name.startswith("artifacts.") and own.path.startswith(PROJECT.path)):
+        raise ValueError(f"{own.name} is not an endpoint of a project's artifacts")
     row = dataclasses.replace(
         own,
-        name=own.name.replace("artifacts.", "artifacts.shared_"),
-        path=own.path.replace(PROJECT.path, ADMIN.path),
+        name=f"artifacts.shared_{own.name.removeprefix('artifacts.')}",
+        path=ADMIN.path + own.path.removeprefix(PROJECT.path),
         params=params,
         permission="artifacts.shared.change" if own.mutates else "artifacts.shared.read",
     )

@@ -21,6 +21,7 @@ STREAMS: dict[Level, AnyEndpoint] = {
 TABLE_BEGINS = "<!-- event types: made from the contract by `make contract` -->\n"
 TABLE_ENDS = "<!-- end of event types -->\n"
 _OWNERS: dict[Level, str] = {"project": "a project", "org": "an organisation", "platform": "the platform"}
+_NOUNS: dict[Level, str] = {"project": "project", "org": "organisation", "platform": "platform"}
 
 
 def document(catalogue: Sequence[EventType] = CATALOGUE) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def _channel(level: Level, catalogue: Sequence[EventType]) -> dict[str, Any]:
             " without gaps; `Last-Event-ID` resumes. An event named `bookmark` only advances the cursor."
         ),
         "parameters": {
-            name: {"description": f"The {_OWNERS[level].split()[1]} whose events are sent."}
+            name: {"description": f"The {_NOUNS[level]} whose events are sent."}
             for name in STREAMS[level].params.__struct_fields__
         },
         "messages": {

@@ -10,7 +10,7 @@ from gpuaas_contract.paths import ARTIFACT, ARTIFACT_CONTENT
 from gpuaas_contract.wire import Label, OptionalLabel, Request, Timestamp, Wire
 
 DELIVERY_TTL_MAX_S = 900
-CONTENT_PATH = "/api/v1/artifact-content/{delivery_id}"
+CONTENT_PATH = ARTIFACT_CONTENT.path
 
 
 class CreateDelivery(Request):

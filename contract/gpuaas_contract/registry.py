@@ -67,3 +67,5 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = tuple(
 )
 """Modules in the order of the reference, the rows of each in the order in which they are written."""
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
+if len(BY_NAME) != len(ENDPOINTS):
+    raise ValueError("an endpoint is listed twice; a contract module must not import a row of another one by name")

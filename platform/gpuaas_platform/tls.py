@@ -45,7 +45,7 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
         raise TypeError(f"{key_path} is not an elliptic-curve key")
     if not certificate_path.exists():
         name, own_key = "GPUaaS local authority", x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        certificate = _signed(name, key, _name(name), key, now, own_key)
+        certificate = _signed(name, key, _name(name), key, now, own_key, is_authority=True)
         keys.create_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
     return CertificateAuthority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
 
@@ -82,9 +82,9 @@ def _signed(
     issuer_key: ec.EllipticCurvePrivateKey,
     now: datetime.datetime,
     *extensions: x509.ExtensionType,
+    is_authority: bool = False,
 ) -> x509.Certificate:
     """A certificate of the authority, which signs certificates only, or one that it signs for a server."""
-    is_authority = key is issuer_key
     lifetime = datetime.timedelta(days=_AUTHORITY_DAYS if is_authority else _SERVER_DAYS)
     usage = x509.KeyUsage(
         digital_signature=not is_authority,

@@ -12,7 +12,7 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.operations import fence
-from gpuaas_platform.operations.rules import HeldOperation
+from gpuaas_platform.operations.rules import ClaimedOperation
 
 Thing = TypeVar("Thing")
 Opening = OpenDelivery | OpenCredential
@@ -42,11 +42,11 @@ class Delivered(Protocol[Thing]):
     async def find(self, tx: db.Tx, delivery: Delivery) -> Thing | None:
         """None: this delivery is not of our kind."""
 
-    async def open(self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing) -> Thing:
+    async def open(self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing) -> Thing:
         """Check that it is still valid and save that it was opened."""
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Thing, what: Outcome
+        self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing, what: Outcome
     ) -> None:
         """Record the first opening, or a later one that is refused."""
 
@@ -76,7 +76,7 @@ async def open_once(
 async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
     """Return the value; empty where `_open` is going to refuse, with a message and a record."""
     reader = call.site.database.reader
-    held = await fence.held(reader, call, body.operation_id, body.epoch)
+    held = await fence.claimed(reader, call, body.operation_id, body.epoch)
     delivery = await _find(reader, call.path.delivery_id)
     if call.dry_run or delivery is None or delivery.opened_at or delivery.instance_id != held.instance_id:
         return b""
@@ -90,7 +90,7 @@ async def _open(
     tx: db.Tx, call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bool]:
     """Return whether this was the first opening. A second one is recorded, so it does not raise here."""
-    held, delivery_id = await fence.held(tx, call, body.operation_id, body.epoch), call.path.delivery_id
+    held, delivery_id = await fence.claimed(tx, call, body.operation_id, body.epoch), call.path.delivery_id
     delivery = await _find(tx, delivery_id)
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None
     if delivery is None or thing is None:

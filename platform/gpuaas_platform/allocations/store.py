@@ -28,9 +28,8 @@ _BATCH = 100
 def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[str]]:
     """The condition of a list of a project's allocations."""
     wanted = {"project_id": project_id, "status": query.status, "sku": query.sku, "region": query.region}
-    asked = {name: value for name, value in wanted.items() if value}
-    where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(asked, 1))
-    return f"{where} AND status = 'active' AND is_used = 0" if query.free else where, list(asked.values())
+    where, values = db.equal(wanted)
+    return f"{where} AND status = 'active' AND is_used = 0" if query.free else where, values
 
 
 async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Allocation]:

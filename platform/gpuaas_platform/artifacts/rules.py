@@ -78,8 +78,14 @@ def moved(artifact: Artifact, lifecycle: ArtifactLifecycle) -> Artifact:
 
 
 def verified(artifact: Artifact, signers: list[str], now: datetime.datetime) -> Artifact:
-    checked = msgspec.structs.replace(artifact, trust_code="", trust_message="", content_checked_at=now)
-    return msgspec.structs.replace(_trust_moved(checked, "verified"), signers=signers, verified_at=now)
+    return msgspec.structs.replace(
+        _trust_moved(artifact, "verified"),
+        trust_code="",
+        trust_message="",
+        signers=signers,
+        verified_at=now,
+        content_checked_at=now,
+    )
 
 
 def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:

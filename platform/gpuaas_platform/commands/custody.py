@@ -158,7 +158,7 @@ async def _status(settings: Settings) -> None:
 async def _unseal(settings: Settings, options: argparse.Namespace, passphrase: str) -> contract.CustodyStatus:
     async with server.open_site(settings) as site:
         try:
-            user = await users.named(site.database.reader, options.name)
+            user = await users.with_name(site.database.reader, options.name)
         except errors.NotFound as error:
             raise custody.Unavailable(f"there is no user {options.name}; name an admin: --name NAME") from error
         origin, caller = system_origin(clock.utc_now()), Caller("user", user.user_id, user.name)

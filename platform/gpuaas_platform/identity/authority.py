@@ -62,7 +62,7 @@ async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.dateti
     if caller.actor_type != "user":
         return caller
     roles = await store.bindings_of(reader, [caller.actor_id], now)
-    return dataclasses.replace(caller, bindings=tuple(roles[caller.actor_id]))
+    return dataclasses.replace(caller, bindings=tuple(roles.get(caller.actor_id, ())))
 
 
 def of_account(account: ServiceAccount) -> Caller:
@@ -79,7 +79,7 @@ async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.da
         some = ordered[first : first + _BATCH]
         roles = await store.bindings_of(reader, some, now)
         for user in await store.users_with_ids(reader, some):
-            caller = Caller("user", user.user_id, user.name, tuple(roles[user.user_id]))
+            caller = Caller("user", user.user_id, user.name, tuple(roles.get(user.user_id, ())))
             actors_by_id[user.user_id] = Actor(user.state, caller)
         for account in await store.accounts_with_ids(reader, some):
             actors_by_id[account.service_account_id] = Actor(account.state, of_account(account))

@@ -7,7 +7,7 @@ write use case sees all earlier ones and runs alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -58,6 +58,12 @@ UseCase = Callable[[Tx], Awaitable[Result]]
 def marks(count: int, first: int = 1) -> str:
     """Return `$1, $2, …` for this many values of a list."""
     return ", ".join(f"${position}" for position in range(first, first + count))
+
+
+def equal(wanted: Mapping[str, str | None]) -> tuple[str, list[str]]:
+    """Return the condition that these columns have these values, and the values. A column without a value is free."""
+    asked = {column: value for column, value in wanted.items() if value}
+    return " AND ".join(f"{column} = ${at}" for at, column in enumerate(asked, 1)) or "1 = 1", list(asked.values())
 
 
 class Database(Protocol):

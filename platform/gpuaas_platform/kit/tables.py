@@ -69,20 +69,21 @@ class Table(Generic[Document]):
 
 class SplitTable(Table[Document]):
     """Keeps the large fields that seldom change in a second table under the same key, so that a change of the others
-    does not write them again. Reads put the two halves of the JSON together."""
+    does not write them again. Reads put the two halves of the JSON together, so neither half may be empty."""
 
     def __init__(
         self,
         name: str,
         kind: type[Document],
         key: str,
-        seldom: tuple[str, tuple[str, ...]],
+        second: str,
+        second_fields: tuple[str, ...],
         /,
         **columns: Callable[[Document], object],
     ) -> None:
         super().__init__(name, kind, key, **columns)
-        self._second, self._seldom = seldom
-        self._often = tuple(field for field in kind.__struct_fields__ if field not in self._seldom)
+        self._second, self._second_fields = second, second_fields
+        self._first_fields = tuple(field for field in kind.__struct_fields__ if field not in second_fields)
         self._from = f"{name} JOIN {self._second} USING ({key})"
         first_half = f"substr({name}.document, 1, length({name}.document) - 1)"
         self._document = f"{first_half} || ',' || substr({self._second}.document, 2)"
@@ -90,20 +91,25 @@ class SplitTable(Table[Document]):
     async def insert(self, tx: db.Tx, document: Document) -> None:
         await super().insert(tx, document)
         sql = f"INSERT INTO {self._second} (document, {self.key}) VALUES ($1, $2)"  # noqa: S608
-        await tx.run(sql, _fields(document, self._seldom), getattr(document, self.key))
+        await tx.run(sql, _fields(document, self._second_fields), getattr(document, self.key))
 
     async def change(self, tx: db.Tx, before: Document, after: Document) -> None:
         """Save a document that was read in this transaction as `before`."""
         await super().save(tx, after)
-        if any(getattr(before, field) != getattr(after, field) for field in self._seldom):
+        # By identity: a copy of a struct keeps the values that did not change, and 1 == True would hide a change.
+        if any(getattr(before, field) is not getattr(after, field) for field in self._second_fields):
             sql = f"UPDATE {self._second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
-            await tx.run(sql, _fields(after, self._seldom), getattr(after, self.key))
+            await tx.run(sql, _fields(after, self._second_fields), getattr(after, self.key))
 
     async def save(self, tx: db.Tx, document: Document) -> None:
         raise TypeError(f"{self.name} is saved by `change`, which compares with the document before")
 
+    async def delete(self, tx: db.Tx, key: str) -> None:
+        await super().delete(tx, key)
+        await tx.run(f"DELETE FROM {self._second} WHERE {self.key} = $1", key)  # noqa: S608
+
     def _encoded(self, document: Document) -> str:
-        return _fields(document, self._often)
+        return _fields(document, self._first_fields)
 
 
 def _fields(document: msgspec.Struct, names: tuple[str, ...]) -> str:

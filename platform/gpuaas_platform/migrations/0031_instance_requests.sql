@@ -5,4 +5,5 @@ CREATE TABLE instance_requests (
 );
 INSERT INTO instance_requests (instance_id, document)
     SELECT instance_id, {{only placement inputs previous_inputs artifacts}} FROM instances;
-UPDATE instances SET document = {{without placement inputs previous_inputs artifacts}}
+UPDATE instances SET document = {{without placement inputs previous_inputs artifacts}};
+CREATE INDEX enrolment_tokens_by_end ON enrolment_tokens (expires_at)

@@ -237,6 +237,7 @@ CREATE TABLE enrolment_tokens (
     node_id    TEXT NOT NULL,
     PRIMARY KEY (digest)
 );
+CREATE INDEX enrolment_tokens_by_end ON enrolment_tokens (expires_at);
 
 -- Whether a project may deploy an app. Written by: catalog.
 CREATE TABLE entitlements (

@@ -33,7 +33,7 @@ _SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
     """The condition of a list of nodes. Retired nodes are listed only if the query asks for them."""
-    where, values = _equal({name: getattr(query, name) for name in _LISTED_BY})
+    where, values = db.equal({name: getattr(query, name) for name in _LISTED_BY})
     return where if query.admin_state else f"{where} AND admin_state <> 'retired'", values
 
 
@@ -45,7 +45,7 @@ async def by_name(reader: db.Reader, name: str) -> Node | None:
 
 async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[FreeNodes]:
     """How many nodes can be allocated, by region and SKU. An empty filter matches all."""
-    where, values = _equal({"region": region, "sku": sku, "name": name})
+    where, values = db.equal({"region": region, "sku": sku, "name": name})
     sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
     return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values)]
 
@@ -129,7 +129,6 @@ async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at
 
 
 async def is_old_token(reader: db.Reader, before: int) -> bool:
-    """Expiry has no index: only valid tokens are left after a sweep, and those are few."""
     return await reader.one("SELECT 1 FROM enrolment_tokens WHERE expires_at < $1 LIMIT 1", before) is not None
 
 
@@ -146,9 +145,3 @@ async def add_file(tx: db.Tx, sha256: str, content: bytes) -> None:
 async def file(reader: db.Reader, sha256: str) -> bytes | None:
     row = await reader.one("SELECT content FROM agent_files WHERE sha256 = $1", sha256)
     return base64.b64decode(row[0]) if row is not None else None
-
-
-def _equal(wanted: dict[str, str]) -> tuple[str, list[str]]:
-    """The condition that these columns have these values, and the values. An empty one matches all."""
-    asked = {column: value for column, value in wanted.items() if value}
-    return " AND ".join(["1 = 1", *(f"{column} = ${at}" for at, column in enumerate(asked, 1))]), list(asked.values())

@@ -72,7 +72,8 @@ async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> r
 async def _next(
     reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation
 ) -> tuple[OperationHead | None, OperationHead | None]:
-    """Return the operation that an earlier claim with this id got, if its answer was lost; else the next that waits."""
+    """Return the operation that an earlier claim with this id got, if its answer was lost, and the next one that
+    waits. At most one of the two is set."""
     project_id, actor_id, now = call.path.project_id, call.caller.actor_id, clock.micros(call.now)
     held = await store.held_under(reader, project_id, body.claim_id, actor_id, now)
     waiting = None if held else await store.claimable(reader, project_id, body.app_slug, actor_id, now)

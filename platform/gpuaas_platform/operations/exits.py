@@ -1,6 +1,6 @@
 """The exits of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from gpuaas_contract import errors, lifecycles
@@ -58,28 +58,12 @@ async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) 
     return await offered(reader, call, await read.shown(reader, latest))
 
 
-def reopen(
-    name: Literal["retry", "compensate"],
-) -> Callable[[db.Tx, Call[OperationPath], TakeExit], Awaitable[Operation]]:
-    """Return the use case of an exit that opens the operation again."""
+async def retry(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
+    return await _reopen(tx, call, body, "retry")
 
-    async def use_case(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
-        operation, concerned = await _leaving(tx, call, name)
-        await _check_free(tx, operation)
-        instance = await instances.get(tx, operation.instance_id)
-        manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
-        deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
-        again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
-        if name == "retry":
-            await _check_still_safe(tx, call, instance, manifest, again)
-        saved = await state.save(tx, operation, _note(call, again, name, body.reason))
-        saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
-        if saved.kind in INSTANCE_KINDS:
-            await state.derive_instance(tx, call.origin, instance, saved)
-        tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
-        return await _emit(tx, call, saved, name, body.reason)
 
-    return use_case
+async def compensate(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
+    return await _reopen(tx, call, body, "compensate")
 
 
 async def cancel(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operation:
@@ -142,6 +126,34 @@ async def _leaving(tx: db.Tx, call: Call[OperationPath], name: ExitName) -> tupl
     return operation, concerned
 
 
+async def _reopen(
+    tx: db.Tx, call: Call[OperationPath], body: TakeExit, name: Literal["retry", "compensate"]
+) -> Operation:
+    operation, concerned = await _leaving(tx, call, name)
+    await _check_free(tx, operation)
+    instance = await instances.get(tx, operation.instance_id)
+    manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
+    deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
+    again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
+    if name == "retry":
+        wanted = _machines_left(again)
+        await _check_still_safe(tx, call, instance, manifest, again, wanted)
+        for allocation_id in wanted:
+            await instance_members.bind(tx, instance, allocation_id)
+    saved = await state.save(tx, operation, _note(call, again, name, body.reason))
+    saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
+    if saved.kind in INSTANCE_KINDS:
+        await state.derive_instance(tx, call.origin, instance, saved)
+    tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
+    return await _emit(tx, call, saved, name, body.reason)
+
+
+def _machines_left(operation: Operation) -> list[str]:
+    """`replace`: the machines that members have not moved to yet. They were released when the operation failed."""
+    pending = [target for target in operation.targets if target.outcome == "pending"]
+    return [target.allocation_id for target in pending if target.allocation_id and not target.previous_allocation_id]
+
+
 async def _check_free(tx: db.Tx, operation: Operation) -> None:
     active = await read.active(tx, operation.instance_id)
     others = [other for other in active if other.operation_id != operation.operation_id]
@@ -150,17 +162,15 @@ async def _check_free(tx: db.Tx, operation: Operation) -> None:
 
 
 async def _check_still_safe(
-    tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation
+    tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation, wanted: Sequence[str]
 ) -> None:
     """Refuse a retry what a new request would be refused: holds, budgets, breakers and members may have changed since.
-
-    `replace`: bind the machines its members have not moved to yet; they were released when it failed."""
-    pending = [target for target in operation.targets if target.outcome == "pending"]
-    member_ids = [target.member_id for target in pending]
+    `wanted` are the machines that it binds again."""
+    member_ids = [target.member_id for target in operation.targets if target.outcome == "pending"]
     if not operation.force:
         standing = await holds.standing(tx, instance.instance_id, call.now)
         request_rules.check_holds(operation.kind, member_ids, standing)
-    if not operation.component_key:
+    if not operation.component_key or (operation.force and operation.kind != "remove" and not wanted):
         return
     role = breakers.role_of(manifest, operation.component_key)
     live, active = await instances.live_members(tx, instance.instance_id), await read.active(tx, instance.instance_id)
@@ -170,10 +180,7 @@ async def _check_still_safe(
             request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
     if operation.kind == "remove":
         request_rules.check_least(role, instance, live, active, member_ids)
-    wanted = [target.allocation_id for target in pending if target.allocation_id and not target.previous_allocation_id]
     request_rules.check_machines(role, live, active, wanted)
-    for allocation_id in wanted:
-        await instance_members.bind(tx, instance, allocation_id)
 
 
 def _to_give_up(operation: Operation, concerned: Mapping[str, Member], named: Sequence[str]) -> list[Member]:

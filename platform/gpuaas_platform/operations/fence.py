@@ -9,7 +9,7 @@ from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import read
-from gpuaas_platform.operations.rules import HeldOperation
+from gpuaas_platform.operations.rules import ClaimedOperation
 
 
 async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
@@ -19,7 +19,7 @@ async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, e
     return operation
 
 
-async def held(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> HeldOperation:
+async def claimed(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> ClaimedOperation:
     """Return the operation that the caller holds, with what secrets and credentials are checked against.
 
     The purposes are those of the version that is being brought up: an upgrade may need new ones."""
@@ -27,4 +27,4 @@ async def held(reader: db.Reader, call: Call[ProjectPath], operation_id: str, ep
     instance = await instances.get(reader, operation.instance_id)
     manifest = await catalog.manifest_of(reader, instance.app_slug, operation.to_version or instance.app_version)
     purposes, inputs = tuple(manifest.secret_purposes), (instance.inputs, operation.inputs)
-    return structs.pick(HeldOperation, operation, purposes=purposes, inputs=inputs)
+    return structs.pick(ClaimedOperation, operation, purposes=purposes, inputs=inputs)

@@ -11,14 +11,12 @@ from gpuaas_platform.operations import correlations as bundles
 routes = Routes()
 routes.write(instances.INSTANCE_CREATE, service.deploy)
 routes.write(instances.OPERATOR_SET, service.set_operator)
-routes.write(instances.STOP, service.change("stop"), authorise=service.check_force, settle=previews.attach)
-routes.write(instances.START, service.change("start"), authorise=service.check_force, settle=previews.attach)
-routes.write(instances.RESTART, service.change("restart"), authorise=service.check_force, settle=previews.attach)
+routes.write(instances.STOP, service.stop, authorise=service.check_force, settle=previews.attach)
+routes.write(instances.START, service.start, authorise=service.check_force, settle=previews.attach)
+routes.write(instances.RESTART, service.restart, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.UPGRADE, service.upgrade, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.ROLLBACK, service.rollback, authorise=service.check_force, settle=previews.attach)
-routes.write(
-    instances.DECOMMISSION, service.change("decommission"), authorise=service.check_force, settle=previews.attach
-)
+routes.write(instances.DECOMMISSION, service.decommission, authorise=service.check_force, settle=previews.attach)
 routes.write(
     instances.MEMBER_OPERATION_CREATE, service.operate_members, authorise=service.check_force, settle=previews.attach
 )
@@ -26,9 +24,9 @@ routes.write(actions.ACTION_INVOKE, invocations.invoke, authorise=invocations.au
 routes.flow(operations.OPERATION_GET, exits.wait_for_change)
 routes.read(operations.OPERATION_LIST, read.page)
 routes.read(operations.OPERATION_STEPS, read.steps_page)
-routes.write(operations.OPERATION_RETRY, exits.reopen("retry"))
+routes.write(operations.OPERATION_RETRY, exits.retry)
 routes.write(operations.OPERATION_CANCEL, exits.cancel)
-routes.write(operations.OPERATION_COMPENSATE, exits.reopen("compensate"))
+routes.write(operations.OPERATION_COMPENSATE, exits.compensate)
 routes.write(operations.OPERATION_FORCE_COMPLETE, exits.force_complete)
 routes.write(operations.OPERATION_TOMBSTONE, exits.tombstone)
 routes.read(correlations.CORRELATION_GET, bundles.gather)

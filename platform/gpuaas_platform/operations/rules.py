@@ -5,7 +5,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 
 
-class HeldOperation(msgspec.Struct, frozen=True):
+class ClaimedOperation(msgspec.Struct, frozen=True):
     """An operation that the caller holds with its newest epoch, with what its app declares and what people gave it."""
 
     operation_id: str

@@ -3,7 +3,7 @@
 Each request is accepted as an operation; the app's controller does the work."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from gpuaas_contract import errors
@@ -84,17 +84,29 @@ async def check_force(call: Call, body: Forcible) -> Forcible:
     return body
 
 
-def change(kind: OperationKind) -> Callable[[db.Tx, Call[InstancePath], ChangeInstance], Awaitable[Operation]]:
-    """Return the use case of an operation on the whole instance that is requested by its kind alone."""
+async def stop(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, body, "stop")
 
-    async def use_case(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
-        instance = await instances.named(tx, call)
-        manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
-        request_rules.check_instance_request(manifest, instance, kind)
-        draft = OperationDraft(kind, reason=body.reason, force=body.force)
-        return await _change_all(tx, call, instance, manifest, draft)
 
-    return use_case
+async def start(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, body, "start")
+
+
+async def restart(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, body, "restart")
+
+
+async def decommission(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:
+    return await _change(tx, call, body, "decommission")
+
+
+async def _change(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance, kind: OperationKind) -> Operation:
+    """Accept an operation on the whole instance that is requested by its kind alone."""
+    instance = await instances.named(tx, call)
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    request_rules.check_instance_request(manifest, instance, kind)
+    draft = OperationDraft(kind, reason=body.reason, force=body.force)
+    return await _change_all(tx, call, instance, manifest, draft)
 
 
 async def rollback(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance) -> Operation:

@@ -1,7 +1,6 @@
 """Read, change and explain overlays. Other domains read `of_project` and decide with `rules`."""
 
 from collections.abc import Collection, Sequence
-from typing import get_args
 
 import msgspec
 from gpuaas_contract import errors
@@ -17,7 +16,7 @@ from gpuaas_platform.kit import db, structs
 from gpuaas_platform.policy import ineffective, rules, store
 from gpuaas_platform.record import service as record
 
-_LAYERS: tuple[Layer, ...] = get_args(Layer)
+_LAYERS: tuple[Layer, ...] = ("global", "org", "project")
 """Of each scope of `authority.Scopes`, in the same order."""
 
 

@@ -16,6 +16,7 @@ from gpuaas_platform.usage.rules import Group, Total
 _RECORD = msgspec.json.Decoder(UsageRecord)
 _RECORD_COLUMNS = ("usage_id", "project_id", "instance_id", "record_id", "meter", "started_at", "document")
 _DAY_COLUMNS = ("project_id", "day", "instance_id", "meter", "unit", "app_slug", "quantity", "records")
+_SHOWN_DAY = _DAY_COLUMNS[1:]
 _LATEST = 2**63 - 1
 _CHUNK = 50
 """Rows per statement: with one a report needs a thousand round trips, with all the statement is slow to prepare."""
@@ -95,19 +96,17 @@ async def days_after(
 ) -> list[UsageDay]:
     where, values = _filters(project_id, query.instance_id, query.meter)
     position = len(values)
-    sql = f"""SELECT {", ".join(UsageDay.__struct_fields__)} FROM usage_days WHERE {where}
+    sql = f"""SELECT {", ".join(_SHOWN_DAY)} FROM usage_days WHERE {where}
               AND day >= ${position + 1} AND day < ${position + 2}
               AND (day > ${position + 3} OR (instance_id, meter, unit) > ({db.marks(3, position + 4)}))
               ORDER BY day, instance_id, meter, unit LIMIT ${position + 7}"""  # noqa: S608
     since, until = (day.isoformat() for day in days)
     rows = await reader.all(sql, *values, max(since, after[0]), until, *after, limit)
-    return [msgspec.convert({name: row[name] for name in UsageDay.__struct_fields__}, UsageDay) for row in rows]
+    return [msgspec.convert({name: row[name] for name in _SHOWN_DAY}, UsageDay) for row in rows]
 
 
 def _filters(project_id: str, instance_id: str, meter: str) -> tuple[str, list[str]]:
-    wanted = {"project_id": project_id, "instance_id": instance_id, "meter": meter}
-    asked = {name: value for name, value in wanted.items() if value}
-    return " AND ".join(f"{name} = ${at}" for at, name in enumerate(asked, 1)), list(asked.values())
+    return db.equal({"project_id": project_id, "instance_id": instance_id, "meter": meter})
 
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

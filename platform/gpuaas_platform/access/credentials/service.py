@@ -21,7 +21,7 @@ from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import clock, db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
-from gpuaas_platform.operations.rules import HeldOperation
+from gpuaas_platform.operations.rules import ClaimedOperation
 from gpuaas_platform.record import service as record
 
 replace = msgspec.structs.replace
@@ -117,7 +117,7 @@ async def check_custody(call: Call, body: credentials.DeliverCredential) -> cred
 
 
 async def deliver(tx: db.Tx, call: Call[OperationPath], body: credentials.DeliverCredential) -> CredentialDelivery:
-    held = await fence.held(tx, call, call.path.operation_id, body.epoch)
+    held = await fence.claimed(tx, call, call.path.operation_id, body.epoch)
     credential = await _named(tx, call, body.credential_id)
     rules.check_given(credential.credential_id, *held.inputs)
     rules.check_active(credential)
@@ -154,7 +154,7 @@ class _Credentials:
         return await store.CREDENTIALS.get(tx, delivery.credential_id)
 
     async def open(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential
+        self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Credential
     ) -> Credential:
         rules.check_active(thing)
         if await store.secret_id(tx, thing.credential_id) != delivery.secret_id:
@@ -167,7 +167,7 @@ class _Credentials:
         return credential
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: Credential, what: Outcome
+        self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Credential, what: Outcome
     ) -> None:
         await _announce(tx, call, what, thing, held, delivery_id=delivery.delivery_id)
         await _audit(tx, call, thing, delivery.delivery_id, result="success" if what == "opened" else "failure")
@@ -219,7 +219,7 @@ def _check_recipient(recipient_key: str) -> None:
 
 
 async def _announce(
-    tx: db.Tx, call: Call, what: str, credential: Credential, held: HeldOperation | None = None, **facts: str
+    tx: db.Tx, call: Call, what: str, credential: Credential, held: ClaimedOperation | None = None, **facts: str
 ) -> None:
     """`facts` are fields of the event that the credential does not have."""
     origin, about = call.origin, {}

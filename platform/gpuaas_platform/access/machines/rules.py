@@ -78,10 +78,12 @@ def why_over(grant: MachineGrant, conditions: Conditions, now: datetime.datetime
         return f"{_ACTORS[grant.actor_type]} may no longer log in to machines of the project"
     if grant.sessions_until is not None and grant.sessions_until <= now:
         return "its time is over"
-    return _why_not_held(grant, allocation, conditions, now) if grant.operation_id else ""
+    return _why_not_claimed(grant, allocation, conditions, now) if grant.operation_id else ""
 
 
-def _why_not_held(grant: MachineGrant, allocation: Allocation, conditions: Conditions, now: datetime.datetime) -> str:
+def _why_not_claimed(
+    grant: MachineGrant, allocation: Allocation, conditions: Conditions, now: datetime.datetime
+) -> str:
     operation = conditions.operation
     if operation is None or operation.status not in ("running", "cancelling"):
         return f"the operation is {operation.status if operation else 'gone'}"

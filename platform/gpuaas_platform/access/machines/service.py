@@ -41,7 +41,7 @@ async def grant(
     body, signing_key = prepared
     allocation = await allocations.in_project(tx, call.in_project().project_id, call.path.allocation_id)
     if body.operation_id:
-        await check_hold(tx, call, allocation, body.operation_id, body.epoch)
+        await check_claim(tx, call, allocation, body.operation_id, body.epoch)
     elif call.caller.actor_type != "user":
         fix = "Send operation_id and epoch of an operation you claimed."
         raise errors.PermissionDenied("A service account enters a machine only for an operation it holds.", fix=fix)
@@ -50,12 +50,13 @@ async def grant(
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
     asked = {name: getattr(call.query, name) for name in ("state", "allocation_id", "operation_id")}
-    wanted = {"project_id": call.path.project_id, **{name: value for name, value in asked.items() if value}}
-    where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(wanted, 1))
-    return await paging.encoded(reader, store.GRANTS, call.query, where, *wanted.values())
+    where, values = db.equal({"project_id": call.path.project_id, **asked})
+    return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
 
 
-async def check_hold(tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int) -> None:
+async def check_claim(
+    tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int
+) -> None:
     """Refuse a caller who does not hold this operation, with its newest epoch, on this machine."""
     operation = await fence.check(tx, call, operation_id, epoch)
     if operation.instance_id not in allocation.used_by_instance_ids:

@@ -41,7 +41,7 @@ async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact)
     """The conditions are those of a delivery for the artifact, and those of a machine grant for the caller."""
     project, artifact = call.in_project(), await artifacts.visible(tx, call)
     allocation = await allocations.in_project(tx, project.project_id, body.allocation_id)
-    await grants.check_hold(tx, call, allocation, body.operation_id, body.epoch)
+    await grants.check_claim(tx, call, allocation, body.operation_id, body.epoch)
     machine_rules.check_open(allocation)
     await artifacts.check_deliverable(tx, project, artifact)
     placement = await _begin(tx, call, artifact, allocation, body)

@@ -6,10 +6,10 @@ from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.secrets import IssueSecret, RuntimeSecret
 
-from gpuaas_platform.operations.rules import HeldOperation
+from gpuaas_platform.operations.rules import ClaimedOperation
 
 
-def check_purpose(held: HeldOperation, purpose: SecretPurpose) -> None:
+def check_purpose(held: ClaimedOperation, purpose: SecretPurpose) -> None:
     if purpose not in held.purposes:
         declared = ", ".join(held.purposes) or "none"
         raise errors.PurposeUndeclared(

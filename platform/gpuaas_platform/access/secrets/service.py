@@ -18,7 +18,7 @@ from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.operations import fence
-from gpuaas_platform.operations.rules import HeldOperation
+from gpuaas_platform.operations.rules import ClaimedOperation
 from gpuaas_platform.record import service as record
 
 _MINTED_BYTES = 32
@@ -29,7 +29,7 @@ async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
     expires_at = call.now + datetime.timedelta(seconds=body.ttl_s)
 
     async def find(tx: db.Tx) -> IssuedSecret | None:
-        held = await fence.held(tx, call, call.path.operation_id, body.epoch)
+        held = await fence.claimed(tx, call, call.path.operation_id, body.epoch)
         rules.check_purpose(held, body.purpose)
         secret = await store.issued(tx, held.instance_id, body.purpose, body.name)
         if secret is None:
@@ -41,7 +41,7 @@ async def issue(call: Call[OperationPath], body: IssueSecret) -> IssuedSecret:
         return await _deliver(tx, call, held, secret)
 
     async def make(tx: db.Tx, secret_id: str) -> IssuedSecret:
-        held = await fence.held(tx, call, call.path.operation_id, body.epoch)
+        held = await fence.claimed(tx, call, call.path.operation_id, body.epoch)
         version = await store.next_version(tx, held.instance_id, body.purpose, body.name)
         secret = _new_secret(call, held, body, secret_id, version, value)
         await store.SECRETS.insert(tx, secret)
@@ -88,7 +88,7 @@ class _Secrets:
         return await store.SECRETS.get(tx, delivery.secret_id)
 
     async def open(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret
+        self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: RuntimeSecret
     ) -> RuntimeSecret:
         rules.check_openable(thing, call.now)
         secret = msgspec.structs.replace(thing, deliveries_opened=thing.deliveries_opened + 1)
@@ -96,14 +96,14 @@ class _Secrets:
         return secret
 
     async def record(
-        self, tx: db.Tx, call: Call, held: HeldOperation, delivery: Delivery, thing: RuntimeSecret, what: Outcome
+        self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: RuntimeSecret, what: Outcome
     ) -> None:
         target, result = f"{delivery.delivery_id}/{thing.secret_id}", "success" if what == "opened" else "failure"
         await _announce(tx, call.origin, what, thing, held, delivery_id=delivery.delivery_id)
         await _audit(tx, call, thing, target, delivery.delivery_id, result=result)
 
 
-async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSecret) -> IssuedSecret:
+async def _deliver(tx: db.Tx, call: Call, held: ClaimedOperation, secret: RuntimeSecret) -> IssuedSecret:
     delivery = Delivery(ids.new("dlv"), secret.secret_id, secret.project_id, secret.instance_id)
     await deliveries.add(tx, delivery)
     delivered = msgspec.structs.replace(secret, deliveries=secret.deliveries + 1)
@@ -114,7 +114,7 @@ async def _deliver(tx: db.Tx, call: Call, held: HeldOperation, secret: RuntimeSe
 
 
 def _new_secret(
-    call: Call, held: HeldOperation, body: IssueSecret, secret_id: str, version: int, value: str
+    call: Call, held: ClaimedOperation, body: IssueSecret, secret_id: str, version: int, value: str
 ) -> RuntimeSecret:
     return RuntimeSecret(
         secret_id=secret_id,
@@ -136,13 +136,13 @@ def _new_secret(
     )
 
 
-def _fingerprint(call: Call, held: HeldOperation, value: str) -> str:
+def _fingerprint(call: Call, held: ClaimedOperation, value: str) -> str:
     """Differs between instances, so that equal values of two tenants cannot be recognised."""
     return call.site.keys.fingerprint(f"{held.instance_id}\n{value}".encode())
 
 
 async def _announce(
-    tx: db.Tx, origin: Origin, what: str, secret: RuntimeSecret, held: HeldOperation | None = None, **facts: str
+    tx: db.Tx, origin: Origin, what: str, secret: RuntimeSecret, held: ClaimedOperation | None = None, **facts: str
 ) -> None:
     """`facts` are fields of the event that the secret does not have."""
     changed = structs.pick(SecretChanged, secret, actor_id=origin.caller.actor_id, **facts)

@@ -5,7 +5,6 @@ expires."""
 
 import datetime
 import functools
-from typing import get_args
 
 from gpuaas_contract import errors
 from gpuaas_contract.bindings import REASON_LENGTH_MIN, BindRole, BreakGlass, RoleBinding
@@ -21,7 +20,7 @@ from gpuaas_platform.identity.users import service as users
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.record import service as record
 
-_LEVELS: tuple[rules.Level, ...] = get_args(rules.Level)
+_LEVELS: tuple[rules.Level, ...] = ("platform", "org", "project")
 """Of each scope of `authority.Scopes`, in the same order."""
 
 

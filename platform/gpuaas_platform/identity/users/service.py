@@ -55,6 +55,13 @@ async def named(reader: db.Reader, id_or_name: str) -> User:
     return store.shown_user(row)
 
 
+async def with_name(reader: db.Reader, name: str) -> User:
+    row = await store.user_by_name(reader, name)
+    if row is None:
+        raise errors.NotFound
+    return store.shown_user(row)
+
+
 async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str | None:
     """The id of a person that a request names by id or, where the caller may list people, by name."""
     row = await store.user(reader, id_or_name)
