@@ -102,7 +102,8 @@ class LocalApp:
             step, instance = plan.instance_step(await self.session.every(instances.INSTANCE_LIST), name)
             if instance is None:
                 topology, inputs = plan.deployment(self.manifest, allocation_ids)
-                body = instances.DeployInstance(name, name, topology, version=self.manifest.version, inputs=inputs)
+                version, deploy = self.manifest.version, instances.DeployInstance
+                body = deploy(name=name, app_slug=name, topology=topology, version=version, inputs=inputs)
                 made = await self.session.call(instances.INSTANCE_CREATE, body)
                 return await self._follow(made.operation.operation_id)
             if step == "use":
