@@ -44,7 +44,7 @@ def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> 
 
 
 def waiting(allocation: Allocation) -> Allocation:
-    """Return a new allocation that waits: its machine has to trust the SSH authority, which does not exist yet."""
+    """Return a new allocation as `requested`: it waits for the SSH authority, which its machine must trust."""
     return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
 
 
@@ -56,7 +56,7 @@ def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allo
 
 
 def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
-    """Return an active allocation whose machine was installed again and has to be prepared again."""
+    """Return the allocation as `provisioning`, because its machine was reinstalled and must be prepared again."""
     moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
     return msgspec.structs.replace(moved, provision_retry_at=now)
 
@@ -79,7 +79,7 @@ def check_retire(node: Node, allocations: Sequence[Allocation]) -> None:
 
 
 def releasing(allocation: Allocation, reason: str = "") -> Allocation:
-    """Start the next attempt; the evidence of the last one no longer counts."""
+    """Return the allocation at the start of the next release attempt, without the evidence of the last attempt."""
     moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
     attempts = allocation.release_attempts + 1
     return msgspec.structs.replace(
@@ -97,8 +97,8 @@ def given_up(allocation: Allocation, reason: str) -> Allocation:
 
 
 def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> Allocation:
-    """Apply the end of a provision task. A failure is final the first time; a reinstalled machine is retried until it
-    is prepared, because the allocation is in use."""
+    """Return the allocation after a provision task. A new allocation fails with the first error. For a reinstalled
+    machine the task is retried until it succeeds, because the allocation is in use."""
     if allocation.status != "provisioning":
         return allocation
     if not error:
@@ -110,9 +110,9 @@ def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> A
 
 
 def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:
-    """Apply the end of a release task. A node that left something of the allocation behind is not clean.
+    """Return the allocation after a release task. The release failed if the node reports something left behind.
 
-    An allocation that was given up stays released; its node is asked again until it has been cleaned.
+    An allocation that was given up stays `released`; the task is repeated until the node has been cleaned.
     """
     noted = msgspec.structs.replace(allocation, release_evidence=evidence)
     why = error or _left_behind(evidence)
@@ -123,7 +123,7 @@ def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None
 
 
 def evidence(result: TaskResult, now: datetime.datetime) -> ReleaseEvidence | None:
-    """Return the evidence of the agent's result; None if there is none, or it is not valid."""
+    """Return the evidence in the agent's result; None if it is missing or not valid."""
     try:
         reported = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
     except msgspec.ValidationError:

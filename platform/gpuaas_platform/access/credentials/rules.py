@@ -1,4 +1,4 @@
-"""Pure: whether a private key is usable, and whether the instance was given a credential."""
+"""Pure: check whether a private key is usable, and whether an instance's inputs name a credential."""
 
 import base64
 import hashlib
@@ -36,7 +36,7 @@ def public_half(private_key: str) -> PublicHalf:
 
 
 def check_given(credential_id: str, *inputs: object) -> None:
-    """A controller gets the credentials that its inputs name, and no other key of the project."""
+    """Refuse a credential that no input names: a controller gets no other key of the project."""
     if not any(_names(value, credential_id) for value in inputs):
         details = {"credential_id": credential_id}
         fix = "Name the credential in an input of the app when it is deployed or upgraded."
