@@ -15,7 +15,7 @@ from gpuaas_platform.record import service as record
 
 
 async def drain(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> NodeDrain:
-    """Drain the node and ask the owners of its allocations to move. A repeat asks them again."""
+    """Drain the node and emit an event that asks the owner of each allocation to move. A repeat emits it again."""
     draining = await nodes.change_admin_state(tx, call, body, "draining")
     allocations = await store.on_node(tx, draining.node_id)
     for allocation in allocations:

@@ -49,7 +49,7 @@ def waiting(allocation: Allocation) -> Allocation:
 
 
 def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allocation:
-    """Its provision task is queued. For a node that was installed again, the task is repeated if it has no effect."""
+    """Return the allocation with its provision task queued. On a reinstalled node it is repeated until it succeeds."""
     if allocation.provision_retry_at is None:
         return move(allocation, "provisioning")
     return msgspec.structs.replace(allocation, provision_retry_at=answered_by + _PROVISION_AGAIN_AFTER)
@@ -62,7 +62,7 @@ def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
 
 
 def check_unused(allocation: Allocation) -> None:
-    """Refuse to release an allocation in use. A repeat after a failed release needs no second override."""
+    """Refuse to release an allocation that instances use. Repeating a failed release needs no second override."""
     if allocation.used_by_instance_ids and allocation.status != "release_failed":
         users = ", ".join(allocation.used_by_instance_ids)
         details = {"instance_ids": allocation.used_by_instance_ids}
@@ -140,6 +140,6 @@ def _left_behind(reported: ReleaseEvidence | None) -> str:
 
 
 def _pause(attempts: int) -> datetime.timedelta:
-    """Return the pause before the next attempt, which grows: the reason of a failure usually persists for a while."""
+    """Return the pause before the next attempt. It grows, because the cause of a failure often persists for a while."""
     doublings = min(max(attempts - 1, 0), 10)
     return min(_RETRY_FIRST * float(2**doublings), _RETRY_LAST)

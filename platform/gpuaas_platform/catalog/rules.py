@@ -1,6 +1,6 @@
-"""Pure: which version a project may deploy or move to, whether inputs fit a form, which allocation hosts which member.
+"""Pure: which versions an instance may get, whether inputs fit a form, and which allocations each role gets.
 
-`manifests` checks manifests."""
+The checks of manifests are in `manifests`."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ _FIX = {
 
 
 def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
-    """Whether the entitlement includes this version, in any state."""
+    """Return whether the entitlement includes this version. The version's state is not checked."""
     if entitlement is None or not entitlement.enabled or not admits_version(entitlement, version.version):
         return False
     return not entitlement.channels or not set(entitlement.channels).isdisjoint(version.channels)
@@ -102,7 +102,7 @@ def check_action_inputs(action: ActionSpec, inputs: Mapping[str, object]) -> Non
 
 
 def placement(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> dict[str, list[str]]:
-    """component_key -> allocation ids, read from the form fields that the topology names."""
+    """Return component_key -> allocation ids, from the form fields that the topology names."""
     placed: dict[str, list[str]] = {}
     for component_key, field in manifest.topologies[topology].items():
         value = inputs.get(field, [])

@@ -81,7 +81,7 @@ async def set_standing(tx: db.Tx, declaring: AppVersion) -> None:
 
 
 async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: str) -> list[PermissionSpec]:
-    """The declarations of a key that count in a project: one per app that was ever enabled there, or of one app."""
+    """Return the declarations of a key that count in a project: one per app ever enabled there, or of one app only."""
     only = "AND entitlements.app_slug = $3" if app_slug else ""
     sql = f"""SELECT (SELECT declared.document FROM app_permissions declared
                       WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug

@@ -23,7 +23,7 @@ class PublicHalf:
 
 
 def public_half(private_key: str) -> PublicHalf:
-    """Return the public facts of a key; refuse a key that no controller could use. Errors never quote the key."""
+    """Return the public part of a key; refuse a key that a controller cannot use. Errors never quote the key."""
     key = _parsed(private_key.encode())
     if not isinstance(key, _KEY_KINDS):
         raise errors.ValidationFailed("private_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)

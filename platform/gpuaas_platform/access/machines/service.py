@@ -37,7 +37,7 @@ async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[Requ
 async def grant(
     tx: db.Tx, call: Call[AllocationPath], prepared: tuple[RequestMachineAccess, Ed25519PrivateKey]
 ) -> MachineAccess:
-    """A controller gets access only for an operation it holds, on a machine of that operation's instance."""
+    """Grant access. A controller gets it only for an operation it claimed, on a machine of the operation's instance."""
     body, signing_key = prepared
     allocation = await allocations.in_project(tx, call.in_project().project_id, call.path.allocation_id)
     if body.operation_id:
@@ -73,7 +73,7 @@ async def check_claim(
 async def _sign_and_record(
     tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
 ) -> MachineAccess:
-    """A dry run returns no certificate: it would open the machine without a grant that can be revoked."""
+    """Sign and save a grant. A dry run returns no certificate: it could not be revoked, as no grant is saved."""
     terms = rules.terms(
         allocation,
         actor_id=call.caller.actor_id,

@@ -101,7 +101,7 @@ def new_set(allocation_id: str) -> KeySet:
 
 
 def must_install(present: KeySet, chosen: Iterable[Chosen], now: datetime.datetime) -> bool:
-    """Whether a task has to be queued: the wanted keys are neither installed nor in progress, and no pause is on."""
+    """Return whether to queue a task: the wanted keys are not installed, no task installs them, and no pause is on."""
     wanted_digest = digest(lines(wanted(chosen)))
     if present.asked:
         return present.asked != wanted_digest
