@@ -23,7 +23,7 @@ from gpuaas_platform.record import service as record
 
 many = store.many
 LOOP = "allocations"
-"""Wakes the loop of this domain."""
+"""Topic that wakes the loop of allocations."""
 PROVISION_TASK = "allocation.provision"
 _PLACE = "capacity.allocation.place"
 _SEE_NODES = "capacity.node.read"

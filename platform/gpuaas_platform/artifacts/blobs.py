@@ -59,7 +59,7 @@ class Blobs:
         await asyncio.to_thread(self._check_file, digest, size_bytes, whole)
 
     async def read(self, digest: str, size_bytes: int) -> "Reading":
-        return Reading(self._open(digest), digest, size_bytes)  # not in a thread either: it would stay open
+        return Reading(self._open(digest), digest, size_bytes)  # not in a thread: a cancellation would leave it open
 
     def drop_abandoned_drafts(self) -> None:
         """Delete the drafts of processes that were killed during an upload."""
@@ -81,7 +81,7 @@ class Blobs:
             place.rename(self._aside / place.name)
 
     def drop_aside(self) -> None:
-        """Delete what was set aside, also by a process that was killed before it deleted it."""
+        """Delete all files that were set aside, including those of processes that were killed."""
         for path in self._aside.glob("*"):
             path.unlink(missing_ok=True)
 

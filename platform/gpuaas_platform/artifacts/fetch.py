@@ -173,7 +173,7 @@ class _Fetch:
         return verdict.allowed and verdict.layer is not None
 
     async def _anonymous_token(self, challenge: str) -> str:
-        """Registries need a token even for public content. The host it comes from is checked like a redirect."""
+        """Get an anonymous token: registries need one even for public content. Its host is checked like a redirect."""
         scheme, _, rest = challenge.partition(" ")
         challenge_values = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
         if scheme.lower() != "bearer" or "realm" not in challenge_values:
@@ -189,7 +189,7 @@ class _Fetch:
 
 
 class _Guarded(httpx.AsyncHTTPTransport):
-    """Connects to the address that was checked, so that the name cannot resolve to another one in between."""
+    """Connects to the address that it checked, so that the host name cannot resolve to another one after the check."""
 
     def __init__(self, internal_hosts: Collection[str]) -> None:
         # Connections are made by address, so they are not reused: the next request may be for another host name.

@@ -49,7 +49,7 @@ class ContentSweep:
         await asyncio.to_thread(self._blobs.drop_aside)
 
     async def _set_aside(self, tx: db.Tx, digests: Sequence[str]) -> None:
-        """Checked twice: in what was committed, and in this write, which may still be rolled back."""
+        """Set aside the content that is still unneeded: the caller checked committed data, this checks in the write."""
         for digest in await self._spent(tx, digests):
             self._blobs.set_aside(digest)
             log.info("artifact.content_deleted", digest=digest)

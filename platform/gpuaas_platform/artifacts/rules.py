@@ -89,7 +89,7 @@ def verified(artifact: Artifact, signers: list[str], now: datetime.datetime) -> 
 
 
 def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
-    """Why it failed is kept, and is the answer to everything that needs a verified artifact."""
+    """Return the artifact as failed, with the reason. Requests that need a verified artifact get it as their error."""
     failing = _trust_moved(artifact, "failed_verification")
     return msgspec.structs.replace(failing, trust_code=refusal.code, trust_message=refusal.message, signers=[])
 
@@ -104,7 +104,7 @@ def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
 
 
 def ended_at(artifact: Artifact) -> datetime.datetime | None:
-    """None while its content is needed. Artifacts that ended before the end was stored count from their creation."""
+    """Return when the artifact ended; None if it has not. Old records without that time count from their creation."""
     if artifact.trust != "revoked" and artifact.lifecycle != "retired":
         return None
     return artifact.ended_at or artifact.created_at
@@ -124,7 +124,7 @@ def check_open(artifact: Artifact) -> None:
 
 
 def check_trusted(artifact: Artifact, keys: Sequence[TrustKey]) -> None:
-    """Refuse an artifact that is not verified, or whose signing keys are all revoked or removed."""
+    """Refuse an artifact that has ended, is not verified, or was signed by no key that is still trusted."""
     check_open(artifact)
     if artifact.trust == "unverified":
         raise errors.ArtifactUnverified(f"{artifact.name} has not been verified.")

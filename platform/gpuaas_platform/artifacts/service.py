@@ -246,7 +246,7 @@ async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
 async def _check_room(
     reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int, reserved: int = 0
 ) -> None:
-    """Refuse content over the project's limit. `reserved`: bytes in use that already count for the same artifact."""
+    """Refuse content over the project's limit; the platform has none. `reserved`: used bytes of the same artifact."""
     if call.project is not None:
         bytes_used, _ = await _stored(reader, call)
         present = bytes_used - reserved
@@ -279,7 +279,7 @@ def check_source(artifact: Artifact | PublishArtifact, layers: policy_rules.Laye
 
 
 async def _check_usable(reader: db.Reader, artifact: Artifact, scope: str, layers: policy_rules.Layers) -> None:
-    """Checked each time it is promoted, deployed or delivered, because trust can be withdrawn at any time."""
+    """Refuse an artifact that is not trusted. Called at each promotion, deploy and delivery, because trust can end."""
     rules.check_trusted(artifact, await trust.keys_for(reader, artifact.scope))
     await _check_digest_not_revoked(reader, scope, artifact.digest)
     check_source(artifact, layers)

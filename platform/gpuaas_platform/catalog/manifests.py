@@ -1,6 +1,6 @@
 """Pure: check a manifest. The contract checks each field alone; this module checks how the fields fit together.
 
-All flaws are reported together, each with the path of its field, so that an app team needs only one attempt.
+All flaws are reported together, each with the path of its field, so that an app team can correct them together.
 """
 
 from collections.abc import Iterator, Sequence

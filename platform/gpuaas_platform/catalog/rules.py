@@ -59,7 +59,7 @@ def check_upgrade(target: AppVersion, present: str) -> None:
 
 
 def check_rollback(present: Manifest, target: AppVersion) -> None:
-    """The manifest of the running version lists what it can be rolled back to: the older version could not know."""
+    """Refuse a target that the running version's manifest does not list. Older manifests cannot list newer versions."""
     if not versions.is_newer(present.version, target.version):
         raise errors.Conflict(
             f"{target.version} is not older than {present.version}.", fix="To get a newer version, upgrade."

@@ -97,7 +97,7 @@ async def withdraw(tx: db.Tx, call: Call[AppVersionPath], body: RetireVersion) -
 
 
 async def list_project_apps(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[AppVersion]:
-    """A page is filtered after it was read, so it may hold fewer items than its size."""
+    """Return a page of apps. It is filtered after it was read, so it may have fewer items than its size."""
     project = call.in_project()
     page = await paging.documents(reader, store.VERSIONS, call.query, store.SHOWN, project.project_id)
     return Page(items=await _shown(reader, project, page.items), next_page_token=page.next_page_token)
@@ -235,7 +235,7 @@ async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]
 
 
 async def _retire(tx: db.Tx, call: Call[AppVersionPath], state: AppVersionState, reason: str) -> AppVersion:
-    """Deprecate or withdraw a version. Callers who want to deploy a withdrawn version see the reason."""
+    """Deprecate or withdraw a version. Users who want to deploy the version see the reason."""
     present = await get_version(tx, call)
     if not reason.strip():
         raise errors.ValidationFailed("Give a reason.", details={"field": "reason"})

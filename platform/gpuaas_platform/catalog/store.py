@@ -30,7 +30,7 @@ SHOWN = """state IN ('published', 'deprecated')
     AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
 
 _STANDING = {"published": 2, "deprecated": 2, "registered": 1, "withdrawn": 0}
-"""Of an app's declarations of a key, the one with the highest standing counts, and among those the newest."""
+"""State -> standing. If several versions of an app declare a key, the highest standing counts, then the newest."""
 _DECLARED = msgspec.json.Decoder(PermissionSpec)
 
 
@@ -43,7 +43,7 @@ async def app_exists(reader: db.Reader, app_slug: str) -> bool:
 
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
-    """Names only: the caller reads one document after another, and mostly needs only the first."""
+    """Return version names only: the caller reads the versions one by one and usually needs only the first."""
     sql = """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
              ORDER BY version_order DESC, created_at DESC"""
     rows = await reader.all(sql, app_slug)

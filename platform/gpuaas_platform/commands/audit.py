@@ -1,4 +1,4 @@
-"""`gpuaas-platform audit …`: verify the audit chains, print their signed heads. `main` hands its options here."""
+"""`gpuaas-platform audit …`: verify the audit chains, print their signed heads. `main` calls it with the options."""
 
 import argparse
 import asyncio

@@ -1,5 +1,5 @@
 """`gpuaas-platform custody …`: manage the key that encrypts all secrets. `gpuaas-platform unseal`: send a running
-server the passphrase of its key. Both are called by `main` with the parsed options.
+server the passphrase of its key. `main` calls both with the options.
 
 `unseal` issues an admin's token that is valid for one minute, so its user must be able to write the data folder. This
 is audited. The passphrase is read from standard input and sent only to the server.
@@ -55,7 +55,7 @@ _HELP = {
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the subcommands of `custody`. The caller adds the options that all commands have."""
+    """Return the parsers of the subcommands of `custody`. The caller adds options that other commands have, too."""
     style, text = argparse.RawDescriptionHelpFormatter, "care for the keys of secrets"
     parser = commands.add_parser("custody", help=text, epilog=_EXAMPLES, formatter_class=style)
     acts, made = parser.add_subparsers(dest="act", required=True), {}

@@ -1,7 +1,7 @@
 """Envelope encryption: each value has its own data key, which is encrypted (wrapped) with a key-encryption key.
 
-AES-256-GCM for both. The ref, version and key are authenticated with each ciphertext, so a ciphertext that is moved to
-another ref, version or key cannot be decrypted. Pure: `embedded` stores the results.
+AES-256-GCM for both. A ciphertext is authenticated together with its ref and version, a wrapped key also with its key
+id. So neither can be decrypted after it was moved to another place. Pure: `embedded` stores the results.
 """
 
 import base64

@@ -80,7 +80,7 @@ _BOX = msgspec.json.Decoder(Box)
 
 
 class SealedFile:
-    """After a start the keys cannot be read; `open` with the passphrase keeps what opens them in memory only."""
+    """A key file that is sealed after each start. `open` keeps the key derived from the passphrase only in memory."""
 
     writable = True
 
@@ -163,7 +163,7 @@ class KeyRing:
         return sorted(self._keys)
 
     def first(self) -> str:
-        """The id of a key, made now if there is no file. Of two processes that make one, both get the same."""
+        """Return the id of the first key; create it if there is no file. Concurrent processes get the same key."""
         if not self.key_ids():
             self.file.create({ids.new("kek"): envelope.new_key()})
         return self.key_ids()[0]

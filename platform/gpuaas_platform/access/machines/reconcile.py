@@ -19,7 +19,7 @@ from gpuaas_platform.record import service as record
 TOPIC = "grants"
 reactions = Reactions()
 _LEASES_COUNT_AFTER_S = 60.0
-"""The longest lease. Expired leases are ignored until the platform has received heartbeats for this long."""
+"""The longest lease. Until heartbeats could be received for this long, an expired lease does not end a grant."""
 
 
 async def sweep(site: Site) -> None:

@@ -15,7 +15,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.ssh_keys import RSA_BITS_MIN, PersonOnAllocation
 
 RECHECK_AFTER = datetime.timedelta(seconds=10)
-"""How often the keys on all machines are compared with people's role bindings. A removed one takes effect by then."""
+"""How often all machines' keys are compared with people's roles. A removed role takes effect within this time."""
 RETRY_AFTER = datetime.timedelta(seconds=15)
 _FIELD = {"field": "public_key"}
 _KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)

@@ -101,7 +101,7 @@ async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
 
 
 async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
-    """Return the allocations whose key set needs a write. `compare_all` also compares every machine with the roles."""
+    """Return ids of allocations whose key set needs a write. `compare_all`: compare every key set with the roles."""
     at = clock.micros(now)
     looks = await store.looks(reader, store.NEVER if compare_all else at)
     chosen = await _chosen(reader, None, now) if compare_all and looks else {}
