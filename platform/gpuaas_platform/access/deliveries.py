@@ -37,7 +37,7 @@ class Delivery(NamedTuple):
 
 
 class Delivered(Protocol[Thing]):
-    """The operations that each kind of delivered value (runtime secret, credential) implements."""
+    """The methods that each kind of delivered value, runtime secret or credential, implements."""
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> Thing | None:
         """Return the value's resource; None if the delivery is for another kind of value."""

@@ -74,7 +74,7 @@ class Blobs:
         return [f"sha256:{path.name}" for path in self._folder.glob("??/*")]
 
     def set_aside(self, digest: str) -> None:
-        """Move the file away in one quick step; open readers can still read it. `drop_aside` deletes it."""
+        """Move the file to another folder, where `drop_aside` deletes it. Open readers can still read it."""
         self._aside.mkdir(mode=0o700, exist_ok=True)
         place = self.path(digest)
         with contextlib.suppress(FileNotFoundError):

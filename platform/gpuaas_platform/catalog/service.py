@@ -180,7 +180,7 @@ async def deployable(
 ) -> AppVersion:
     """Return the version that this project may deploy now: the named one, or the newest published one.
 
-    All refusals have the same message, except for a withdrawn version, whose reason the project may read.
+    An unknown version and a missing entitlement get the same message. A withdrawn version is refused with its reason.
     Policy is checked last, so that only a project with an entitlement can see that a policy layer denies the app.
     """
     entitlement = await store.entitlement(reader, project_id, app_slug)

@@ -65,7 +65,7 @@ class SecretStore(Protocol):
         """Delete all versions of a ref. A ref without versions is not an error."""
 
     async def check(self) -> None:
-        """Raise what `put` and `get` would raise for every ref; called before a value that works once is used."""
+        """Raise the error that `put` and `get` would raise for all refs. Called before a one-time delivery is used."""
 
     async def status(self) -> Status: ...
 

@@ -1,4 +1,4 @@
-"""End machine access: in the database at once; on the machine, with open SSH sessions, by a task of its agent.
+"""End machine access: in the database at once; on the machine, including open SSH sessions, by its agent's next task.
 
 The task `ssh.trust` has all serials that the machine's sshd must refuse. It is repeated until it succeeds.
 """

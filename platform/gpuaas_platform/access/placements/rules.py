@@ -8,7 +8,7 @@ from gpuaas_contract.node import TaskError, TaskResult
 from gpuaas_contract.placements import ArtifactPlacement
 
 _FETCH_BYTES_PER_S_MIN = 4 << 20
-"""Lowest transfer rate for which the deadline is computed."""
+"""Slowest transfer rate with which a node still meets the deadline."""
 
 
 def fetch_s_max(size_bytes: int, answer_s_max: int) -> int:
