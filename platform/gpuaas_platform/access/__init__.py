@@ -1,1 +1,1 @@
-"""Ways into a machine: the SSH authority and the grants it signed."""
+"""Access to machines and to secret values: grants, artifact placements, runtime secrets and credentials."""

@@ -1,4 +1,4 @@
-"""The state of custody, and the passphrase that unseals it."""
+"""Report the status of custody, and unseal it with a passphrase."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Hand out a value exactly once. The service of its kind, runtime secret or credential, checks and records it."""
+"""Return a secret value at most once. The services of runtime secrets and credentials check and record the delivery."""
 
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from gpuaas_platform.operations.rules import ClaimedOperation
 
 Thing = TypeVar("Thing")
 Opening = OpenDelivery | OpenCredential
-"""The body of a call that opens a delivery: it names the operation that the caller holds."""
+"""The body of a request that opens a delivery. It names the operation that the caller has claimed."""
 Outcome = Literal["opened", "reopened"]
 _COLUMNS = "delivery_id, secret_id, project_id, instance_id, credential_id, recipient_key, expires_at, opened_at"
 
@@ -27,28 +27,28 @@ class Delivery(NamedTuple):
     """Id of the value in custody."""
     project_id: str
     instance_id: str
-    """Only operations of this instance open it."""
+    """Only operations of this instance can open the delivery."""
     credential_id: str = ""
     recipient_key: str = ""
-    """The public key that a credential is sealed to."""
+    """The public key for which a credential is encrypted; empty for a runtime secret."""
     expires_at: int = 0
-    """In microseconds; 0: as long as the secret is good."""
+    """In microseconds; 0: the delivery is valid as long as the secret is valid."""
     opened_at: int = 0
 
 
 class Delivered(Protocol[Thing]):
-    """A kind of value that is delivered."""
+    """The methods that each kind of delivered value, runtime secret or credential, implements."""
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> Thing | None:
-        """None: this delivery is not of our kind."""
+        """Return the value's resource; None if the delivery is for another kind of value."""
 
     async def open(self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing) -> Thing:
-        """Check that it is still valid and save that it was opened."""
+        """Check that the value is still valid and save that it was opened."""
 
     async def record(
         self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing, what: Outcome
     ) -> None:
-        """Record the first opening, or a later one that is refused."""
+        """Record the first opening, or a later opening, which is refused."""
 
 
 async def add(tx: db.Tx, delivery: Delivery) -> None:
@@ -59,10 +59,10 @@ async def add(tx: db.Tx, delivery: Delivery) -> None:
 async def open_once(
     call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bytes]:
-    """Show a value at most once, even if a step fails: the delivery counts as opened before the value is sent.
+    """Return a value at most once, even if a step fails: the delivery is marked as opened before the value is sent.
 
-    The value is read from custody before that, so that the delivery stays unopened if custody does not answer. The
-    value is empty in a dry run."""
+    The value is read from custody first, so that the delivery stays unopened if custody does not answer. In a dry run
+    the returned value is empty."""
     await values.check(call.site)
     ready = await _read_early(call, body)
     delivery, thing, is_first = await call.site.database.write(lambda tx: _open(tx, call, body, of))
@@ -74,7 +74,7 @@ async def open_once(
 
 
 async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
-    """Return the value; empty where `_open` is going to refuse, with a message and a record."""
+    """Return the value from custody; empty in a dry run, or if `_open` will refuse the request and report why."""
     reader = call.site.database.reader
     held = await fence.claimed(reader, call, body.operation_id, body.epoch)
     delivery = await _find(reader, call.path.delivery_id)
@@ -89,7 +89,7 @@ async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
 async def _open(
     tx: db.Tx, call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bool]:
-    """Return whether this was the first opening. A second one is recorded, so it does not raise here."""
+    """Return True as the last item for the first opening. A second one must be recorded, so it does not raise here."""
     held, delivery_id = await fence.claimed(tx, call, body.operation_id, body.epoch), call.path.delivery_id
     delivery = await _find(tx, delivery_id)
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None

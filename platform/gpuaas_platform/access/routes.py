@@ -1,4 +1,4 @@
-"""Ways into a machine over HTTP: grants, placements, runtime secrets, credentials, and the seal of custody."""
+"""HTTP routes of machine grants, placements, runtime secrets, credentials, and the status and unsealing of custody."""
 
 from gpuaas_contract import access, credentials, custody, placements, secrets
 

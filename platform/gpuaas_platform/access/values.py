@@ -1,7 +1,7 @@
-"""Put values of secrets, credentials and the SSH authority into custody and read them, so that none stays by accident.
+"""Store and read values in custody for secrets, credentials and the SSH authority, so that no unused value stays there.
 
-Custody may be another server, so values move outside transactions. The database records first that a value is going to
-be there and until when: if the request is interrupted, `secrets.reconcile` deletes the value.
+Custody may be another server, so it is called outside of transactions. The database first records that a value will be
+in custody, and until when. If the request is interrupted, `secrets.reconcile` deletes the value.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ log = structlog.get_logger()
 Kept = TypeVar("Kept")
 
 TOPIC = "secrets"
-"""Wakes the loop that destroys values."""
+"""Wakes the loop that deletes values from custody."""
 FOR_EVER = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC)
 _RESERVED_FOR = datetime.timedelta(seconds=60)
 _RESERVED_AT_LEAST = datetime.timedelta(seconds=30)
-"""With less left a reservation is not relied on: the clock of another process may be ahead."""
+"""A reservation must be valid for at least this long, because the clock of another process may be ahead."""
 _VERSION = 1
-"""In custody: a secret id is used for one value only."""
+"""The version of every value in custody: each secret id is used for one value only."""
 
 
 async def keep(
@@ -40,10 +40,10 @@ async def keep(
     kind: str = "sec",
     dry_run: bool = False,
 ) -> Kept:
-    """Return what `find` returns; if that is None, put the value into custody and have `make` record its id.
+    """Return the result of `find`. If it is None, put the value into custody and call `make`, which records its id.
 
-    `find` runs twice: another request may have been faster while custody was slow. The id begins with `kind`, for
-    people who read custody. Raises custody's own errors: the use case of a request wraps this in `translated`.
+    `find` runs twice, because another request may finish while custody stores the value. The id begins with `kind`, so
+    that people can recognise it in custody. Raises errors of custody: the use case of a request uses `translated`.
     """
     secret_id, write = ids.new(kind), site.database.write
 
@@ -97,7 +97,7 @@ async def check(site: Site) -> None:
 
 @contextlib.contextmanager
 def translated(*untouched: type[Exception]) -> Iterator[None]:
-    """Turn errors of custody into errors of the API, except those that the caller handles."""
+    """Convert errors of custody to errors of the API, except the types in `untouched`, which the caller handles."""
     try:
         yield
     except untouched:

@@ -1,4 +1,4 @@
-"""Drain and retire nodes with regard to the allocations on them."""
+"""Drain and retire nodes, and list their allocations for operators."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from gpuaas_platform.record import service as record
 
 
 async def drain(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> NodeDrain:
-    """Drain the node and ask the owners of its allocations to move. A repeat asks them again."""
+    """Drain the node and emit an event that asks the owner of each allocation to move. A repeat emits it again."""
     draining = await nodes.change_admin_state(tx, call, body, "draining")
     allocations = await store.on_node(tx, draining.node_id)
     for allocation in allocations:
@@ -25,7 +25,7 @@ async def drain(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> NodeDrain:
 
 
 async def retire(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
-    """Retire a node that carries no allocation. Its key and its tokens end in the same transaction."""
+    """Retire a node that has no allocation. Its key and its tokens become invalid in the same transaction."""
     node = await nodes.get(tx, call)
     rules.check_retire(node, await store.on_node(tx, node.node_id))
     retired = await nodes.change_admin_state(tx, call, body, "retired")
@@ -39,5 +39,5 @@ async def list_allocations(reader: db.Reader, call: Call[NodePath]) -> NodeAlloc
 
 
 def _shown(allocations: Sequence[Allocation]) -> list[NodeAllocation]:
-    """Return allocations as operators of nodes see them."""
+    """Return the fields of allocations that operators of nodes may see."""
     return [structs.pick(NodeAllocation, allocation) for allocation in allocations]

@@ -1,4 +1,4 @@
-"""Facts about allocations that domains above react to in the same transaction. See `kit.reactions`."""
+"""Facts about allocations. Higher domains react to them in the same transaction. See `kit.reactions`."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from gpuaas_platform.call import Origin
 
 @dataclass(frozen=True)
 class ReleaseStarted:
-    """The machine is being given back: nothing new may be put on it."""
+    """The release of an allocation started: nothing new may be put on its machine."""
 
     origin: Origin
     allocation: Allocation
@@ -17,7 +17,7 @@ class ReleaseStarted:
 
 @dataclass(frozen=True)
 class MachinePrepared:
-    """A machine that was installed again is prepared again. It does not refuse revoked certificates yet."""
+    """A reinstalled machine is prepared for its allocation again. It does not refuse revoked certificates yet."""
 
     origin: Origin
     allocation: Allocation

@@ -1,4 +1,4 @@
-"""What happens to an allocation when a task about it ends, or its node moves or is installed again."""
+"""Change an allocation when one of its tasks ends, or when its node gets a new address or is reinstalled."""
 
 import msgspec
 from gpuaas_contract.node import TaskResult
@@ -47,7 +47,7 @@ async def keys_ended(tx: db.Tx, ended: TaskEnded) -> None:
 
 @reactions.to(NodeMoved)
 async def node_moved(tx: db.Tx, moved: NodeMoved) -> None:
-    """The allocation is reached at the node's new address."""
+    """Save the node's new address in its allocation."""
     allocation = await store.ALLOCATIONS.get(tx, moved.node.allocation_id or "")
     if allocation is not None:
         await store.ALLOCATIONS.save(tx, msgspec.structs.replace(allocation, address=moved.node.address))
@@ -55,7 +55,7 @@ async def node_moved(tx: db.Tx, moved: NodeMoved) -> None:
 
 @reactions.to(NodeReinstalled)
 async def node_reinstalled(tx: db.Tx, reinstalled: NodeReinstalled) -> None:
-    """The disk is empty: the user, trust and keys of the allocation are put on the machine again."""
+    """Prepare the machine again: its disk is empty, so the allocation's Unix user, SSH trust and keys are missing."""
     allocation = await store.ALLOCATIONS.get(tx, reinstalled.node.allocation_id or "")
     if allocation is None or allocation.status != "active":
         return

@@ -1,7 +1,7 @@
-"""The loop of allocations: retry failed releases, prepare machines that wait, install people's keys.
+"""The loop of allocations: retry failed releases, prepare waiting machines, install people's keys.
 
-It looks with a reader and writes only when something is due. The number of statements of a look does not depend on the
-number of allocations.
+It reads first and opens a write transaction only if something is due. The number of SQL statements for the read does
+not depend on the number of allocations.
 """
 
 import datetime
@@ -16,12 +16,12 @@ TOPIC = service.LOOP
 
 
 async def sweep(site: call.Site) -> None:
-    """Look at everything once."""
+    """Run one sweep that includes the comparison of all keys."""
     await Sweep(site).sweep()
 
 
 class Sweep:
-    """Compares the keys of all machines with people's roles only now and then; the rest at every sweep."""
+    """Each sweep checks what is due. Every `RECHECK_AFTER` it also compares all machines' keys with people's roles."""
 
     def __init__(self, site: call.Site) -> None:
         self._site = site
@@ -46,4 +46,4 @@ class Sweep:
         if is_provision_due or is_release_due or key_sets_due:
             await site.database.write(use_case)
         if compares_all:
-            self._compared_at = now  # only now: a comparison whose write failed is repeated by the next sweep
+            self._compared_at = now  # set after the write, so that the next sweep repeats a failed one

@@ -1,4 +1,4 @@
-"""Release allocations: on request, with override, given up, and again until the node has been cleaned."""
+"""Release allocations: on request, despite use, or by force; and retry until the node has been cleaned."""
 
 import datetime
 
@@ -18,7 +18,7 @@ TASK = "allocation.release"
 
 
 async def release(tx: db.Tx, call: Call[AllocationPath], _: NoBody) -> Allocation:
-    """Release the allocation that the route names. A repeat after a failure starts the next attempt at once."""
+    """Release the allocation that the path names. A repeat after a failed release starts the next attempt at once."""
     allocation = await service.get(tx, call)
     if allocation.status in ("releasing", "released"):
         return allocation
@@ -27,7 +27,7 @@ async def release(tx: db.Tx, call: Call[AllocationPath], _: NoBody) -> Allocatio
 
 
 async def release_used(tx: db.Tx, call: Call[AllocationPath], body: OverrideRelease) -> Allocation:
-    """Release an allocation that instances use. Their members lose the machine; the reason is shown to their owners."""
+    """Release an allocation that instances use. Their members lose the machine; the owners see the reason."""
     allocation = await service.get(tx, call)
     call.details.update(reason=body.reason, instance_ids=allocation.used_by_instance_ids)
     if allocation.status in ("releasing", "released"):
@@ -36,9 +36,9 @@ async def release_used(tx: db.Tx, call: Call[AllocationPath], body: OverrideRele
 
 
 async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRelease) -> Allocation:
-    """Free the project of an allocation whose release failed, and cordon the node until an operator checked it.
+    """Mark an allocation as released although its release failed, and cordon the node until an operator has checked it.
 
-    The node is still asked to clean up, again and again; its report is kept as evidence.
+    The cleaning task is still sent to the node until it succeeds. The node's report is saved as evidence.
     """
     allocation = await service.get(tx, call)
     call.details["reason"] = body.reason
@@ -47,19 +47,19 @@ async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRel
     node = await nodes.by_id(tx, given_up.node_id)
     if node is None:
         raise errors.NotFound
-    if node.admin_state == "active":  # one that operators drain or cordoned keeps its state
+    if node.admin_state == "active":  # a draining or cordoned node keeps its state
         why = f"{given_up.allocation_id} was given up before it was cleaned: {body.reason}"
         await nodes.set_admin_state(tx, call.origin, node, "cordoned", why)
     return await _start(tx, call.site, call.origin, given_up)
 
 
 async def is_retry_due(reader: db.Reader, now: datetime.datetime) -> bool:
-    """Whether `retry_due` has to write."""
+    """Return whether `retry_due` has something to write."""
     return bool(await store.due(reader, "release_retry_at", now))
 
 
 async def retry_due(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Start the next attempt to clean each node that is ready and whose pause is over."""
+    """Start the next cleaning attempt for each allocation whose pause is over and whose node is ready."""
     for allocation in await store.due(tx, "release_retry_at", origin.now):
         retrying = system_origin(origin.now, allocation.correlation_id)
         await _start(tx, site, retrying, allocation)

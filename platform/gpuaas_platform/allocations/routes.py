@@ -1,4 +1,4 @@
-"""Allocations, nodes together with the allocations on them, and people's SSH keys, over HTTP."""
+"""HTTP routes of allocations, of people's SSH keys, and of draining and retiring nodes."""
 
 from gpuaas_contract import capacity, ssh_keys
 

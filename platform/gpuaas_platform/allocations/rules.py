@@ -44,25 +44,25 @@ def move(allocation: Allocation, status: AllocationStatus, reason: str = "") -> 
 
 
 def waiting(allocation: Allocation) -> Allocation:
-    """Return a new allocation that waits: its machine has to trust the SSH authority, which does not exist yet."""
+    """Return a new allocation as `requested`: it waits for the SSH authority, which its machine must trust."""
     return msgspec.structs.replace(allocation, status="requested", status_reason=_NO_AUTHORITY)
 
 
 def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allocation:
-    """Its provision task is queued. For a node that was installed again, the task is repeated if it has no effect."""
+    """Return the allocation with its provision task queued. On a reinstalled node it is repeated until it succeeds."""
     if allocation.provision_retry_at is None:
         return move(allocation, "provisioning")
     return msgspec.structs.replace(allocation, provision_retry_at=answered_by + _PROVISION_AGAIN_AFTER)
 
 
 def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
-    """Return an active allocation whose machine was installed again and has to be prepared again."""
+    """Return the allocation as `provisioning`, because its machine was reinstalled and must be prepared again."""
     moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
     return msgspec.structs.replace(moved, provision_retry_at=now)
 
 
 def check_unused(allocation: Allocation) -> None:
-    """Refuse to release an allocation in use. A repeat after a failed release needs no second override."""
+    """Refuse to release an allocation that instances use. Repeating a failed release needs no second override."""
     if allocation.used_by_instance_ids and allocation.status != "release_failed":
         users = ", ".join(allocation.used_by_instance_ids)
         details = {"instance_ids": allocation.used_by_instance_ids}
@@ -79,7 +79,7 @@ def check_retire(node: Node, allocations: Sequence[Allocation]) -> None:
 
 
 def releasing(allocation: Allocation, reason: str = "") -> Allocation:
-    """Start the next attempt; the evidence of the last one no longer counts."""
+    """Return the allocation at the start of the next release attempt, without the evidence of the last attempt."""
     moved = allocation if allocation.status == "released" else move(allocation, "releasing", reason)
     attempts = allocation.release_attempts + 1
     return msgspec.structs.replace(
@@ -97,8 +97,8 @@ def given_up(allocation: Allocation, reason: str) -> Allocation:
 
 
 def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> Allocation:
-    """Apply the end of a provision task. A failure is final the first time; a reinstalled machine is retried until it
-    is prepared, because the allocation is in use."""
+    """Return the allocation after a provision task. A new allocation fails with the first error. For a reinstalled
+    machine the task is retried until it succeeds, because the allocation is in use."""
     if allocation.status != "provisioning":
         return allocation
     if not error:
@@ -110,9 +110,9 @@ def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> A
 
 
 def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:
-    """Apply the end of a release task. A node that left something of the allocation behind is not clean.
+    """Return the allocation after a release task. The release failed if the node reports something left behind.
 
-    An allocation that was given up stays released; its node is asked again until it has been cleaned.
+    An allocation that was given up stays `released`; the task is repeated until the node has been cleaned.
     """
     noted = msgspec.structs.replace(allocation, release_evidence=evidence)
     why = error or _left_behind(evidence)
@@ -123,7 +123,7 @@ def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None
 
 
 def evidence(result: TaskResult, now: datetime.datetime) -> ReleaseEvidence | None:
-    """Return the evidence of the agent's result; None if there is none, or it is not valid."""
+    """Return the evidence in the agent's result; None if it is missing or not valid."""
     try:
         reported = msgspec.convert(result.result.get("evidence"), ReleaseEvidence)
     except msgspec.ValidationError:
@@ -140,6 +140,6 @@ def _left_behind(reported: ReleaseEvidence | None) -> str:
 
 
 def _pause(attempts: int) -> datetime.timedelta:
-    """Return the pause before the next attempt, which grows: the reason of a failure usually persists for a while."""
+    """Return the pause before the next attempt. It grows, because the cause of a failure often persists for a while."""
     doublings = min(max(attempts - 1, 0), 10)
     return min(_RETRY_FIRST * float(2**doublings), _RETRY_LAST)

@@ -1,8 +1,8 @@
-"""Pure: where a request for nodes is served, and how a request is refused that nothing can serve.
+"""Pure: node selection: choose the region for a request, or explain why no region can serve it.
 
-One request is served from one region, because its machines are meant to work together. Of the regions with enough free
-nodes, the one with the fewest is taken, so that the largest group stays whole for larger requests. In it the smallest
-nodes go first (GPUs, then CPUs, then memory), and equals by name. The same facts give the same answer.
+All nodes of a request are in one region, because its machines work together. Of the regions with enough free nodes, the
+one with the fewest free nodes is chosen, so that the largest group stays free for larger requests. In that region the
+smallest nodes are chosen first (GPUs, CPUs, memory, then name). The same input always gives the same result.
 """
 
 from collections import Counter, defaultdict
@@ -25,25 +25,25 @@ _LEFT_OUT = {
     "lost": "lost",
     "allocated": "allocated",
 }
-"""Reason why a node was left out -> its text for several nodes."""
+"""Reason why nodes were left out -> its text after the number of nodes, in an error message."""
 
 
 class Place(NamedTuple):
-    """Where a request is served: a region, and the SKUs in it that policy allows."""
+    """The place that serves a request: a region, and its SKUs that policy allows."""
 
     region: str
     skus: list[str]
 
 
 class WhyNot(NamedTuple):
-    """The first reason against a node. `sentence` is for callers who may see nodes."""
+    """The first reason why a node cannot be used. `sentence` is for callers who may see nodes."""
 
     reason: str
     sentence: str
 
 
 def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present: int) -> None:
-    """Refuse what policy forbids on any node: a named region or SKU, or too many allocations."""
+    """Refuse a request that policy forbids on all nodes: by its region, its SKU or the number of allocations."""
     if wanted.region:
         policy_rules.check(layers, "region", wanted.region)
     if wanted.sku:
@@ -52,7 +52,7 @@ def check_policy(layers: policy_rules.Layers, wanted: CreateAllocation, present:
 
 
 def choose_place(free: Sequence[FreeNodes], count: int, layers: policy_rules.Layers = ()) -> Place | None:
-    """Return where as many nodes are free as are wanted; None if there is no such region."""
+    """Return the region, with its SKUs, that has `count` free nodes or more; None if there is none."""
     regions: dict[str, list[FreeNodes]] = defaultdict(list)
     for group in free:
         if not _refused(group.region, group.sku, layers):

@@ -1,4 +1,4 @@
-"""Allocations: claim nodes for a project and have their agents prepare them. `release` gives them back."""
+"""Allocations: claim nodes for a project and queue the tasks that prepare them. `release` ends allocations."""
 
 import datetime
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ from gpuaas_platform.record import service as record
 
 many = store.many
 LOOP = "allocations"
-"""Wakes the loop of this domain."""
+"""Topic that wakes the loop of allocations."""
 PROVISION_TASK = "allocation.provision"
 _PLACE = "capacity.allocation.place"
 _SEE_NODES = "capacity.node.read"
 
 
 async def check_place(call: Call, wanted: CreateAllocation) -> CreateAllocation:
-    """Runs before the transaction, because a denial is recorded even if the call is rolled back."""
+    """Check the request before the transaction, because a denial must be recorded even if the call is rolled back."""
     rules.check_request(wanted)
     if wanted.node_name and not await _may(call.site.database.reader, call, _PLACE):
         raise await permissions.denial(call, _PLACE, f"To name the node needs {_PLACE}; ask for a SKU or region.")
@@ -38,7 +38,7 @@ async def check_place(call: Call, wanted: CreateAllocation) -> CreateAllocation:
 
 
 async def create(tx: db.Tx, call: Call, wanted: CreateAllocation) -> Allocations:
-    """Claim nodes in one transaction. Writers run one after another, so two requests never get the same node."""
+    """Claim nodes in one transaction. Write transactions run one at a time, so two requests never get the same node."""
     chosen = await _choose(tx, call, wanted)
     trusted = await ssh_trust.public_keys(tx, call.site)
     made = [await _claim(tx, call, wanted, node, trusted) for node in chosen]
@@ -52,12 +52,12 @@ async def list_allocations(reader: db.Reader, call: Call[ProjectPath, Allocation
 
 
 async def get(reader: db.Reader, call: Call[AllocationPath]) -> Allocation:
-    """Return the allocation that the route names."""
+    """Return the allocation that the path names."""
     return await in_project(reader, call.in_project().project_id, call.path.allocation_id)
 
 
 async def in_project(reader: db.Reader, project_id: str, id_or_node: str) -> Allocation:
-    """Return the project's allocation with this id, or the one that holds the node of this name."""
+    """Return the project's allocation with this id, or the one on the node with this name."""
     allocation = await store.ALLOCATIONS.get(reader, id_or_node)
     if allocation is None:
         node = await nodes.by_name(reader, id_or_node)
@@ -73,7 +73,7 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
 
 
 async def ids_of(reader: db.Reader, project_id: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the ids of allocations by the names in a request. An unknown name is kept; a later check refuses it."""
+    """Return name -> allocation id for names in a request. An unknown name is its own id; a later check refuses it."""
     resolved: dict[str, str] = {}
     for name in names:
         try:
@@ -91,7 +91,7 @@ async def host_public_key(reader: db.Reader, allocation: Allocation) -> str:
 
 
 async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation) -> Allocation:
-    """Save the allocation. Only a new status is an event; no other code changes the status."""
+    """Save the allocation; emit an event if its status changed. No other code may change the status."""
     lifecycles.check_move(before.allocation_id, lifecycles.ALLOCATION, before.status, after.status)
     saved = msgspec.structs.replace(after, updated_at=origin.now)
     await store.ALLOCATIONS.save(tx, saved)
@@ -101,19 +101,19 @@ async def save(tx: db.Tx, origin: Origin, before: Allocation, after: Allocation)
 
 
 async def set_used(tx: db.Tx, allocation: Allocation, instance_id: str, used: bool) -> None:
-    """Record whether the instance has a member on the allocation. A release of a used one needs an override."""
+    """Record whether the instance has a member on the allocation. Releasing a used allocation needs an override."""
     others = [user for user in allocation.used_by_instance_ids if user != instance_id]
     users = [*others, instance_id] if used else others
     await store.ALLOCATIONS.save(tx, msgspec.structs.replace(allocation, used_by_instance_ids=users))
 
 
 async def is_provision_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
-    """Whether `provision_waiting` has to write."""
+    """Return whether `provision_waiting` has something to write."""
     return bool(await _waiting(reader, now)) and bool(await ssh_trust.public_keys(reader, site))
 
 
 async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Have machines prepared that waited for the SSH authority, or that were installed again."""
+    """Queue the provision tasks of machines that waited for the SSH authority or were reinstalled."""
     waiting, trusted = await _waiting(tx, origin.now), await ssh_trust.public_keys(tx, site)
     if not trusted:
         return
@@ -154,7 +154,7 @@ async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, tr
 
 
 async def _announce(tx: db.Tx, origin: Origin, allocation: Allocation, was: AllocationStatus | None) -> None:
-    """Emit the event of an allocation that is new or has a new status."""
+    """Emit the event for a new allocation or a new status."""
     payload, cause = structs.pick(AllocationChanged, allocation, was=was), allocation.correlation_id
     await record.emit(tx, origin, "capacity.allocation.changed", payload, allocation, correlation_id=cause)
 

@@ -26,14 +26,14 @@ _BATCH = 100
 
 
 def list_filter(project_id: str, query: AllocationQuery) -> tuple[str, list[str]]:
-    """The condition of a list of a project's allocations."""
+    """Return the SQL condition, and its values, for a list of the project's allocations."""
     wanted = {"project_id": project_id, "status": query.status, "sku": query.sku, "region": query.region}
     where, values = db.equal(wanted)
     return f"{where} AND status = 'active' AND is_used = 0" if query.free else where, values
 
 
 async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Allocation]:
-    """These allocations by id, in one statement; unknown ids are left out."""
+    """Return id -> allocation, read in one statement. Unknown ids are left out."""
     if not allocation_ids:
         return {}
     where = f"allocation_id IN ({db.marks(len(allocation_ids))})"
@@ -42,12 +42,12 @@ async def many(reader: db.Reader, allocation_ids: Sequence[str]) -> dict[str, Al
 
 
 async def on_node(reader: db.Reader, node_id: str) -> list[Allocation]:
-    """Allocations that hold the node, failed ones included."""
+    """Return the allocations on the node that are not released, including failed ones."""
     return await ALLOCATIONS.find(reader, "node_id = $1 AND status <> 'released' ORDER BY allocation_id", node_id)
 
 
 async def unreleased_count(reader: db.Reader, project_id: str) -> int:
-    """Allocations of the project that hold a node. A failed one holds it until it is released."""
+    """Return how many allocations of the project occupy a node. A failed one occupies it until it is released."""
     sql = "SELECT COUNT(*) FROM allocations WHERE project_id = $1 AND status <> 'released'"
     row = await reader.one(sql, project_id)
     return int(row[0]) if row is not None else 0
@@ -56,8 +56,8 @@ async def unreleased_count(reader: db.Reader, project_id: str) -> int:
 async def due(
     reader: db.Reader, column: Literal["provision_retry_at", "release_retry_at"], now: datetime.datetime
 ) -> list[Allocation]:
-    """Allocations that are due by this column and whose node is ready."""
-    # Joined with `nodes`, because the due allocations of lost nodes must not fill the batch.
+    """Return the allocations whose time in this column has passed and whose node is ready, at most a batch."""
+    # Nodes are checked in the SQL, so that due allocations of lost nodes do not fill the batch.
     where = f"""{column} > 0 AND {column} <= $1
                 AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
                             AND nodes.admin_state <> 'retired')

@@ -1,1 +1,1 @@
-"""Content that apps are made of: published by digest, verified, promoted, and handed out for a task."""
+"""Artifacts: content that apps use. It is published by digest, verified, promoted and delivered."""

@@ -1,6 +1,6 @@
-"""The store of content, by digest: files under the data folder that are complete and correct, or do not exist.
+"""The store of artifact content: one file per digest in the data folder. A file in it is complete and correct.
 
-A file is written to another folder and renamed once its size and digest are correct and it is on the disk.
+A file is first written to another folder. It is moved here after its size and digest were checked and it was synced.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from gpuaas_platform.call import CutOff
 
 _CHUNK_BYTES = 1 << 18
 _ABANDONED_S = 3600
-"""A draft that was not written to for this long: its writer is dead, because uploads time out much earlier."""
+"""A draft that is unchanged for this long has no writer any more, because uploads time out much earlier."""
 
 
 class WrongContent(CutOff):
@@ -42,7 +42,7 @@ class Blobs:
 
     async def take(self, chunks: AsyncIterable[bytes], digest: str, size_bytes: int, *, keep: bool = True) -> None:
         """Store the content in one step if it is complete and correct; otherwise store nothing."""
-        draft = _Draft(self._drafts)  # not in a thread: after a cancellation its file would stay
+        draft = _Draft(self._drafts)  # not in a thread: a cancellation would leave its file behind
         try:
             async for chunk in chunks:
                 if draft.size_bytes + len(chunk) > size_bytes:
@@ -55,14 +55,14 @@ class Blobs:
             draft.discard()
 
     async def check(self, digest: str, size_bytes: int, *, whole: bool = True) -> None:
-        """Check the stored file; unless `whole`, its size only."""
+        """Check the size of the stored file and, if `whole`, its digest."""
         await asyncio.to_thread(self._check_file, digest, size_bytes, whole)
 
     async def read(self, digest: str, size_bytes: int) -> "Reading":
-        return Reading(self._open(digest), digest, size_bytes)  # not in a thread either: it would stay open
+        return Reading(self._open(digest), digest, size_bytes)  # not in a thread: a cancellation would leave it open
 
     def drop_abandoned_drafts(self) -> None:
-        """Delete drafts of processes that were killed while they wrote."""
+        """Delete the drafts of processes that were killed during an upload."""
         before = time.time() - _ABANDONED_S
         for draft in self._drafts.glob("*"):
             with contextlib.suppress(FileNotFoundError):
@@ -70,18 +70,18 @@ class Blobs:
                     draft.unlink()
 
     def digests(self) -> list[str]:
-        """The digests of all stored content."""
+        """Return the digests of all stored content."""
         return [f"sha256:{path.name}" for path in self._folder.glob("??/*")]
 
     def set_aside(self, digest: str) -> None:
-        """Move the file away in one quick step; open readers can still read it. `drop_aside` deletes it."""
+        """Move the file to another folder, where `drop_aside` deletes it. Open readers can still read it."""
         self._aside.mkdir(mode=0o700, exist_ok=True)
         place = self.path(digest)
         with contextlib.suppress(FileNotFoundError):
             place.rename(self._aside / place.name)
 
     def drop_aside(self) -> None:
-        """Delete what was set aside, also by a process that was killed before it deleted it."""
+        """Delete all files that were set aside, including those of processes that were killed."""
         for path in self._aside.glob("*"):
             path.unlink(missing_ok=True)
 
@@ -101,8 +101,8 @@ class Blobs:
 
 
 class Reading:
-    """A stored file as a source for the edge. The last chunk is returned only after the whole file was checked, so a
-    wrong file never arrives complete."""
+    """A stored file as a source for the HTTP edge. The last chunk is returned only after the whole file was checked, so
+    that a client never receives a wrong file completely."""
 
     def __init__(self, file: BufferedReader, digest: str, size_bytes: int) -> None:
         self._file, self._digest, self._size_bytes = file, digest, size_bytes
@@ -135,7 +135,7 @@ class Reading:
 
 
 class _Draft:
-    """A file being written, with a random name; it is not read before it is complete."""
+    """A file that is being written, with a random name. It is not read before it is complete."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> 
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only when the folder is synced."""
+    """Sync the folder, because a rename is durable only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Store the content of an artifact and check it: uploaded, stored already, or fetched from its source."""
+"""Store, check and open the content of artifacts, which is uploaded or fetched from its source."""
 
 import datetime
 
@@ -11,7 +11,7 @@ from gpuaas_platform.kit import clock
 from gpuaas_platform.policy import rules as policy_rules
 
 _CHECKED_FIRST_BYTES_MAX = 16 << 20
-"""A file up to this size is checked before the first byte is sent, so that a wrong file gets an error response."""
+"""Files up to this size are checked before the first byte is sent, so that a wrong file causes an error response."""
 
 
 def blobs(site: Site) -> Blobs:
@@ -19,7 +19,7 @@ def blobs(site: Site) -> Blobs:
 
 
 def kept_since(site: Site, now: datetime.datetime) -> int:
-    """In microseconds: the content of artifacts that ended before this moment is no longer kept."""
+    """Return a time in microseconds. The content of artifacts that ended before it may be deleted."""
     return clock.micros(now) - site.settings.artifact_kept_s * 1_000_000
 
 
@@ -34,7 +34,7 @@ async def examine(call: Call, artifact: Artifact, layers: policy_rules.Layers, t
 
 
 async def opened(site: Site, artifact: Artifact) -> Reading:
-    """The stored bytes; a larger file is checked while it is read."""
+    """Open the stored file. A small file is checked completely first, a larger one while it is read."""
     store, digest, size_bytes = blobs(site), artifact.digest, artifact.size_bytes
     await store.check(digest, size_bytes, whole=size_bytes <= _CHECKED_FIRST_BYTES_MAX)
     return await store.read(digest, size_bytes)

@@ -1,4 +1,4 @@
-"""Hand out an artifact for a task: a short-lived token for one artifact, and the content it gives access to."""
+"""Artifact deliveries: issue a short-lived token for one artifact, and return the content for that token."""
 
 import datetime
 import hmac
@@ -29,7 +29,7 @@ async def create(tx: db.Tx, call: Call[ProjectArtifactPath], body: CreateDeliver
 
 
 async def open_content(call: Call[ArtifactDeliveryPath]) -> Source:
-    """All conditions of the delivery are checked again: a key or the artifact may have been revoked since."""
+    """Open the content. Check all conditions again, because a trust key or the artifact may have been revoked since."""
     reader = call.site.database.reader
     row = await store.delivery(reader, call.path.delivery_id)
     scheme, _, token = call.header(b"authorization").partition(" ")

@@ -1,7 +1,7 @@
-"""Fetch content from its source: bounded in size and time, from allowed hosts only.
+"""Fetch content from its source, only from allowed hosts, with limits for size and time. Used by `content`.
 
-Tenants choose the source and the platform connects to it, so every address is checked before the connection, and a
-redirect to another host is followed only where a policy names that host. `content` calls it.
+Tenants choose the source, and the platform connects to it. So each address is checked before the connection, and a
+redirect to another host is followed only if a policy names that host.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ _CONNECT_S_MAX, _PAUSE_S_MAX = 10.0, 30.0
 _REDIRECTS_MAX = 3
 _DOCUMENT_BYTES_MAX = 4 << 20
 _UNSPECIFIC = frozenset({"", "application/octet-stream", "binary/octet-stream"})
-"""Media types that servers use when they have no better one; registries use them for every blob."""
+"""Media types that servers send for unknown content. Registries send them for every blob."""
 _MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
 
 @functools.cache
 def _trusted_authorities() -> ssl.SSLContext:
-    """Loading them is slow: they are loaded once, at the first fetch."""
+    """Return the trusted TLS authorities. Loading them is slow, so they are loaded once, at the first fetch."""
     return httpx.create_ssl_context()
 
 
@@ -57,7 +57,7 @@ class _Granted(msgspec.Struct):
 async def opened(
     artifact: Artifact, settings: Settings, layers: policy_rules.Layers, token: str
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The content as the source sends it, while the context is open."""
+    """Yield the content in chunks, as the source sends it. They can be read while the context is open."""
     transport, timeout = _Guarded(settings.artifact_internal_hosts), httpx.Timeout(_PAUSE_S_MAX, connect=_CONNECT_S_MAX)
     client = httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
     try:
@@ -76,7 +76,7 @@ async def opened(
 
 
 class _Fetch:
-    """One fetch: which hosts it may connect to, and which of them get the token."""
+    """One fetch. It decides which hosts to connect to, and which of them receive the token."""
 
     def __init__(self, client: httpx.AsyncClient, artifact: Artifact, layers: policy_rules.Layers, token: str) -> None:
         self._client, self._artifact, self._layers, self._token = client, artifact, layers, token
@@ -126,7 +126,7 @@ class _Fetch:
             return await _whole(response)
 
     async def _get(self, url: str, accept: str = "*/*") -> httpx.Response:
-        """A response with status 200 whose body is still to be read."""
+        """Return a response with status 200. Its body has not been read yet."""
         self._home = httpx.URL(url)
         response = await self._followed(self._home, accept)
         if response.status_code == 401 and not self._token:
@@ -165,7 +165,7 @@ class _Fetch:
         raise errors.ArtifactRedirectRefused(f"{self._home} {verb} {place[:300]}.", details={"target": place[:300]})
 
     def _is_listed(self, target: str) -> bool:
-        """Whether an allow list names the target: that no list denies it is not enough."""
+        """Return whether an allow list of a policy names the target. Without any list the result is False."""
         try:
             verdict = policy_rules.verdict(self._layers, "artifact_source", rules.canonical_url(target))
         except errors.ValidationFailed:
@@ -173,7 +173,7 @@ class _Fetch:
         return verdict.allowed and verdict.layer is not None
 
     async def _anonymous_token(self, challenge: str) -> str:
-        """Registries need a token even for public content. The host it comes from is checked like a redirect."""
+        """Get an anonymous token: registries need one even for public content. Its host is checked like a redirect."""
         scheme, _, rest = challenge.partition(" ")
         challenge_values = parse_keqv_list([part for part in parse_http_list(rest) if "=" in part])
         if scheme.lower() != "bearer" or "realm" not in challenge_values:
@@ -189,10 +189,10 @@ class _Fetch:
 
 
 class _Guarded(httpx.AsyncHTTPTransport):
-    """Connects to the address that was checked, so that the name cannot resolve to another one in between."""
+    """Connects to the address that it checked, so that the host name cannot resolve to another one after the check."""
 
     def __init__(self, internal_hosts: Collection[str]) -> None:
-        # Connections are made by address and never reused: one made for a host must not serve another host.
+        # Connections are made by address, so they are not reused: the next request may be for another host name.
         super().__init__(
             verify=_trusted_authorities(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -232,7 +232,7 @@ def _on_loopback(host: str) -> bool:
 
 
 def _same_host(url: httpx.URL, other: httpx.URL) -> bool:
-    """The same server, or the same host over https."""
+    """Return whether `url` has the scheme, host and port of `other`, or is the https version of it."""
     upgraded = url.scheme == "https" and other.scheme == "http" and url.port is None and other.port is None
     return url.host == other.host and ((url.scheme, url.port) == (other.scheme, other.port) or upgraded)
 

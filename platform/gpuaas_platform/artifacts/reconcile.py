@@ -1,4 +1,4 @@
-"""Delete what is no longer needed: old deliveries, drafts of dead uploads, content without artifacts."""
+"""Delete old artifact deliveries, drafts of interrupted uploads, and content that no artifact needs."""
 
 import asyncio
 import functools
@@ -17,7 +17,7 @@ TOPIC = "artifacts.sweep"
 CONTENT_TOPIC = "artifacts.content"
 _BATCH = 500
 RETAINED = Retained("artifacts.deliveries", lambda _: 86_400, store.is_old, store.forget)
-"""For a day, the answer for an expired delivery is that it expired; after that, that it is unknown."""
+"""Deliveries are deleted one day after they expired. Until then the error is "expired", later "unknown"."""
 
 
 async def sweep(site: Site) -> None:
@@ -25,17 +25,17 @@ async def sweep(site: Site) -> None:
 
 
 class ContentSweep:
-    """Deletes content once every artifact with its digest has been retired or revoked for long enough.
+    """Deletes content after every artifact with its digest has been retired or revoked for a configured time.
 
-    Such content is not handed out any more; a reader that has the file open can read it to its end. The decision is
-    made and the file set aside inside a write. Writes of all processes run one after another, so a digest is published
-    either before it, and keeps its content, or after it, and gets new content."""
+    Such content is no longer delivered; a reader that has the file open can read it to its end. The decision and the
+    move of the file happen in one write transaction, and write transactions of all processes run one at a time. So a
+    digest is published either before it, and keeps its content, or after it, and its content is stored again."""
 
     def __init__(self, site: Site) -> None:
         self._site, self._blobs = site, content.blobs(site)
         self._unknown_since: dict[str, int] = {}
-        """Content without any artifact. When its last artifact ended is unknown, so the time is counted from when it
-        was noticed: a server started on another database by mistake deletes nothing at once."""
+        """Digest -> when this process first saw content without any artifact, because the end of its last artifact is
+        unknown. So a server that is started with a wrong database deletes nothing at once."""
 
     async def sweep(self) -> None:
         stored = await asyncio.to_thread(self._blobs.digests)
@@ -49,7 +49,7 @@ class ContentSweep:
         await asyncio.to_thread(self._blobs.drop_aside)
 
     async def _set_aside(self, tx: db.Tx, digests: Sequence[str]) -> None:
-        """Checked twice: in what was committed, and in this write, which may still be rolled back."""
+        """Set aside the content that is still unneeded: the caller checked committed data, this checks in the write."""
         for digest in await self._spent(tx, digests):
             self._blobs.set_aside(digest)
             log.info("artifact.content_deleted", digest=digest)

@@ -1,4 +1,4 @@
-"""Artifacts over HTTP. A route in a project and its twin for what the platform shares have the same use case."""
+"""HTTP routes of artifacts. Artifacts of a project and shared artifacts of the platform have the same use cases."""
 
 from gpuaas_contract import artifacts, deliveries, trust_keys
 

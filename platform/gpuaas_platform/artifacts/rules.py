@@ -1,4 +1,4 @@
-"""Pure: what a source is called, what an artifact may become, and whether it may be used."""
+"""Pure: the canonical name of a source, the status changes of an artifact, and whether it may be used."""
 
 import datetime
 import re
@@ -13,7 +13,7 @@ from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.trust_keys import TrustKey
 
 TRUST_KEYS_MAX = 32
-"""Live keys of one scope: each is tried on each signature."""
+"""Limit of active trust keys per scope, because each signature is checked with each key."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"[!-~]+")
@@ -27,16 +27,16 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class Reference:
-    """Where in a registry something is."""
+    """The place of an artifact in an OCI registry."""
 
     registry: str
     repository: str
     manifest: str
-    """A tag or a digest; empty when the blob is asked for directly."""
+    """A tag or a digest of a manifest; empty if the blob is requested directly."""
 
 
 def canonical(source: Source) -> str:
-    """The canonical name of a source, which is compared with policy lists."""
+    """Return the canonical name of a source, which is compared with policy lists."""
     if isinstance(source, HttpSource):
         if "?" in source.url or "#" in source.url:
             raise _unsound("source.url", "has no query and no fragment")
@@ -48,7 +48,7 @@ def canonical(source: Source) -> str:
 
 
 def canonical_url(url: str) -> str:
-    """Scheme, host and path in one canonical form: a path must not escape the prefix that a list names."""
+    """Return the canonical URL; refuse paths with `..` and the like, which could leave a prefix that a list allows."""
     parts = _split(url)
     if parts is None or parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise _unsound("source.url", "is https:// or http://, a host and maybe a port, in ASCII without spaces")
@@ -89,7 +89,7 @@ def verified(artifact: Artifact, signers: list[str], now: datetime.datetime) -> 
 
 
 def failed(artifact: Artifact, refusal: errors.ArtifactRefused) -> Artifact:
-    """Why it failed is kept, and is the answer to everything that needs a verified artifact."""
+    """Return the artifact as failed, with the reason. Requests that need a verified artifact get it as their error."""
     failing = _trust_moved(artifact, "failed_verification")
     return msgspec.structs.replace(failing, trust_code=refusal.code, trust_message=refusal.message, signers=[])
 
@@ -99,19 +99,19 @@ def revoked(artifact: Artifact, reason: str) -> Artifact:
 
 
 def ended(artifact: Artifact, now: datetime.datetime) -> Artifact:
-    """From here on nothing is done with it; a second end changes nothing of that."""
+    """Return the artifact with the time of its end. A second end does not change the time."""
     return msgspec.structs.replace(artifact, ended_at=artifact.ended_at or now)
 
 
 def ended_at(artifact: Artifact) -> datetime.datetime | None:
-    """None while its content is needed. Artifacts that ended before the end was stored count from their creation."""
+    """Return when the artifact ended; None if it has not. Old records without that time count from their creation."""
     if artifact.trust != "revoked" and artifact.lifecycle != "retired":
         return None
     return artifact.ended_at or artifact.created_at
 
 
 def spent(unneeded_since: Mapping[str, int], before: int) -> list[str]:
-    """The digests whose content is deleted: no artifact has needed it for long enough. 0: still needed."""
+    """Return the digests whose content can be deleted: unneeded since `before` or earlier. 0: still needed."""
     return [digest for digest, since in unneeded_since.items() if 0 < since <= before]
 
 
@@ -124,7 +124,7 @@ def check_open(artifact: Artifact) -> None:
 
 
 def check_trusted(artifact: Artifact, keys: Sequence[TrustKey]) -> None:
-    """Verified, and at least one key that vouched for it still counts."""
+    """Refuse an artifact that has ended, is not verified, or was signed by no key that is still trusted."""
     check_open(artifact)
     if artifact.trust == "unverified":
         raise errors.ArtifactUnverified(f"{artifact.name} has not been verified.")
@@ -141,7 +141,7 @@ def check_promoted(artifact: Artifact, *accepted: ArtifactLifecycle) -> None:
 
 
 def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]]:
-    """Fingerprints that count and those that were revoked; revoked in one place is revoked under every id."""
+    """Return the trusted and the revoked fingerprints. A key that is revoked under one id is revoked under all ids."""
     revoked = frozenset(key.fingerprint for key in keys if key.revoked_at is not None)
     return frozenset(key.fingerprint for key in keys) - revoked, revoked
 
@@ -153,7 +153,7 @@ def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
 
 
 def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]) -> None:
-    """A key never changes, and what was revoked never comes back under another id."""
+    """Refuse an id that was used before, a key that was revoked under any id, and a key over the limit."""
     if any(key.trust_key_id == trust_key_id for key in known):
         fix = "Take another id; a key never changes."
         raise errors.Conflict(f"There is a trust key {trust_key_id} already, or was one.", fix=fix)

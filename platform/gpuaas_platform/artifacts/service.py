@@ -31,17 +31,17 @@ from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
 
 ArtifactCall = Call[ArtifactPath] | Call[ProjectArtifactPath]
-"""A call about one artifact, of a project or of the platform."""
+"""A request about one artifact of a project or of the platform."""
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
-    """An artifact is immutable: the same name and digest are published once in each scope."""
+    """Publish an artifact. It is immutable, so a name with a digest can be published only once in each scope."""
     scope, bytes_max = trust.scope_of(call), call.site.settings.artifact_bytes_max
     if body.size_bytes > bytes_max:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
     layers = await _layers(tx, call.project)
     check_source(body, layers)
-    # Storage is reserved here, so that two uploads cannot use the same.
+    # Reserve the storage here, so that two uploads cannot use the same free bytes.
     await _check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
     present = await store.named(tx, scope, body.name, body.digest)
@@ -84,12 +84,12 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
-    """The artifact that the path names, if it belongs to the scope of the path."""
+    """Return the artifact that the path names, if it belongs to the scope of the path."""
     return await _named(reader, call, trust.scope_of(call))
 
 
 async def visible(reader: db.Reader, call: ArtifactCall) -> Artifact:
-    """The artifact that the path names, if it belongs to the scope of the path or is shared by the platform."""
+    """Return the artifact that the path names, if it belongs to the scope of the path or the platform shares it."""
     return await _named(reader, call, trust.scope_of(call), SHARED)
 
 
@@ -110,7 +110,7 @@ async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
 
 
 async def _named(reader: db.Reader, call: ArtifactCall, *scopes: str) -> Artifact:
-    """By id, digest, or a name that only one artifact of a scope has; the first scope that has one counts."""
+    """Return the artifact with this id, digest or unique name, from the first of the scopes that has a match."""
     named = call.path.artifact_id
     artifact = await store.ARTIFACTS.get(reader, named)
     for scope in scopes:
@@ -134,7 +134,7 @@ async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:
 
 
 async def sign(tx: db.Tx, call: ArtifactCall, envelope: Envelope) -> Artifact:
-    """A verified artifact stays verified; the new signature counts once it is verified itself."""
+    """Save a signature. A verified artifact stays verified; the new signature counts after the next verification."""
     artifact = await own(tx, call)
     rules.check_open(artifact)
     if await store.signature(tx, artifact.artifact_id) == envelope:
@@ -144,7 +144,7 @@ async def sign(tx: db.Tx, call: ArtifactCall, envelope: Envelope) -> Artifact:
 
 
 async def examine(call: ArtifactCall, body: VerifyArtifact) -> errors.ArtifactRefused | None:
-    """The slow part of verifying. Wrong content is a result that is recorded; a source that does not answer is not."""
+    """The slow part of a verification. Wrong content is returned, to be recorded; an unreachable source raises."""
     reader = call.site.database.reader
     artifact = await own(reader, call)
     rules.check_open(artifact)
@@ -172,7 +172,7 @@ async def conclude(tx: db.Tx, call: ArtifactCall, wrong_content: errors.Artifact
 
 
 async def examine_again(call: ArtifactCall, body: PromoteArtifact) -> PromoteArtifact:
-    """The slow part of promoting: the content must still be what was verified."""
+    """The slow part of a promotion: check that the content is still the content that was verified."""
     reader = call.site.database.reader
     artifact = await own(reader, call)
     layers = await _layers(reader, call.project)
@@ -204,7 +204,7 @@ async def revoke(tx: db.Tx, call: ArtifactCall, body: EndArtifact) -> Artifact:
 
 
 async def deployable(reader: db.Reader, project: Project, name: str, digest: str) -> Artifact:
-    """The artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
+    """Return the artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
     layers = await policy.of_project(reader, project)
     refusals: list[errors.ApiError] = []
     for scope in (project.project_id, SHARED):
@@ -222,7 +222,7 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
 
 
 async def check_deliverable(reader: db.Reader, project: Project, artifact: Artifact) -> None:
-    """What is deprecated is still given to what runs already."""
+    """Refuse an artifact that must not be delivered. Deprecated ones are still delivered, for running instances."""
     await _check_usable(reader, artifact, project.project_id, await policy.of_project(reader, project))
     rules.check_promoted(artifact, "promoted", "deprecated")
 
@@ -246,7 +246,7 @@ async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
 async def _check_room(
     reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int, reserved: int = 0
 ) -> None:
-    """The platform's own artifacts have no limit. `reserved` bytes of the used ones are for the same artifact."""
+    """Refuse content over the project's limit; the platform has none. `reserved`: used bytes of the same artifact."""
     if call.project is not None:
         bytes_used, _ = await _stored(reader, call)
         present = bytes_used - reserved
@@ -254,13 +254,13 @@ async def _check_room(
 
 
 async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, layers: policy_rules.Layers) -> None:
-    """The limit may be lower now than at publication. Content that is stored already is kept."""
+    """Check the limit again: it may be lower now than at publication. Content that was stored before is accepted."""
     if artifact.content_checked_at is None:
         await _check_room(reader, call, layers, artifact.size_bytes, reserved=artifact.size_bytes)
 
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:
-    """Check again an artifact that was handed out before; None when it or the project no longer exists."""
+    """Check again an artifact that was delivered before, and return it; None if it or the project no longer exists."""
     project = await orgs.project_by_id(reader, project_id)
     artifact = await store.ARTIFACTS.get(reader, artifact_id)
     if project is None or artifact is None:
@@ -279,7 +279,7 @@ def check_source(artifact: Artifact | PublishArtifact, layers: policy_rules.Laye
 
 
 async def _check_usable(reader: db.Reader, artifact: Artifact, scope: str, layers: policy_rules.Layers) -> None:
-    """Checked each time it is promoted, deployed or delivered, because trust can be withdrawn at any time."""
+    """Refuse an artifact that is not trusted. Called at each promotion, deploy and delivery, because trust can end."""
     rules.check_trusted(artifact, await trust.keys_for(reader, artifact.scope))
     await _check_digest_not_revoked(reader, scope, artifact.digest)
     check_source(artifact, layers)

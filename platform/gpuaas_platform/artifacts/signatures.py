@@ -1,4 +1,4 @@
-"""Pure: who signed an artifact. securesystemslib checks the DSSE envelope; the statement in it is checked here."""
+"""Pure: find the keys that signed an artifact. securesystemslib checks the DSSE envelope, this module its statement."""
 
 import contextlib
 import hashlib
@@ -33,7 +33,7 @@ class _Statement(msgspec.Struct):
 
 
 def signers(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) -> list[str]:
-    """Fingerprints of the keys that count here and signed a statement about this digest; refused when there is none."""
+    """Return the fingerprints of the trusted keys that signed a statement about this digest. Raise if there is none."""
     if envelope is None:
         raise errors.ArtifactUnsigned
     signed = _read(envelope)
@@ -46,7 +46,7 @@ def signers(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) ->
 
 
 def fingerprint(public_key_pem: str) -> str:
-    """The SHA-256 of a public key; refused when its signatures cannot be checked."""
+    """Return the SHA-256 of a public key. Refuse a key whose signatures cannot be checked."""
     public = _public_key(public_key_pem)
     raw = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(raw).hexdigest()
@@ -66,7 +66,7 @@ def _public_key(public_key_pem: str) -> PublicKeyTypes:
 def _read(envelope: Envelope) -> dsse.Envelope:
     if envelope.payload_type != PAYLOAD_TYPE:
         raise errors.ArtifactSignatureInvalid(f"The envelope holds {envelope.payload_type[:100]}, not {PAYLOAD_TYPE}.")
-    # The key ids in an envelope are optional and unverified. Numbers make them present and unique.
+    # Key ids in an envelope are optional and not verified, so they are replaced by unique numbers.
     signed = [
         {"keyid": f"signature {position}", "sig": signature.sig}
         for position, signature in enumerate(envelope.signatures)

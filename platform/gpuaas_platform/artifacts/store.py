@@ -1,4 +1,4 @@
-"""SQL of artifacts, their signatures, trust keys and deliveries. Of a delivery's token there is a digest only."""
+"""SQL of artifacts, signatures, trust keys and deliveries. Of a delivery's token only the digest is stored."""
 
 from collections.abc import Sequence
 
@@ -31,27 +31,27 @@ async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifa
 
 
 async def revoked(reader: db.Reader, scope: str, digest: str) -> Artifact | None:
-    """An artifact with this digest that was revoked in the scope or by the platform, under any name."""
+    """Return an artifact with this digest, under any name, that was revoked in the scope or by the platform."""
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
     artifacts = await ARTIFACTS.find(reader, where, digest, scope, SHARED)
     return artifacts[0] if artifacts else None
 
 
 async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
-    """When the last artifact with each digest ended; 0 while one has not. Digests of no artifact are left out."""
+    """Return digest -> end of its last artifact; 0 if one has not ended. Digests without artifacts are left out."""
     sql = f"""SELECT digest, CASE WHEN MIN(ended_at) = 0 THEN 0 ELSE MAX(ended_at) END FROM artifacts
               WHERE digest IN ({db.marks(len(digests))}) GROUP BY digest"""  # noqa: S608 - marks are ours
     return {row[0]: int(row[1]) for row in await reader.all(sql, *digests)}
 
 
 async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
-    """Those of the scope with this digest, else with this name."""
+    """Return the artifacts of the scope with this digest or, if there is none, with this name."""
     by_digest = await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", named, scope)
     return by_digest or await ARTIFACTS.find(reader, "scope = $1 AND name = $2 ORDER BY artifact_id", scope, named)
 
 
 async def storage(reader: db.Reader, scope: str, ended_after: int) -> tuple[int, int]:
-    """How many bytes the scope's artifacts take, and how many they are; those ended before do not count."""
+    """Return total bytes and number of the scope's artifacts that have not ended, or ended after `ended_after`."""
     sql = """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
              WHERE scope = $1 AND (ended_at = 0 OR ended_at > $2)"""
     row = await reader.one(sql, scope, ended_after)

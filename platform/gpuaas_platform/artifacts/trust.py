@@ -1,4 +1,4 @@
-"""The keys whose signatures count: keys of the platform for all artifacts, keys of a project for its own."""
+"""Trust keys: keys of the platform count for all artifacts, keys of a project for artifacts of the project."""
 
 import msgspec
 from gpuaas_contract import errors
@@ -18,12 +18,12 @@ TrustKeyCall = Call[TrustKeyPath] | Call[ProjectTrustKeyPath]
 
 
 def scope_of(call: Call) -> str:
-    """The scope of the path: a project, or what the platform shares."""
+    """Return the scope of the path: a project id, or `SHARED` for the platform."""
     return call.project.project_id if call.project is not None else SHARED
 
 
 async def keys_for(reader: db.Reader, scope: str) -> list[TrustKey]:
-    """The keys whose signatures count in the scope, revoked ones included."""
+    """Return the trust keys of the scope and of the platform, including revoked keys."""
     return await store.TRUST_KEYS.find(reader, "scope IN ($1, $2)", scope, SHARED)
 
 
@@ -38,7 +38,7 @@ async def list_keys(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPa
 
 
 async def add(tx: db.Tx, call: TrustKeyCall, body: PutTrustKey) -> TrustKey:
-    """Only people may do this. No service account holds the permission, but this check does not rely on that."""
+    """Add a trust key. Refuse service accounts explicitly, although none of their roles has the permission."""
     trust_key_id, public_key_pem = call.path.trust_key_id, body.public_key_pem
     _check_person(call)
     try:
@@ -66,7 +66,7 @@ async def add(tx: db.Tx, call: TrustKeyCall, body: PutTrustKey) -> TrustKey:
 
 
 async def revoke(tx: db.Tx, call: TrustKeyCall, _: NoBody) -> TrustKey:
-    """The key stays in the list, so that a revoked key differs from an unknown one."""
+    """Revoke a trust key. It stays in the list, so that a revoked key can be distinguished from an unknown key."""
     trust_key_id = call.path.trust_key_id
     _check_person(call)
     present = await store.TRUST_KEYS.get(tx, f"{scope_of(call)}/{trust_key_id}")

@@ -1,1 +1,1 @@
-"""Which apps there are, in which versions, and which project may deploy them."""
+"""The catalog: apps, their versions, and which projects may deploy them."""

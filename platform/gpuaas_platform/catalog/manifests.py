@@ -1,6 +1,6 @@
-"""Pure: whether a manifest is valid. The contract checks the form of each field; here fields are checked together.
+"""Pure: check a manifest. The contract checks each field alone; this module checks how the fields fit together.
 
-All flaws are reported at once, each with the path of its field, so that one attempt shows an app team all of them.
+All flaws are reported together, each with the path of its field, so that an app team can correct them together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ PLATFORM_AREAS = frozenset(key.partition(".")[0] for key in KEYS)
 _REPORTED_MAX = 20
 
 Flaws = Iterator[tuple[str, str]]
-"""Path of the field, and what is wrong with it."""
+"""Pairs of the path of a field and a description of its flaw."""
 
 
 def check(manifest: Manifest) -> None:
@@ -83,7 +83,7 @@ def _topology_flaws(manifest: Manifest) -> Flaws:
 
 
 def _holds_ids(field: object) -> bool:
-    """Whether `rules.placement` can read the field."""
+    """Return whether the schema of a form field allows ids that `rules.placement` can read."""
     if not isinstance(field, dict):
         return False
     items = field.get("items")

@@ -1,4 +1,4 @@
-"""Permission keys that apps declare. They are data, held through the roles that people have anyway."""
+"""Permission keys that apps declare. A declaration lists the existing roles that hold the key."""
 
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PermissionRole
@@ -15,19 +15,19 @@ from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
 
 _PEOPLE: tuple[PermissionRole, ...] = ("viewer", "project_member", "project_admin", "tenant_admin")
-"""From the lowest to the highest: a permission of one of them is held by those after it too."""
+"""Roles from the lowest to the highest. A role also holds the permissions of all lower roles."""
 
 
 async def holds(reader: db.Reader, caller: Caller, project: Project, key: str, *, app_slug: str = "") -> bool:
-    """Whether a role of the caller that reaches the project holds the key, an app's own or the platform's.
+    """Return whether a role of the caller in the project holds the permission key, of an app or of the platform.
 
-    Several apps may declare the same key. For an action, `app_slug` is the app whose declaration counts."""
+    Several apps may declare the same key. With `app_slug`, as for an action, only that app's declaration counts."""
     roles = await holders(reader, key, project.project_id, app_slug=app_slug)
     return authority.can(caller, key, authority.scopes_at(project), holders=roles) == "allowed"
 
 
 async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str = "") -> frozenset[str]:
-    """The roles that hold a key in a project; none for a key of an app that was never enabled there."""
+    """Return the roles that hold a key in a project; empty for a key of an app that was never enabled there."""
     if key in KEYS:
         return identity_rules.holders(key)
     declarations = await store.declarations(reader, key, project_id, app_slug)
@@ -35,7 +35,7 @@ async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str
 
 
 async def can_i(call: Call, body: CanI) -> CanIAnswer:
-    """Outside a project the keys of apps are not disclosed: each is answered as not held, declared or not."""
+    """Answer whether the caller has a permission. Keys of apps need a project, so that others cannot discover them."""
     reader, area = call.site.database.reader, body.permission.partition(".")[0]
     if body.permission not in KEYS and (area in manifests.PLATFORM_AREAS or not body.project_id):
         raise errors.ValidationFailed(
@@ -48,7 +48,7 @@ async def can_i(call: Call, body: CanI) -> CanIAnswer:
 
 
 async def denial(call: Call, permission: str, why: str) -> errors.PermissionDenied:
-    """The error for a refusal that the edge cannot decide. It is audited like the others, also in a dry run."""
+    """Audit a refusal that the edge cannot decide, also in a dry run, and return the error for the caller to raise."""
     origin, project, details = call.origin, call.in_project(), {"permission": permission}
     await call.site.database.write(
         lambda tx: record.audit(tx, origin, "authz.deny", origin.route, project, result="failure", details=details)
@@ -57,7 +57,7 @@ async def denial(call: Call, permission: str, why: str) -> errors.PermissionDeni
 
 
 def _with_higher(role: PermissionRole) -> tuple[str, ...]:
-    """The role and all higher ones; break-glass access holds what a project admin does."""
+    """Return the role and all higher roles. Break-glass access holds the permissions of a project admin."""
     if role not in _PEOPLE:
         return (role,)
     above = _PEOPLE[_PEOPLE.index(role) :]

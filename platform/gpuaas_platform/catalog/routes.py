@@ -1,4 +1,4 @@
-"""The catalog over HTTP, and `can-i`, because apps declare permissions too."""
+"""HTTP routes of the catalog, and of `can-i`, because apps also declare permissions."""
 
 from gpuaas_contract import catalog, policy
 

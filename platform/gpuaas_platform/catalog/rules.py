@@ -1,6 +1,6 @@
-"""Pure: which version a project may deploy or move to, whether inputs fit a form, which allocation hosts which member.
+"""Pure: which versions an instance may get, whether inputs fit a form, and which allocations each role gets.
 
-`manifests` checks manifests."""
+The checks of manifests are in `manifests`."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ _FIX = {
 
 
 def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
-    """Whether the entitlement includes this version, in any state."""
+    """Return whether the entitlement includes this version. The version's state is not checked."""
     if entitlement is None or not entitlement.enabled or not admits_version(entitlement, version.version):
         return False
     return not entitlement.channels or not set(entitlement.channels).isdisjoint(version.channels)
@@ -59,7 +59,7 @@ def check_upgrade(target: AppVersion, present: str) -> None:
 
 
 def check_rollback(present: Manifest, target: AppVersion) -> None:
-    """The manifest of the running version lists what it can be rolled back to: the older version could not know."""
+    """Refuse a target that the running version's manifest does not list. Older manifests cannot list newer versions."""
     if not versions.is_newer(present.version, target.version):
         raise errors.Conflict(
             f"{target.version} is not older than {present.version}.", fix="To get a newer version, upgrade."
@@ -102,7 +102,7 @@ def check_action_inputs(action: ActionSpec, inputs: Mapping[str, object]) -> Non
 
 
 def placement(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> dict[str, list[str]]:
-    """component_key -> allocation ids, read from the form fields that the topology names."""
+    """Return component_key -> allocation ids, from the form fields that the topology names."""
     placed: dict[str, list[str]] = {}
     for component_key, field in manifest.topologies[topology].items():
         value = inputs.get(field, [])

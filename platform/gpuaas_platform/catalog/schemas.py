@@ -1,7 +1,7 @@
-"""Pure: JSON Schemas in manifests: whether they are valid and safe to run, and whether a document fits one.
+"""Pure: check that JSON Schemas in manifests are valid and safe, and that a document fits a schema.
 
-Schemas are written by app teams and run in the platform's process: what could loop, multiply or fetch something
-(`$ref`) is refused, and patterns are matched in linear time, by an engine without look-around and back references.
+App teams write the schemas, and the platform's process runs them. So references (`$ref`), which could loop, multiply or
+fetch something, are refused. Patterns run in linear time, in an engine without look-around and back references.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _SINGLE = (
 
 
 def flaws(path: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
-    """Path and description of each flaw of a schema."""
+    """Yield the path and the description of each flaw of a schema."""
     if schema.get("$schema", _DIALECT) != _DIALECT:
         yield f"{path}.$schema", f"the platform reads {_DIALECT}"
         return
@@ -46,7 +46,7 @@ def flaws(path: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def misfits(schema: dict[str, object], document: object) -> dict[str, str]:
-    """Path -> description of the first places where the document does not fit; `$` is the document itself."""
+    """Return path -> description of the first places where the document does not fit; `$` is the whole document."""
     problems = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
     return {words.path("", *error.instance_path) or "$": error.message[:500] for error in problems}
 
@@ -69,7 +69,7 @@ def _flaws_below(path: str, schema: object, depth: int) -> Iterator[tuple[str, s
 
 
 def _inside(path: str, schema: dict[str, object]) -> Iterator[tuple[str, object]]:
-    """The schema has not been validated yet, so each value may have any type."""
+    """Yield the schemas inside a schema. It has not been validated yet, so each value may have any type."""
     for word in _MANY_BY_NAME:
         if isinstance(by_name := schema.get(word), dict):
             yield from ((words.path(path, word, name), inner) for name, inner in by_name.items())

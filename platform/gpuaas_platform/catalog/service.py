@@ -1,6 +1,6 @@
 """App versions and their lifecycle, and which project may deploy them.
 
-Disabling an entitlement refuses new deploys and upgrades only: running instances can still be grown, shrunk, stopped,
+A disabled entitlement prevents only new deploys and upgrades. Running instances can still be grown, shrunk, stopped,
 started, rolled back and removed.
 """
 
@@ -34,14 +34,14 @@ class Limits:
 
 
 async def check_manifest(_: Call, manifest: Manifest) -> Manifest:
-    """A large manifest takes a second to check: it is checked in a thread and before the transaction."""
+    """Check the manifest in a thread, before the transaction: the check of a large manifest can take a second."""
     await asyncio.to_thread(manifests.check, manifest)
     return manifest
 
 
 async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
-    """Register a checked manifest. A version is immutable: the same manifest again changes nothing, another one is
-    refused."""
+    """Register a checked manifest. A version is immutable: a repeat with the same manifest changes nothing, another
+    manifest is refused."""
     version = AppVersion(
         app_slug=manifest.slug,
         version=manifest.version,
@@ -78,7 +78,7 @@ async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersi
 
 
 async def check_app(reader: db.Reader, app_slug: str) -> None:
-    """Refuse a slug under which no version is registered."""
+    """Refuse an app slug that has no registered version."""
     if not await store.app_exists(reader, app_slug):
         raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
 
@@ -97,7 +97,7 @@ async def withdraw(tx: db.Tx, call: Call[AppVersionPath], body: RetireVersion) -
 
 
 async def list_project_apps(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[AppVersion]:
-    """A page is filtered after it was read, so it may hold fewer items than its size."""
+    """Return a page of apps. It is filtered after it was read, so it may have fewer items than its size."""
     project = call.in_project()
     page = await paging.documents(reader, store.VERSIONS, call.query, store.SHOWN, project.project_id)
     return Page(items=await _shown(reader, project, page.items), next_page_token=page.next_page_token)
@@ -113,7 +113,7 @@ async def get_project_app(reader: db.Reader, call: Call[ProjectAppPath]) -> AppV
 
 
 async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:
-    """No service account's role holds the permission, but this check does not rely on that."""
+    """Refuse service accounts explicitly, although none of their roles has the permission."""
     if call.caller.actor_type != "user":
         raise await permissions.denial(
             call, catalog.ENTITLEMENT_SET.permission, "Only a person can change entitlements."
@@ -164,13 +164,13 @@ async def forget_project(tx: db.Tx, project_id: str) -> None:
 
 
 async def entitled(reader: db.Reader, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those pairs of project and app whose entitlement is enabled, in one statement."""
+    """Return the pairs of project and app whose entitlement is enabled, read in one statement."""
     enabled = await store.enabled_among(reader, [f"{project_id}/{app_slug}" for project_id, app_slug in wanted])
     return {(entitlement.project_id, entitlement.app_slug) for entitlement in enabled}
 
 
 async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) -> Limits:
-    """They apply to a disabled entitlement too: running instances can be managed, but not grown past them."""
+    """Return the limits, also of a disabled entitlement: running instances can be managed, but not grown past them."""
     entitlement = await store.entitlement(reader, project_id, app_slug)
     return Limits(entitlement.instances_max, entitlement.members_max) if entitlement is not None else Limits()
 
@@ -178,10 +178,10 @@ async def entitlement_limits(reader: db.Reader, project_id: str, app_slug: str) 
 async def deployable(
     reader: db.Reader, project_id: str, app_slug: str, version: str, layers: policy_rules.Layers
 ) -> AppVersion:
-    """The version that this project may deploy now: the named one, or the newest published one.
+    """Return the version that this project may deploy now: the named one, or the newest published one.
 
-    The refusal has one message for every reason, except for a withdrawn version, whose reason the project may read.
-    Policy is checked last: only a project that is entitled to the app learns that a layer denies it.
+    An unknown version and a missing entitlement get the same message. A withdrawn version is refused with its reason.
+    Policy is checked last, so that only a project with an entitlement can see that a policy layer denies the app.
     """
     entitlement = await store.entitlement(reader, project_id, app_slug)
     wanted = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement))
@@ -197,14 +197,14 @@ async def deployable(
 async def upgradable(
     reader: db.Reader, project_id: str, app_slug: str, from_version: str, to_version: str, layers: policy_rules.Layers
 ) -> AppVersion:
-    """The version an instance may be upgraded to; without a name, the newest. The conditions are those of a deploy."""
+    """Return the version for an upgrade: the named one, or the newest. The conditions of a deploy apply too."""
     target = await deployable(reader, project_id, app_slug, to_version, layers)
     rules.check_upgrade(target, from_version)
     return target
 
 
 async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, to_version: str) -> AppVersion:
-    """The version an instance may be rolled back to. This needs no entitlement, because it is not a new deploy."""
+    """Return the version for a rollback. It needs no entitlement, because it is not a new deploy."""
     present = await manifest_of(reader, app_slug, from_version)
     target = await store.version(reader, app_slug, to_version)
     if target is None or target.state == "registered":
@@ -214,7 +214,7 @@ async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, t
 
 
 async def manifest_of(reader: db.Reader, app_slug: str, version: str) -> Manifest:
-    """The manifest that an instance was deployed with; it stays readable without an entitlement."""
+    """Return the manifest that an instance was deployed with. No entitlement is needed."""
     deployed = await store.version(reader, app_slug, version)
     if deployed is None:
         raise LookupError(f"{app_slug}@{version}")
@@ -222,7 +222,7 @@ async def manifest_of(reader: db.Reader, app_slug: str, version: str) -> Manifes
 
 
 async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]) -> list[AppVersion]:
-    """The versions that the project's entitlements and policy allow."""
+    """Return the visible versions that the project's entitlements and policy allow."""
     entitlements = await store.entitlements_of(reader, project.project_id)
     layers = await policy.of_project(reader, project)
     return [
@@ -235,7 +235,7 @@ async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]
 
 
 async def _retire(tx: db.Tx, call: Call[AppVersionPath], state: AppVersionState, reason: str) -> AppVersion:
-    """The reason is shown to a caller who wants to deploy the version."""
+    """Deprecate or withdraw a version. Users who want to deploy the version see the reason."""
     present = await get_version(tx, call)
     if not reason.strip():
         raise errors.ValidationFailed("Give a reason.", details={"field": "reason"})

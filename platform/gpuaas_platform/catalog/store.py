@@ -30,7 +30,7 @@ SHOWN = """state IN ('published', 'deprecated')
     AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
 
 _STANDING = {"published": 2, "deprecated": 2, "registered": 1, "withdrawn": 0}
-"""Of an app's declarations of a key, the one with the highest standing counts, and among those the newest."""
+"""State -> standing. If several versions of an app declare a key, the highest standing counts, then the newest."""
 _DECLARED = msgspec.json.Decoder(PermissionSpec)
 
 
@@ -43,7 +43,7 @@ async def app_exists(reader: db.Reader, app_slug: str) -> bool:
 
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
-    """Names only: the caller reads one document after another, and mostly needs only the first."""
+    """Return version names only: the caller reads the versions one by one and usually needs only the first."""
     sql = """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'
              ORDER BY version_order DESC, created_at DESC"""
     rows = await reader.all(sql, app_slug)
@@ -81,7 +81,7 @@ async def set_standing(tx: db.Tx, declaring: AppVersion) -> None:
 
 
 async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: str) -> list[PermissionSpec]:
-    """The declarations of a key that count in a project: one per app that was ever enabled there, or of one app."""
+    """Return the declarations of a key that count in a project: one per app ever enabled there, or of one app only."""
     only = "AND entitlements.app_slug = $3" if app_slug else ""
     sql = f"""SELECT (SELECT declared.document FROM app_permissions declared
                       WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug

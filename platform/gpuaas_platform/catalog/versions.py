@@ -1,4 +1,4 @@
-"""Pure: which version is the newer one, and which versions a pattern names."""
+"""Pure: compare versions, and match versions with patterns."""
 
 import re
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ _BEFORE_RELEASE, _END, _WORD, _NUMBER = "0123"
 
 
 def order(version: str) -> str:
-    """A text that sorts as versions do: 1.9 < 1.10-rc1 < 1.10 < 1.10.1. What follows a hyphen comes before the release.
+    """Return a text that sorts like versions: 1.9 < 1.10-rc1 < 1.10 < 1.10.1. A hyphen marks a preview of the release.
 
-    Kept as a column, so the newest version is the first row of an index. It holds digits and lower-case letters only,
-    which every database sorts alike.
+    It is stored in a column, so that an index finds the newest version. It has only digits and lower-case letters,
+    which all databases sort in the same way.
     """
     release, hyphen, preview = version.lower().partition("-")
     end = _BEFORE_RELEASE + _parts(preview) if hyphen else ""
@@ -33,6 +33,6 @@ def _parts(text: str) -> str:
 
 
 def _number(digits: str) -> str:
-    """Its length goes first: of two numbers the longer one is larger."""
+    """Return the number with its length in front, so that longer numbers sort after shorter ones."""
     digits = digits.lstrip("0")
     return f"{_NUMBER}{len(digits):02d}{digits}"

@@ -1,4 +1,4 @@
-"""Pure: the text of flaws in a manifest: the path of the field, and the word that was probably meant."""
+"""Pure: texts for flaws in a manifest: the path of a field, and a suggestion for an unknown word."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ _SHOWN_MAX = 60
 
 
 def path(start: str, *parts: str | int) -> str:
-    """`path("roles", 1, "min")` is `roles[1].min`."""
+    """Return the path of a field: `path("roles", 1, "min")` is `roles[1].min`."""
     whole = start
     for part in parts:
         whole += f"[{part}]" if isinstance(part, int) else f".{part}"

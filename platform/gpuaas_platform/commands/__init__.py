@@ -1,1 +1,1 @@
-"""Commands of the platform program beside the server."""
+"""Commands of `gpuaas-platform` other than the server itself."""

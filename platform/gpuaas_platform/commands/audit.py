@@ -1,4 +1,4 @@
-"""`gpuaas-platform audit …`: verify the audit chains, print their signed heads. `main` hands its options here."""
+"""`gpuaas-platform audit …`: verify the audit chains, print their signed heads. `main` calls it with the options."""
 
 import argparse
 import asyncio
@@ -26,11 +26,11 @@ _EXAMPLES = """examples:
 
 
 class CannotVerify(Exception):
-    """A file to read is missing. It does not mean that the trail is valid."""
+    """A file of heads cannot be read. This does not mean that the audit trail is valid."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> list[argparse.ArgumentParser]:
-    """The parsers of the commands below `audit`; the caller adds the options all commands have."""
+    """Return the parsers of the subcommands of `audit`. The caller adds the options that all commands have."""
     style = argparse.RawDescriptionHelpFormatter
     audit = commands.add_parser("audit", help="verify the audit trail", epilog=_EXAMPLES, formatter_class=style)
     acts = audit.add_subparsers(dest="act", required=True)
@@ -96,7 +96,7 @@ def _read_heads(path: Path) -> list[chain.Head]:
 
 
 async def _print_heads(settings: Settings) -> int:
-    """Signs what moved, with the server running or not, then prints the last head of every chain."""
+    """Sign the chains that have new rows, then print the last head of each. The server may run at the same time."""
     await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
     key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE)
     folder = heads.folder_in(settings.data_dir)
@@ -109,7 +109,7 @@ async def _print_heads(settings: Settings) -> int:
 
 
 class _Progress:
-    """A line on stderr now and then, so that a long walk is seen to move."""
+    """Writes a line to stderr about every second, so that users see the progress of a long verification."""
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()

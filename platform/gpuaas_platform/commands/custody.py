@@ -1,8 +1,8 @@
-"""`gpuaas-platform custody …`: care for the key that wraps every secret. `gpuaas-platform unseal`: give a running
-server the passphrase of its key. `main` hands their options here.
+"""`gpuaas-platform custody …`: manage the key that encrypts all secrets. `gpuaas-platform unseal`: send a running
+server the passphrase of its key. `main` calls both with the options.
 
-To unseal, a user who can write the data folder can act as an admin for a minute; this is audited. The passphrase is
-read from standard input and sent to the server only.
+`unseal` issues an admin's token that is valid for one minute, so its user must be able to write the data folder. This
+is audited. The passphrase is read from standard input and sent only to the server.
 """
 
 import argparse
@@ -55,7 +55,7 @@ _HELP = {
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> dict[str, argparse.ArgumentParser]:
-    """The parsers of the commands below `custody`; the caller adds the options it has for others, too."""
+    """Return the parsers of the subcommands of `custody`. The caller adds options that other commands have, too."""
     style, text = argparse.RawDescriptionHelpFormatter, "care for the keys of secrets"
     parser = commands.add_parser("custody", help=text, epilog=_EXAMPLES, formatter_class=style)
     acts, made = parser.add_subparsers(dest="act", required=True), {}
@@ -102,7 +102,7 @@ def unseal(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def read_passphrase(prompt: str) -> str:
-    """From the terminal without echo, else the first line of standard input: other users can see arguments."""
+    """Read a passphrase from the terminal without echo, or from standard input: other users can see arguments."""
     given = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not given:
         raise custody.PassphraseWrong("no passphrase was given; type it, or pass it as standard input")
@@ -115,7 +115,7 @@ def _print_key(beside: Path | None) -> None:
 
 
 def _seal(settings: Settings) -> None:
-    """The plain file is deleted after the sealed file is on the disk and was opened once."""
+    """Seal the key file. The plain file is deleted after the sealed file was written and opened with the passphrase."""
     plain, sealed = PlainFile(settings.data_dir / key_files.PLAIN), SealedFile(settings.data_dir / key_files.SEALED)
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     passphrase = read_passphrase("New passphrase: ")
@@ -150,7 +150,7 @@ async def _status(settings: Settings) -> None:
             for key_id, values in counted.values_by_key.items():
                 sys.stdout.write(f"{key_id} wraps {values} values{', present' * (key_id == counted.present)}\n")
             return
-        # Another server has a state of its own. That of the embedded store is in the process of the running server.
+        # Only Vault has a state to show here. The embedded store's state is in the memory of the running server.
         state = "refused" if status.refused else "not open" if status.sealed else "open"
         sys.stdout.write(f"state   {state}\n" + (f"next    {status.fix}\n" if status.fix else ""))
 

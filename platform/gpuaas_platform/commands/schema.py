@@ -63,7 +63,7 @@ def golden(engine: str) -> Path:
 
 @functools.cache
 def descriptions() -> dict[str, dict[str, str]]:
-    """What the schema of an engine does not contain: which domain writes a table (`owner`), and what a `row` is."""
+    """Return for each table which domain writes it (`owner`) and what a `row` is. The schema does not contain this."""
     return tomllib.loads((_FOLDER / "tables.toml").read_text())
 
 
@@ -96,7 +96,7 @@ def _handle(engine: str, text: str, *, is_written: bool) -> int:
 
 
 def _printed(name: str, columns: Sequence[Column], keys: Sequence[str], indexes: Sequence[str]) -> str:
-    """`keys` are PRIMARY KEY and UNIQUE constraints."""
+    """Return a table as SQL text. `keys` are its PRIMARY KEY and UNIQUE constraints."""
     description, width = descriptions()[name], max(len(column.name) for column in columns) + 1
     lines = [f"-- {description['row']} Written by: {description['owner']}.", f"CREATE TABLE {name} ("]
     rows = [(f"{column.name:<{width}}{_type(column)}", _comment(column)) for column in columns]

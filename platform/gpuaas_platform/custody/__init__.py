@@ -1,1 +1,1 @@
-"""Custody: where secret values are kept, embedded or in Vault."""
+"""Custody: stores secret values, in the platform's own database or in Vault."""

@@ -1,11 +1,11 @@
-"""Custody over the platform's own store: the database has ciphertext, the key-encryption key is outside of it.
+"""Custody in the platform's database: it contains only ciphertext. The key-encryption key is stored elsewhere.
 
-Rotation replaces that key without a moment in which a value could not be read, whenever it is interrupted:
+A rotation replaces that key. Values stay readable at all times, even if the rotation is interrupted:
 
 1. a new key is added to the file;
-2. the database names it as the present one: from this commit on nothing is wrapped by the old one;
-3. data keys are wrapped again, a batch per transaction;
-4. keys that no longer wrap anything are removed from the file.
+2. the database names it as the current key: after this commit no new value uses the old key;
+3. existing data keys are encrypted with the new key, in batches, one transaction each;
+4. keys that are no longer used are removed from the file.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ _PRESENT = "SELECT key_id FROM custody_key"
 
 @dataclass(frozen=True)
 class Counted:
-    """How many values are in custody, by the key that wraps them."""
+    """The number of values in custody for each key that wraps them."""
 
     present: str
-    """The key that wraps what is put now; empty before the first value."""
+    """Id of the key that wraps new values; empty before the first value."""
     values_by_key: dict[str, int]
 
 
@@ -57,7 +57,7 @@ class EmbeddedCustody:
         try:
             return envelope.unseal(sealed, self._ring.key(sealed.key_id))
         except custody.Unreadable:
-            # A rotation that has just ended took its key out of the file.
+            # The key may be gone because a rotation has just ended. Read the value again.
             again = await self._stored(ref, version)
             if again.key_id == sealed.key_id:
                 raise
@@ -87,9 +87,9 @@ class EmbeddedCustody:
         return Counted(str(present[0]) if present is not None else "", {row[0]: row[1] for row in rows})
 
     async def rotate(self) -> AsyncGenerator[str, None]:
-        """Replace the present key. Yields a message after each step that is safe on the disk.
+        """Replace the current key. Yields a message after each step that is stored durably.
 
-        An interrupted rotation is finished first."""
+        If an earlier rotation was interrupted, it is finished first."""
         with self._ring.rotating():
             if self._ring.file.writable:
                 async for message in self._finish():

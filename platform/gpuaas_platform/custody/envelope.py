@@ -1,7 +1,7 @@
-"""Envelope encryption: each value under a data key of its own, the data key wrapped by a key-encryption key.
+"""Envelope encryption: each value has its own data key, which is encrypted (wrapped) with a key-encryption key.
 
-AES-256-GCM for both. What a ciphertext belongs to is authenticated with it, so one moved to another ref, version or
-key does not open. Pure: `embedded_custody` keeps what is made here.
+AES-256-GCM for both. A ciphertext is authenticated together with its ref and version, a wrapped key also with its key
+id. So neither can be decrypted after it was moved to another place. Pure: `embedded` stores the results.
 """
 
 import base64
@@ -18,12 +18,12 @@ _NONCE_BYTES = 12
 
 
 class Sealed(NamedTuple):
-    """One version of one secret, as it may be stored anywhere."""
+    """One version of one secret, encrypted, so that it can be stored anywhere."""
 
     ref: str
     version: int
     key_id: str
-    """The key-encryption key that opens `wrapped_key`."""
+    """Id of the key-encryption key that decrypts `wrapped_key`."""
     wrapped_key: str
     ciphertext: str
 
@@ -43,7 +43,7 @@ def unseal(sealed: Sealed, key: bytes) -> bytes:
 
 
 def rewrapped(sealed: Sealed, key: bytes, new_key_id: str, new_key: bytes) -> Sealed:
-    """The same ciphertext under another key-encryption key; the value itself is not opened."""
+    """Return the secret with its data key wrapped by another key-encryption key. The value is not decrypted."""
     about = _about_key(sealed.ref, sealed.version, new_key_id)
     return sealed._replace(key_id=new_key_id, wrapped_key=_encode(encrypt(new_key, _data_key(sealed, key), about)))
 
@@ -54,7 +54,7 @@ def encrypt(key: bytes, plain: bytes, about: bytes) -> bytes:
 
 
 def decrypt(key: bytes, raw: bytes, about: bytes) -> bytes:
-    """Raise `InvalidTag` if the key is another one, or if `raw` or `about` is not what was encrypted."""
+    """Decrypt. Raise `InvalidTag` if the key is wrong, or if `raw` or `about` was changed since the encryption."""
     return AESGCM(key).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], about)
 
 

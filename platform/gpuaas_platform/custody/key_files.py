@@ -1,7 +1,7 @@
-"""The key-encryption keys and the files that hold them, apart from the database: it alone reveals no secret.
+"""Files with the key-encryption keys. They are separate from the database, so that it alone reveals no secret.
 
-A file is in the clear and owner-only, sealed by a passphrase, or given from outside. There is one key, and during a
-rotation there are two. `embedded` stores in the database which is the present one.
+A file is either plain text that only its owner can read, or sealed by a passphrase, or managed outside of the platform.
+It has one key, and two during a rotation. `embedded` stores in the database which key is the current one.
 """
 
 import contextlib
@@ -28,29 +28,29 @@ _ABOUT = b"gpuaas custody keys sealed v1"
 
 
 class PlainFile:
-    """The default: a user who can read the data folder can read the keys."""
+    """A plain key file, the default: users who can read the data folder can read the keys."""
 
     writable = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.description = f"the file {path}"
-        """Where the keys come from, for people."""
+        """Where the keys come from, as text for people."""
 
     def read(self) -> Keys:
-        """Every key; none when there is no file yet. A sealed file raises `custody.Sealed`."""
+        """Return all keys; empty if there is no file yet. A sealed file raises `custody.Sealed`."""
         return _KEYS.decode(self.path.read_bytes()) if self.path.exists() else {}
 
     def write(self, keys_by_id: Keys) -> None:
         keys.write_private(self.path, msgspec.json.encode(keys_by_id))
 
     def create(self, keys_by_id: Keys) -> None:
-        """Write the file unless it exists: of two processes that make the first key, one wins."""
+        """Write the file if it does not exist. If two processes do this at the same time, only one file is written."""
         keys.create_private(self.path, msgspec.json.encode(keys_by_id))
 
 
 class GivenFile(PlainFile):
-    """Keys that are managed outside of the platform, such as systemd credentials; never written."""
+    """A key file that is managed outside of the platform, such as a systemd credential. It is never written."""
 
     writable = False
 
@@ -66,7 +66,7 @@ class GivenFile(PlainFile):
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A sealed file: the keys, encrypted with a key that is derived from the passphrase."""
+    """The content of a sealed file: the keys, encrypted with a key that is derived from the passphrase."""
 
     salt: bytes
     content: bytes
@@ -80,7 +80,7 @@ _BOX = msgspec.json.Decoder(Box)
 
 
 class SealedFile:
-    """After a start the keys cannot be read; `open` with the passphrase keeps what opens them in memory only."""
+    """A key file that is sealed after each start. `open` keeps the key derived from the passphrase only in memory."""
 
     writable = True
 
@@ -88,7 +88,7 @@ class SealedFile:
         self.path = path
         self.description = f"the file {path}, sealed by a passphrase"
         self._box: Box | None = None
-        """As it was opened: its salt and costs belong to the key we hold."""
+        """The content at the time of `open`. Its salt and costs belong to `_passphrase_key`."""
         self._passphrase_key = b""
 
     @property
@@ -96,7 +96,7 @@ class SealedFile:
         return self._box is not None
 
     def open(self, passphrase: str) -> None:
-        """Slow on purpose, because of guessing. Without a file, this passphrase seals the first one."""
+        """Unseal with the passphrase; create a sealed file if there is none. Slow on purpose, to prevent guessing."""
         if not self.path.exists():
             self.seal({ids.new("kek"): envelope.new_key()}, passphrase)
         box = _BOX.decode(self.path.read_bytes())
@@ -105,7 +105,7 @@ class SealedFile:
         self._box, self._passphrase_key = box, key
 
     def seal(self, keys_by_id: Keys, passphrase: str) -> None:
-        """Make the file, unless there is one."""
+        """Write the sealed file, if it does not exist."""
         box = Box(salt=os.urandom(16), content=b"")
         keys.create_private(self.path, _filled(box, _stretched(passphrase, box), keys_by_id))
 
@@ -124,7 +124,7 @@ class SealedFile:
         keys.write_private(self.path, _filled(self._box, self._passphrase_key, keys_by_id))
 
     def create(self, keys_by_id: Keys) -> None:
-        """There is a file as soon as this one is open."""
+        """Check only that the file can be read: `open` has created it already."""
         self.read()
 
 
@@ -132,7 +132,7 @@ KeyFile = PlainFile | SealedFile
 
 
 def chosen(settings: Settings) -> KeyFile:
-    """The file that the settings ask for."""
+    """Return the key file that the settings select."""
     if settings.custody_key_file is not None:
         return GivenFile(settings.custody_key_file)
     plain, sealed = settings.data_dir / PLAIN, settings.data_dir / SEALED
@@ -151,7 +151,7 @@ class KeyRing:
         self._keys: Keys = {}
 
     def key(self, key_id: str) -> bytes:
-        """Read the file again for an unknown key: another process may have rotated."""
+        """Return a key. Read the file again for an unknown key, because another process may have rotated the keys."""
         if key_id not in self._keys:
             self._keys = self.file.read()
         if key_id not in self._keys:
@@ -163,13 +163,13 @@ class KeyRing:
         return sorted(self._keys)
 
     def first(self) -> str:
-        """The id of a key, made now if there is no file. Of two processes that make one, both get the same."""
+        """Return the id of the first key; create it if there is no file. Concurrent processes get the same key."""
         if not self.key_ids():
             self.file.create({ids.new("kek"): envelope.new_key()})
         return self.key_ids()[0]
 
     def newest(self, present: str) -> str:
-        """A key that is younger than the present one: made now, or given from outside with the file."""
+        """Return the id of a key that is newer than the current one: a new key, or one in a file managed outside."""
         if self.file.writable:
             key_id = ids.new("kek")
             self.file.write({**self.file.read(), key_id: envelope.new_key()})
@@ -183,14 +183,14 @@ class KeyRing:
         return key_id
 
     def keep_only(self, key_id: str) -> bool:
-        """Remove the other keys. Return False for a file given from outside, which is never written."""
+        """Remove all other keys from the file. Return False for a file managed outside, which is never written."""
         if self.file.writable:
             self.file.write({key_id: self.key(key_id)})
         return self.file.writable
 
     @contextlib.contextmanager
     def rotating(self) -> Iterator[None]:
-        """One rotation at a time: a second one could drop the key that the first has just made."""
+        """Allow only one rotation at a time: a second one could remove the key that the first has just created."""
         if not self.file.writable:
             yield
             return

@@ -1,8 +1,8 @@
-"""The custody port: where secret values are stored, apart from everything else about them.
+"""The interface of custody, which stores secret values. All other data about secrets is in the database.
 
-`embedded` implements it over the platform's own store, `vault` over Vault or OpenBao. A store may be
-another server, so nothing here is called inside a transaction: record the intention in the database, act, then record
-the result.
+`embedded` implements it with the platform's database, `vault` with Vault or OpenBao. Custody may be another server,
+so nothing here is called inside a transaction: record in the database what will be done, do it, then record the
+result.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 
 class CustodyError(Exception):
-    """Base of the errors of custody. The text never contains a value; `fix` is the next command, if known."""
+    """Base class of custody's errors. The text never contains a secret value; `fix` is the next command, if known."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(message)
@@ -18,27 +18,27 @@ class CustodyError(Exception):
 
 
 class SecretMissing(CustodyError):
-    """There is no value under this ref and version: never put, or deleted."""
+    """There is no value with this ref and version: it was never stored, or it was deleted."""
 
 
 class Unreadable(CustodyError):
-    """The value is there and cannot be opened: it was tampered with, or its key is not at hand."""
+    """The value exists but cannot be decrypted: it was changed, or its key is not available."""
 
 
 class Unavailable(CustodyError):
-    """The store does not answer. Trying again may help."""
+    """Custody does not answer. A retry may succeed."""
 
 
 class Refused(Unavailable):
-    """The store does not let the platform in, so nothing was kept; this lasts until an operator changes a setting."""
+    """Custody refuses the platform's access, and nothing was stored. An operator has to change a setting."""
 
 
 class Sealed(Unavailable):
-    """An operator has to unseal the store first; until then nothing is stored or read."""
+    """Custody is sealed: nothing can be stored or read until an operator unseals it."""
 
 
 class PassphraseWrong(CustodyError):
-    """This is not the passphrase the store was sealed with."""
+    """The passphrase is not the one that custody was sealed with."""
 
 
 @dataclass(frozen=True)
@@ -46,28 +46,28 @@ class Status:
     store: Literal["embedded", "vault"]
     sealed: bool
     key: str
-    """Where the key comes from, for people."""
+    """Where the key comes from, as text for people."""
     refused: bool = False
-    """Not open because the store does not let the platform in."""
+    """True if custody is not open because it refuses the platform's access."""
     fix: str = ""
     """The next command, if it is not `unseal`."""
 
 
 class SecretStore(Protocol):
-    """A ref is an opaque word of the caller's; each `put` under it makes the next version."""
+    """Stores values. The caller chooses a `ref`, any text; each `put` with the same ref creates the next version."""
 
     async def put(self, ref: str, value: bytes) -> int:
-        """Keep a value durably and return its version, the first being 1."""
+        """Store a value durably and return its version. The first version is 1."""
 
     async def get(self, ref: str, version: int) -> bytes: ...
 
     async def delete(self, ref: str) -> None:
-        """Destroy every version. A ref without versions is not an error."""
+        """Delete all versions of a ref. A ref without versions is not an error."""
 
     async def check(self) -> None:
-        """Raise what `put` and `get` would raise for every ref; called before a value that works once is used."""
+        """Raise the error that `put` and `get` would raise for all refs. Called before a one-time delivery is used."""
 
     async def status(self) -> Status: ...
 
     async def unseal(self, passphrase: str) -> None:
-        """Open a sealed store; one that is open stays so."""
+        """Unseal custody. No effect if it is already open."""

@@ -1,6 +1,6 @@
-"""Custody in HashiCorp Vault or OpenBao: one secret per ref in a KV version 2 engine, whose versions are ours.
+"""Custody in HashiCorp Vault or OpenBao: one secret per ref in a KV version 2 engine, with the engine's versions.
 
-The token comes from a file, read again when it is refused: an agent beside the server keeps it fresh.
+The token is in a file, which another program renews. The file is read again when Vault refuses the token.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from gpuaas_platform.kit.settings import Settings
 
 Result = TypeVar("Result")
 _FIELD = "value"
-"""Base64: KV values are JSON, ours are bytes."""
+"""Field of the value, in base64, because values of a KV engine are JSON."""
 _NEVER_PUT = "status"
-"""A ref that is read only to check the permission."""
+"""A ref that never has a value. It is read to check the platform's access."""
 _TIMEOUT_S = 10
 
 
@@ -49,10 +49,10 @@ class VaultCustody:
         await self._call(self._kv.delete_metadata_and_all_versions, ref)
 
     async def check(self) -> None:
-        """Nothing to check: the other server may fail between a check and the act as well."""
+        """Do nothing: Vault could fail between a check and the request that follows."""
 
     async def status(self) -> custody.Status:
-        """Uses the platform's token: that Vault is unsealed does not mean that it accepts the token."""
+        """Return the status, from a read with the platform's token: an unsealed Vault may still refuse the token."""
         where = f"Vault at {self._address}, {self._mount}/{self._prefix}"
         try:
             with contextlib.suppress(custody.SecretMissing):
@@ -66,7 +66,7 @@ class VaultCustody:
         raise custody.Unavailable("Vault has a seal of its own: vault operator unseal")
 
     async def _call(self, method: Callable[..., Result], ref: str, **arguments: object) -> Result:
-        """In a thread: the client waits."""
+        """Call the client in a thread, because it blocks."""
         request = functools.partial(method, f"{self._prefix}/{ref}", mount_point=self._mount, **arguments)
         return await asyncio.to_thread(self._in_thread, request)
 
@@ -86,11 +86,11 @@ class VaultCustody:
 
     @contextlib.contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """What the client raises quotes what was sent back, which may contain a value: only the kind is passed on."""
+        """Replace the client's errors. Their text may contain a secret value from the response, so it is not used."""
         try:
             yield
         except hvac.exceptions.InvalidPath as error:
-            # Vault gives no reason where an engine has no such value, and one where there is no engine.
+            # Vault reports a reason if the engine is missing, and none if the value is missing.
             if error.errors:
                 text = f"Vault has no KV version 2 engine at {self._mount}/; see --vault-mount"
                 raise custody.Refused(text, fix=f"vault secrets enable -path={self._mount} kv-v2") from None

@@ -1,1 +1,1 @@
-"""Access credentials: keys for hosts that accept only a customer's key."""
+"""Credentials: private SSH keys of customers, for machines that accept only the customer's own key."""

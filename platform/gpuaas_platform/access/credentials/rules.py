@@ -1,4 +1,4 @@
-"""Pure: whether a private key is usable, and whether the instance was given a credential."""
+"""Pure: check whether a private key is usable, and whether an instance's inputs name a credential."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ class PublicHalf:
 
 
 def public_half(private_key: str) -> PublicHalf:
-    """Return the public facts of a key; refuse a key that no controller could use. Errors never quote the key."""
+    """Return the public part of a key; refuse a key that a controller cannot use. Errors never quote the key."""
     key = _parsed(private_key.encode())
     if not isinstance(key, _KEY_KINDS):
         raise errors.ValidationFailed("private_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)
@@ -36,7 +36,7 @@ def public_half(private_key: str) -> PublicHalf:
 
 
 def check_given(credential_id: str, *inputs: object) -> None:
-    """A controller gets the credentials that its inputs name, and no other key of the project."""
+    """Refuse a credential that no input names: a controller gets no other key of the project."""
     if not any(_names(value, credential_id) for value in inputs):
         details = {"credential_id": credential_id}
         fix = "Name the credential in an input of the app when it is deployed or upgraded."

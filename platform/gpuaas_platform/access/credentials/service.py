@@ -1,4 +1,4 @@
-"""Private keys of customers: store them, rotate them, open each delivery once and sealed, destroy them."""
+"""Credentials: store, rotate, deliver and destroy customers' private keys. Each delivery opens once, encrypted."""
 
 import base64
 import dataclasses
@@ -27,11 +27,11 @@ from gpuaas_platform.record import service as record
 replace = msgspec.structs.replace
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 DELIVERY_TTL = datetime.timedelta(minutes=5)
-"""A controller opens a delivery right after it was made; a later opening is refused."""
+"""How long a delivery can be opened. A controller opens it right after it was created."""
 
 
 async def create(call: Call[ProjectPath], body: credentials.CreateCredential) -> Credential:
-    """The same key under the same name again is the same credential: an answer may have been lost."""
+    """Create a credential. A repeat returns the existing one, because the first response may have been lost."""
     half = rules.public_half(body.private_key)
 
     async def find(tx: db.Tx) -> Credential | None:
@@ -148,7 +148,7 @@ async def open_delivery(call: Call[SealedDeliveryPath], body: credentials.OpenCr
 
 
 class _Credentials:
-    """Credentials, as deliveries see them."""
+    """Implements `deliveries.Delivered` for credentials."""
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> Credential | None:
         return await store.CREDENTIALS.get(tx, delivery.credential_id)
@@ -174,7 +174,7 @@ class _Credentials:
 
 
 async def _named(reader: db.Reader, call: Call, id_or_name: str) -> Credential:
-    """A name means the credential that is not revoked, if there is one."""
+    """Return a credential by id or name. If several have the name, the active one is returned."""
     project_id = call.in_project().project_id
     credential = await store.CREDENTIALS.get(reader, id_or_name) or await store.named(reader, project_id, id_or_name)
     if credential is None or credential.project_id != project_id:
@@ -201,15 +201,15 @@ def _new_credential(call: Call, body: credentials.CreateCredential, half: rules.
 
 
 def _sealed(value: bytes, recipient_key: str, delivery_id: str) -> str:
-    """Seal a value to a public key (HPKE, RFC 9180), so that only the holder of the private key can open it.
+    """Encrypt a value for a public key (HPKE, RFC 9180), so that only the owner of the private key can decrypt it.
 
-    Base mode, bound to the delivery: `enc || ciphertext` in base64. The SDK opens it."""
+    HPKE base mode; `info` contains the delivery's id. Returns `enc || ciphertext` in base64, which the SDK decrypts."""
     recipient = X25519PublicKey.from_public_bytes(base64.b64decode(recipient_key))
     return base64.b64encode(_SUITE.encrypt(value, recipient, info=seal_info(delivery_id))).decode()
 
 
 def _check_recipient(recipient_key: str) -> None:
-    """Refuse a key of low order, with which the shared secret would be the same for every sender."""
+    """Refuse a key of low order: with it, every sender would compute the same shared secret."""
     try:
         _sealed(b"", recipient_key, "")
     except ValueError as error:
@@ -221,7 +221,7 @@ def _check_recipient(recipient_key: str) -> None:
 async def _announce(
     tx: db.Tx, call: Call, what: str, credential: Credential, held: ClaimedOperation | None = None, **facts: str
 ) -> None:
-    """`facts` are fields of the event that the credential does not have."""
+    """Emit an event about the credential. `facts` are the event's fields that the credential does not have."""
     origin, about = call.origin, {}
     if held is not None:
         facts["operation_id"] = held.operation_id
@@ -233,7 +233,7 @@ async def _announce(
 async def _audit(
     tx: db.Tx, call: Call, credential: Credential, delivery_id: str = "", *, result: str = "success"
 ) -> None:
-    """A flow writes its audit row itself, in the transaction of the change."""
+    """Write the audit row in the transaction of the change. The edge does not write it for flows."""
     target = f"{delivery_id}/{credential.credential_id}".lstrip("/")
     details = {"name": credential.name, "version": credential.version, "fingerprint": credential.fingerprint}
     await record.audit(tx, call.origin, call.origin.route, target, credential, result=result, details=details)

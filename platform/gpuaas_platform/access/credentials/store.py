@@ -1,4 +1,4 @@
-"""SQL of access credentials. A key itself is in custody; its id there is stored here."""
+"""SQL of credentials. The private key itself is in custody; the database has only its id in custody."""
 
 from gpuaas_contract.credentials import Credential
 
@@ -22,7 +22,7 @@ async def named(reader: db.Reader, project_id: str, name: str) -> Credential | N
 
 
 async def secret_id(reader: db.Reader, credential_id: str) -> str:
-    """Return the id of the present key in custody; empty once it is destroyed."""
+    """Return the id that the credential's current key has in custody; empty if the key was destroyed."""
     row = await reader.one("SELECT secret_id FROM credential_keys WHERE credential_id = $1", credential_id)
     return str(row[0]) if row is not None else ""
 

@@ -1,1 +1,1 @@
-"""Machine access: short SSH certificates, who holds them, and how they end."""
+"""Machine access: grants with short-lived SSH certificates, and how they end."""

@@ -1,7 +1,7 @@
-"""The platform's SSH authority: its private key is a value in custody like any other, read for each signature.
+"""The platform's SSH authority. Its private key is in custody and is read from there for each signature.
 
-`ensure` completes what an interrupted process left. A value that was stored and never recorded is deleted by
-`secrets.reconcile`; the file of an earlier release is removed last.
+If a process is interrupted, the next call of `ensure` completes its work, and `secrets.reconcile` deletes a value that
+was stored but not recorded. Earlier releases kept the key in a file; `ensure` deletes that file as its last step.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ from gpuaas_platform.record import service as record
 log = structlog.get_logger()
 
 TOPIC = "ssh-authority"
-"""Wakes the loop that makes the authority as soon as custody is open: after an unseal, or when Vault is back."""
+"""Wakes the loop that creates the authority once custody is open: after an unseal, or when Vault responds again."""
 
 
 async def ensure(site: Site) -> None:
-    """Make the authority if there is none. Two processes that do so at once get the same."""
+    """Create the authority if there is none. Two processes that do this at the same time get the same authority."""
     present = await ssh_trust.authority(site.database.reader) or await _make(site)
     left, path = ssh_trust.key_in_file(site), ssh_trust.file(site)
     if left is None:
         return
-    if keys.openssh_public(left) != present.public_key:  # the file may be the only copy of this other key
+    if keys.openssh_public(left) != present.public_key:  # keep the file: it may be the only copy of its key
         log.warning("ssh_authority.file_differs", file=str(path), fix="move the file away or delete it")
         return
     path.unlink(missing_ok=True)
@@ -39,7 +39,7 @@ async def ensure(site: Site) -> None:
 
 
 async def start(site: Site) -> None:
-    """A failure does not prevent the start: the loop tries again and reports what custody lacks."""
+    """Create the authority at startup if possible. After a failure the loop tries again and logs what is missing."""
     with contextlib.suppress(errors.ApiError, custody.CustodyError):
         await ensure(site)
 
@@ -57,7 +57,7 @@ async def sweep(site: Site) -> None:
 
 
 async def signing_key(site: Site) -> Ed25519PrivateKey:
-    """Return the private key for one signature; the caller does not store it."""
+    """Return the authority's private key for one signature. The caller must not store it."""
     present = await ssh_trust.authority(site.database.reader)
     if present is None:
         await values.check(site)
@@ -72,7 +72,7 @@ async def signing_key(site: Site) -> Ed25519PrivateKey:
 
 
 async def _make(site: Site) -> Authority:
-    """Use the key that machines trust already, if an earlier release left one."""
+    """Create the authority from the key file of an earlier release, which machines already trust, or from a new key."""
     key = ssh_trust.key_in_file(site) or Ed25519PrivateKey.generate()
 
     async def make(tx: db.Tx, secret_id: str) -> Authority:

@@ -1,4 +1,4 @@
-"""The loop of machine grants: end those whose conditions no longer hold, and have the machines refuse them."""
+"""The loop of machine grants: end grants whose conditions are no longer met, and make the machines refuse them."""
 
 import functools
 
@@ -19,7 +19,7 @@ from gpuaas_platform.record import service as record
 TOPIC = "grants"
 reactions = Reactions()
 _LEASES_COUNT_AFTER_S = 60.0
-"""The longest lease: a platform that has run for less may have missed its heartbeat."""
+"""The longest lease. Until heartbeats could be received for this long, an expired lease does not end a grant."""
 
 
 async def sweep(site: Site) -> None:
@@ -30,13 +30,13 @@ async def sweep(site: Site) -> None:
 
 @reactions.to(MachinePrepared)
 async def machine_prepared(tx: db.Tx, prepared: MachinePrepared) -> None:
-    """The machine was installed again and refuses no certificate yet: send it the revoked serials again."""
+    """Schedule sending the revoked serials again: after a reinstallation the machine refuses no certificate yet."""
     await store.expect(tx, store.Sent(prepared.allocation.node_id, "", clock.micros(prepared.origin.now)))
     tx.wake(TOPIC)
 
 
 async def _end_all(site: Site, tx: db.Tx) -> None:
-    """Read everything again: since the look of the sweep a grant may have ended, or its conditions may hold again."""
+    """End all grants that are over. Read them again first, because they may have changed since the sweep read them."""
     origin = system_origin(site.clock())
     over = await _over(site, tx)
     for grant, reason in over:
@@ -49,7 +49,7 @@ async def _end_all(site: Site, tx: db.Tx) -> None:
 
 
 async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]:
-    """Return the active grants that are over, with the reason. Takes the same statements for any number of grants."""
+    """Return the active grants that must end, with the reason. The number of SQL statements is constant."""
     active, now = await store.active(reader), site.clock()
     leases_count = await presence.received_for_s(reader, site, now) >= _LEASES_COUNT_AFTER_S
     held = await allocations.many(reader, sorted({grant.allocation_id for grant in active}))

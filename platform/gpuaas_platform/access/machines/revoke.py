@@ -1,6 +1,6 @@
-"""End machine access: in the database at once, on the machine with the next task of its agent, live sessions included.
+"""End machine access: in the database at once; on the machine, including open SSH sessions, by its agent's next task.
 
-The agent gets the complete set of serials that its sshd has to refuse (`ssh.trust`), again until the task succeeds.
+The task `ssh.trust` has all serials that the machine's sshd must refuse. It is repeated until it succeeds.
 """
 
 import datetime
@@ -39,7 +39,7 @@ async def revoke(tx: db.Tx, call: Call[MachineGrantPath], body: RevokeGrant) -> 
 
 
 async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> MachineGrant:
-    """Record the end. The caller sends the serials, once for all grants of a node that end together."""
+    """Record that a grant ended. The caller then calls `send` once per node, for all grants that ended on it."""
     ended = msgspec.structs.replace(
         grant, state="ended", ended_at=origin.now, ended_by=origin.caller.actor_id, end_reason=reason
     )
@@ -60,9 +60,9 @@ async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
 
 
 async def follow_up(site: Site) -> None:
-    """Record which nodes refuse the revoked serials by now, and send them again where that failed.
+    """Record which nodes now refuse the revoked serials, and send the serials again to nodes where the task failed.
 
-    Each node has a transaction of its own, so that a failure at one does not hold back the others."""
+    Each node has its own transaction, so that a failure for one node does not delay the others."""
     for sent, _ in await _due(site.database.reader, site.clock()):
         try:
             await site.database.write(functools.partial(_follow_up, site, sent.node_id))
@@ -88,7 +88,7 @@ async def _follow_up(site: Site, node_id: str, tx: db.Tx) -> None:
 
 
 async def _due(reader: db.Reader, now: datetime.datetime, node_id: str = "") -> list[tuple[store.Sent, str]]:
-    """Return what was sent, to this node or to all, and needs a write now; each with the state of its task."""
+    """Return the sent serials that need a write now, with the state of their task. Empty `node_id`: of all nodes."""
     expected = await store.expected(reader, node_id)
     states = await tasks.states(reader, [sent.task_id for sent in expected])
     ended = [(sent, states.get(sent.task_id, "forgotten")) for sent in expected]

@@ -1,4 +1,4 @@
-"""Pure: the terms of a certificate, and whether the conditions of a grant still hold."""
+"""Pure: the contents of a certificate, and whether the conditions of a grant are still met."""
 
 import datetime
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.operations import OperationHead
 
 NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
-"""Kinds that bring something new in. Without the entitlement they end; running instances can still be managed."""
+"""Operation kinds that deploy something new. Their grants end without an entitlement; those of other kinds do not."""
 _ACTORS = {"user": "the person", "service_account": "the service account"}
 
 
@@ -21,7 +21,7 @@ class CertificateTerms:
     valid_from: datetime.datetime
     valid_to: datetime.datetime
     interactive: bool
-    """People get a terminal; controllers get commands only."""
+    """True for people, who get a terminal. Controllers can only run commands."""
 
 
 def terms(
@@ -53,22 +53,22 @@ def check_open(allocation: Allocation) -> None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a grant depends on, as it is now."""
+    """The current state of everything that a grant depends on."""
 
     allocation: Allocation | None
     operation: OperationHead | None
     actor_state: str
-    """Of the person or service account; empty when it no longer exists."""
+    """State of the person or service account; empty if it no longer exists."""
     is_permitted: bool
     """The actor may still log in to machines of the project."""
     is_entitled: bool
     """The project may still deploy the operation's app."""
     leases_count: bool
-    """This process has run long enough to have received every heartbeat."""
+    """Whether expired leases count: the platform has run long enough to have received every heartbeat."""
 
 
 def why_over(grant: MachineGrant, conditions: Conditions, now: datetime.datetime) -> str:
-    """Return why the grant is over, as its owner reads it; empty while all its conditions hold."""
+    """Return why the grant must end, as text for its owner; empty while all its conditions are met."""
     allocation = conditions.allocation
     if allocation is None or allocation.status != "active":
         return f"the allocation is {allocation.status if allocation else 'gone'}"

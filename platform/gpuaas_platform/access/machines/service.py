@@ -1,4 +1,4 @@
-"""Grant machine access, to a person or to a controller that holds an operation, as a short-lived SSH certificate.
+"""Grant machine access, as a short-lived SSH certificate, to a person or to a controller that claimed an operation.
 
 `reconcile` ends grants.
 """
@@ -30,14 +30,14 @@ _SSH_PORT = 22
 
 
 async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[RequestMachineAccess, Ed25519PrivateKey]:
-    """Runs before the transaction: custody may be another server."""
+    """Read the signing key before the transaction, because custody may be another server."""
     return body, await authority.signing_key(call.site)
 
 
 async def grant(
     tx: db.Tx, call: Call[AllocationPath], prepared: tuple[RequestMachineAccess, Ed25519PrivateKey]
 ) -> MachineAccess:
-    """A controller gets access only for an operation it holds, on a machine of that operation's instance."""
+    """Grant access. A controller gets it only for an operation it claimed, on a machine of the operation's instance."""
     body, signing_key = prepared
     allocation = await allocations.in_project(tx, call.in_project().project_id, call.path.allocation_id)
     if body.operation_id:
@@ -57,7 +57,7 @@ async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) ->
 async def check_claim(
     tx: db.Tx, call: Call[ProjectPath], allocation: Allocation, operation_id: str, epoch: int
 ) -> None:
-    """Refuse a caller who does not hold this operation, with its newest epoch, on this machine."""
+    """Refuse a caller without the newest claim of the operation, and a machine that its instance does not use."""
     operation = await fence.check(tx, call, operation_id, epoch)
     if operation.instance_id not in allocation.used_by_instance_ids:
         raise errors.PermissionDenied(
@@ -73,7 +73,7 @@ async def check_claim(
 async def _sign_and_record(
     tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
 ) -> MachineAccess:
-    """A dry run returns no certificate: it would open the machine without a grant that can be revoked."""
+    """Sign and save a grant. A dry run returns no certificate: it could not be revoked, as no grant is saved."""
     terms = rules.terms(
         allocation,
         actor_id=call.caller.actor_id,
@@ -125,7 +125,7 @@ def _new_grant(
 
 
 def _source(peer: str, machine_address: str) -> str:
-    """Return the address that the machine will see: for a caller on loopback, the one that this host would use."""
+    """Return the caller's address as the machine sees it; for a caller on loopback, the platform's own address."""
     if peer not in node_rules.LOOPBACK:
         return peer
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

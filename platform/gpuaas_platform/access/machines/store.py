@@ -1,4 +1,4 @@
-"""SQL of machine grants, and of the revoked serials that were sent to nodes and are not enforced yet."""
+"""SQL of machine grants, and of the tasks that send revoked serials to nodes and have not succeeded yet."""
 
 import datetime
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
 
 _KEPT_ON_NODES = datetime.timedelta(hours=1)
-"""How long a node refuses a serial past the certificate's life: its clock may be behind."""
+"""How long a node still refuses a serial after the certificate expired: the node's clock may be slow."""
 
 
 class Sent(NamedTuple):
-    """The last task that gave a node its revoked serials."""
+    """The newest task that sends a node its revoked serials."""
 
     node_id: str
     task_id: str
-    """Empty when the serials have to be sent again."""
+    """Empty if the serials must be sent again."""
     retry_at: int = 0
-    """In microseconds; 0 until the task has failed."""
+    """When to send the serials again, in microseconds; 0 until the task has failed."""
 
 
 GRANTS = Table(
@@ -44,21 +44,21 @@ async def active(reader: db.Reader) -> list[MachineGrant]:
 
 
 async def refused_serials(reader: db.Reader, node_id: str, now: datetime.datetime) -> list[int]:
-    """The complete set: a node replaces what it had."""
+    """Return all serials that the node must refuse. The node replaces its whole list with them."""
     sql = """SELECT serial FROM machine_grants
              WHERE node_id = $1 AND refused_until > $2 AND state = 'ended' ORDER BY serial"""
     return [int(row[0]) for row in await reader.all(sql, node_id, clock.micros(now))]
 
 
 async def expect(tx: db.Tx, sent: Sent) -> None:
-    """The node enforces every end so far once this task has succeeded."""
+    """Save the node's newest task. When it succeeds, the node enforces all ends of grants so far."""
     sql = """INSERT INTO node_revocations (node_id, task_id, retry_at) VALUES ($1, $2, $3)
              ON CONFLICT (node_id) DO UPDATE SET task_id = excluded.task_id, retry_at = excluded.retry_at"""
     await tx.run(sql, *sent)
 
 
 async def expected(reader: db.Reader, node_id: str) -> list[Sent]:
-    """What was sent to this node or, if it is empty, to all."""
+    """Return the saved task of this node; of all nodes if `node_id` is empty."""
     where, values = ("node_id = $1", [node_id]) if node_id else ("1 = 1", [])
     sql = f"SELECT node_id, task_id, retry_at FROM node_revocations WHERE {where} ORDER BY node_id"  # noqa: S608
     return [Sent(row[0], row[1], row[2]) for row in await reader.all(sql, *values)]

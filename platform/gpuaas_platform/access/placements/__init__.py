@@ -1,1 +1,1 @@
-"""Placements: an artifact put on a machine by digest."""
+"""Placements: artifacts that a node fetches to its machine, by digest."""

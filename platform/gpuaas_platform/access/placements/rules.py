@@ -8,21 +8,21 @@ from gpuaas_contract.node import TaskError, TaskResult
 from gpuaas_contract.placements import ArtifactPlacement
 
 _FETCH_BYTES_PER_S_MIN = 4 << 20
-"""A node that fetches more slowly than this misses the deadline."""
+"""Slowest transfer rate with which a node still meets the deadline."""
 
 
 def fetch_s_max(size_bytes: int, answer_s_max: int) -> int:
-    """Return how long a node may take to fetch so much; it has `answer_s_max` of that to answer at all."""
+    """Return how many seconds a node may take: `answer_s_max` to start, plus the time for `size_bytes`."""
     return answer_s_max + size_bytes // _FETCH_BYTES_PER_S_MIN
 
 
 def is_open_to(placement: ArtifactPlacement, node_id: str, now: datetime.datetime) -> bool:
-    """Return whether this node may fetch it now."""
+    """Return whether this node may fetch the placement's content now."""
     return placement.node_id == node_id and placement.state == "queued" and now < placement.expires_at
 
 
 def with_result(placement: ArtifactPlacement, result: TaskResult, now: datetime.datetime) -> ArtifactPlacement:
-    """Return the placement after the result of the node's task."""
+    """Return the placement, placed or failed, after the result of the node's task."""
     path = result.result.get("path")
     if result.status == "succeeded" and isinstance(path, str):
         _check_move(placement, "placed")

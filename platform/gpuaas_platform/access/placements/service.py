@@ -1,6 +1,6 @@
-"""The placement of an artifact on a machine, for a controller that holds an operation there.
+"""Place an artifact on a machine, for a controller that has claimed an operation there.
 
-The node fetches the content with its own token, as long as the placement is queued for it, so its task carries no
+The node fetches the content with its own token, while the placement is queued for it. So the task contains no
 secret.
 """
 
@@ -34,11 +34,11 @@ from gpuaas_platform.record import service as record
 
 reactions = Reactions()
 RETAINED = Retained("access.placements", lambda _: 86_400, store.is_old, store.forget)
-"""A placement is kept for a day after it expired."""
+"""Placements are deleted one day after they expired."""
 
 
 async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:
-    """The conditions are those of a delivery for the artifact, and those of a machine grant for the caller."""
+    """Queue a placement. The artifact must be allowed for a delivery, and the caller for a machine grant."""
     project, artifact = call.in_project(), await artifacts.visible(tx, call)
     allocation = await allocations.in_project(tx, project.project_id, body.allocation_id)
     await grants.check_claim(tx, call, allocation, body.operation_id, body.epoch)
@@ -60,7 +60,7 @@ async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact)
 
 
 async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> ArtifactPlacement:
-    """Return the placement that the path names as soon as it has ended or the time is up."""
+    """Return the placement that the path names when it has ended or the wait time is over."""
     path = call.path
 
     async def look() -> ArtifactPlacement:
@@ -74,14 +74,14 @@ async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> Arti
 
 
 async def open_content(call: Call[PlacedContentPath]) -> Source:
-    """Only the node that it is queued for can open it; for any other caller, and at any other time, it is not found."""
+    """Open the content for the node that the placement is queued for. For other callers and times it is not found."""
     placement, artifact = await _open_to(call.site, call.path.placement_id, call.caller.actor_id)
     return _Placing(call.site, placement, await content.opened(call.site, artifact))
 
 
 async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: TaskResult) -> None:
-    """Record the result, once: a placement that has ended already stays as it is. Content that was revoked during the
-    transfer does not count as placed; the release of the machine removes it."""
+    """Record the result of the node's task. A placement that has already ended does not change. If the artifact was
+    revoked during the transfer, the placement fails; the release of the machine deletes the content."""
     placement = await store.PLACEMENTS.get(tx, placement_id)
     if placement is None or placement.state != "queued":
         return
@@ -159,13 +159,13 @@ async def _announce(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> 
 
 
 def _topic(placement_id: str) -> str:
-    """The topic that is woken when the placement has ended."""
+    """Return the topic that is woken when the placement has ended."""
     return f"placement:{placement_id}"
 
 
 class _Placing:
-    """The content of a placement. During the transfer the placement is checked again regularly, as the node is. A
-    stored file that turns out to be wrong ends the placement: the node only sees that the connection broke."""
+    """The content of a placement. During the transfer the placement and its node are checked again at intervals. If the
+    stored file is wrong, the placement fails here, because the node sees only a broken connection."""
 
     def __init__(self, site: Site, placement: ArtifactPlacement, reading: Reading) -> None:
         self._site, self._placement, self._reading = site, placement, reading
@@ -202,7 +202,7 @@ class _Placing:
 
 
 async def _open_to(site: Site, placement_id: str, node_id: str) -> tuple[ArtifactPlacement, Artifact]:
-    """All conditions of the placement are checked again: a key or the artifact may have been revoked since."""
+    """Check all conditions of the placement again, because a trust key or the artifact may have been revoked since."""
     reader = site.database.reader
     placement = await store.PLACEMENTS.get(reader, placement_id)
     if placement is None or not rules.is_open_to(placement, node_id, site.clock()):

@@ -1,1 +1,1 @@
-"""Runtime secrets that an app issues for its machines."""
+"""Runtime secrets: values that a controller issues for its machines."""

@@ -1,4 +1,4 @@
-"""Delete values from custody: expired ones, revoked ones, and those of a request that was interrupted."""
+"""Delete values from custody: expired and revoked values, and values of requests that were interrupted."""
 
 import functools
 
@@ -16,7 +16,7 @@ from gpuaas_platform.operations import read as operations
 TOPIC = values.TOPIC
 DELETED_TOPIC = instance_status.DELETED_TOPIC
 DELETED_SWEEP_S = 60.0
-"""How often deleted instances are looked for without a wake-up. Bounds the cost of a lost one."""
+"""How often to search for deleted instances without a wake-up. Limits the delay after a lost wake-up."""
 _BATCH = 100
 _INSTANCES_PER_STATEMENT = 10_000
 
@@ -42,7 +42,7 @@ async def end_secrets_of_deleted(site: Site) -> None:
 
 
 async def _end_of_deleted(site: Site, instance: Instance, tx: db.Tx) -> None:
-    """Under the correlation id of the operation that deleted the instance."""
+    """Revoke the instance's secrets, with the correlation id of the operation that deleted the instance."""
     deleted_by = await operations.heads_by_id(tx, [instance.last_operation_id])
     correlation_id = next((operation.correlation_id for operation in deleted_by.values()), "")
     origin = system_origin(site.clock(), correlation_id)

@@ -23,7 +23,7 @@ def is_good(secret: RuntimeSecret, now: datetime.datetime) -> bool:
 
 
 def check_same_value(secret: RuntimeSecret, asked: IssueSecret, fingerprint: str) -> None:
-    """A second value under one name would leave machines with different ones."""
+    """Refuse another value for an issued secret, because machines would then have different values under one name."""
     if asked.value and fingerprint != secret.fingerprint:
         until = f"{secret.expires_at:%Y-%m-%d %H:%M:%S} UTC"
         raise errors.Conflict(

@@ -1,4 +1,4 @@
-"""Issue runtime secrets to controllers that hold an operation, open each delivery once, end them."""
+"""Issue runtime secrets to controllers that have claimed an operation, open each delivery once, revoke secrets."""
 
 import datetime
 import secrets
@@ -62,7 +62,7 @@ async def list_secrets(reader: db.Reader, call: Call[InstancePath, PageQuery]) -
 
 
 async def revoke(tx: db.Tx, call: Call[RuntimeSecretPath], _: NoBody) -> RuntimeSecret:
-    """The path has the id, or the name of an issued secret."""
+    """Revoke a secret. The path contains its id, or the name of an issued secret."""
     instance_id, secret_id = (await instances.named(tx, call)).instance_id, call.path.secret_id
     secret = await store.SECRETS.get(tx, secret_id)
     if secret is None:
@@ -82,7 +82,7 @@ async def end(tx: db.Tx, origin: Origin, secret: RuntimeSecret, state: SecretSta
 
 
 class _Secrets:
-    """Runtime secrets, as deliveries see them."""
+    """Implements `deliveries.Delivered` for runtime secrets."""
 
     async def find(self, tx: db.Tx, delivery: Delivery) -> RuntimeSecret | None:
         return await store.SECRETS.get(tx, delivery.secret_id)
@@ -137,14 +137,14 @@ def _new_secret(
 
 
 def _fingerprint(call: Call, held: ClaimedOperation, value: str) -> str:
-    """Differs between instances, so that equal values of two tenants cannot be recognised."""
+    """Return a fingerprint that differs between instances, so that it does not reveal equal values of two tenants."""
     return call.site.keys.fingerprint(f"{held.instance_id}\n{value}".encode())
 
 
 async def _announce(
     tx: db.Tx, origin: Origin, what: str, secret: RuntimeSecret, held: ClaimedOperation | None = None, **facts: str
 ) -> None:
-    """`facts` are fields of the event that the secret does not have."""
+    """Emit an event about the secret. `facts` are the event's fields that the secret does not have."""
     changed = structs.pick(SecretChanged, secret, actor_id=origin.caller.actor_id, **facts)
     about = {"app_slug": secret.app_slug, "app_instance_id": secret.instance_id}
     if held is not None:
@@ -155,6 +155,6 @@ async def _announce(
 async def _audit(
     tx: db.Tx, call: Call, secret: RuntimeSecret, target: str, delivery_id: str, *, result: str = "success"
 ) -> None:
-    """A flow writes its audit row itself, in the transaction of the change."""
+    """Write the audit row in the transaction of the change. The edge does not write it for flows."""
     details = {"purpose": secret.purpose, "name": secret.name, "version": secret.version, "delivery_id": delivery_id}
     await record.audit(tx, call.origin, call.origin.route, target, secret, result=result, details=details)

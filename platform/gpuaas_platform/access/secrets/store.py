@@ -27,7 +27,7 @@ async def issued(reader: db.Reader, instance_id: str, purpose: str, name: str) -
 
 
 async def instances_with_issued(reader: db.Reader) -> list[str]:
-    """Return the ids of instances that have an issued secret."""
+    """Return the ids of the instances that have an issued secret."""
     sql = "SELECT DISTINCT instance_id FROM runtime_secrets WHERE state = 'issued' ORDER BY instance_id"
     return [row[0] for row in await reader.all(sql)]
 
@@ -43,12 +43,12 @@ async def next_version(reader: db.Reader, instance_id: str, purpose: str, name: 
 
 
 async def reserve(tx: db.Tx, secret_id: str, due_at: datetime.datetime) -> None:
-    """Record, before a value is put into custody, when it has to be deleted from there."""
+    """Record when a value must be deleted from custody. Called before the value is put into custody."""
     await tx.run("INSERT INTO secrets_due (secret_id, due_at) VALUES ($1, $2)", secret_id, clock.micros(due_at))
 
 
 async def keep_until(tx: db.Tx, secret_id: str, due_at: datetime.datetime, *, reserved_past: datetime.datetime) -> bool:
-    """Return False if the reservation ends before `reserved_past`."""
+    """Set a new deletion time. Return False, without a change, if the reservation ends before `reserved_past`."""
     sql = "UPDATE secrets_due SET due_at = $2 WHERE secret_id = $1 AND due_at > $3"
     return await tx.run(sql, secret_id, clock.micros(due_at), clock.micros(reserved_past)) == 1
 
@@ -58,7 +58,7 @@ async def destroy_now(tx: db.Tx, secret_id: str, now: datetime.datetime) -> None
 
 
 async def due(reader: db.Reader, now: datetime.datetime, limit: int) -> list[str]:
-    """Return the ids of values that have to be deleted from custody."""
+    """Return the ids of the values that must be deleted from custody now."""
     sql = "SELECT secret_id FROM secrets_due WHERE due_at <= $1 ORDER BY due_at LIMIT $2"
     return [row[0] for row in await reader.all(sql, clock.micros(now), limit)]
 

@@ -1,1 +1,1 @@
-"""The SSH keys of people on an allocation's machine."""
+"""People's own SSH keys, and their installation on the machines of allocations."""

@@ -1,4 +1,4 @@
-"""Pure: which public keys are accepted, which are wanted on a machine, and what to do until it has them."""
+"""Pure: which public keys are accepted, which keys a machine must have, and when to install them."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.ssh_keys import RSA_BITS_MIN, PersonOnAllocation
 
 RECHECK_AFTER = datetime.timedelta(seconds=10)
-"""How often the keys of all machines are compared with people's roles: a removed role takes effect within this time."""
+"""How often all machines' keys are compared with people's roles. A removed role takes effect within this time."""
 RETRY_AFTER = datetime.timedelta(seconds=15)
 _FIELD = {"field": "public_key"}
 _KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
@@ -39,7 +39,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A person chosen for an allocation, with one of their keys or none."""
+    """A person chosen for an allocation, with one of their keys. The key is empty if the person has none."""
 
     user_id: str
     name: str
@@ -54,11 +54,11 @@ class KeySet(msgspec.Struct, frozen=True, kw_only=True):
 
     allocation_id: str
     digest: str
-    """Of the lines that the machine last reported as installed."""
+    """Digest of the key lines that the machine last reported as installed."""
     installed: list[str] = []
     installed_at: datetime.datetime | None = None
     asked: str = ""
-    """Digest of the lines that the task in progress installs; empty if there is no task."""
+    """Digest of the key lines that the task in progress installs; empty if there is no task."""
     asked_fingerprints: list[str] = []
     task_id: str = ""
     retry_at: datetime.datetime | None = None
@@ -66,7 +66,7 @@ class KeySet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_public_key(text: str, comment: str) -> PublicKey:
-    """Parse one line without options. Refuse a key that OpenSSH refuses, or that is too weak."""
+    """Parse a public key: one line without SSH options. Refuse a key that is not valid or too weak."""
     words = text.strip().split(None, 2)
     if len(text.strip().splitlines()) != 1 or len(words) < 2:
         raise errors.ValidationFailed(
@@ -82,7 +82,7 @@ def read_public_key(text: str, comment: str) -> PublicKey:
 
 
 def wanted(chosen: Iterable[Chosen]) -> list[Chosen]:
-    """Return the keys that the machine must have, in an order that depends on nothing else."""
+    """Return the keys that the machine must have, sorted, so that the same keys always have the same digest."""
     keys = [person for person in chosen if person.is_active and person.may_enter and person.public_key]
     return sorted(keys, key=lambda person: (person.user_id, person.fingerprint))
 
@@ -96,12 +96,12 @@ def digest(keys: Sequence[str]) -> str:
 
 
 def new_set(allocation_id: str) -> KeySet:
-    """Return the set of a machine on which no keys were installed."""
+    """Return the key set of a machine on which no keys are installed."""
     return KeySet(allocation_id=allocation_id, digest=digest([]))
 
 
 def must_install(present: KeySet, chosen: Iterable[Chosen], now: datetime.datetime) -> bool:
-    """Whether a task has to be queued: the wanted keys are neither installed nor in progress, and no pause is on."""
+    """Return whether to queue a task: the wanted keys are not installed, no task installs them, and no pause is on."""
     wanted_digest = digest(lines(wanted(chosen)))
     if present.asked:
         return present.asked != wanted_digest
@@ -116,7 +116,7 @@ def asked(present: KeySet, keys: Sequence[Chosen], task_id: str) -> KeySet:
 
 
 def ended(present: KeySet, task_id: str, error: str, now: datetime.datetime) -> KeySet:
-    """Apply the end of a task. Only the last task counts; an earlier one may end later."""
+    """Return the key set after a task ended. Only the newest task counts; an earlier task may end after it."""
     if present.task_id != task_id:
         return present
     after = msgspec.structs.replace(present, asked="", asked_fingerprints=[], task_id="", error=error)

@@ -1,7 +1,7 @@
-"""People's SSH keys, and the complete set of them that each allocation's machine must have.
+"""People's SSH keys, and the complete set of keys that each allocation's machine must have.
 
-Level-triggered: the loop compares what the machine has with the chosen people, their keys and their roles, and queues a
-task until the machine has the wanted set.
+The loop compares the keys on each machine with the chosen people, their keys and their role bindings. It queues tasks
+until the machine has the wanted keys.
 """
 
 import datetime
@@ -101,7 +101,7 @@ async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
 
 
 async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
-    """Return the allocations whose key set needs a write. `compare_all` also compares every machine with the roles."""
+    """Return ids of allocations whose key set needs a write. `compare_all`: compare every key set with the roles."""
     at = clock.micros(now)
     looks = await store.looks(reader, store.NEVER if compare_all else at)
     chosen = await _chosen(reader, None, now) if compare_all and looks else {}
@@ -116,7 +116,7 @@ async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -
 
 
 async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequence[str]) -> None:
-    """Queue the tasks that bring these machines to the wanted keys; delete the sets of released allocations."""
+    """Queue the tasks that install the wanted keys on these machines. Delete the key sets of released allocations."""
     present, chosen = await allocations.many(tx, allocation_ids), await _chosen(tx, allocation_ids, origin.now)
     for allocation_id in allocation_ids:
         allocation, key_set = present.get(allocation_id), await store.key_set(tx, allocation_id)
@@ -127,7 +127,7 @@ async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequenc
 
 
 async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, task_id: str, error: str) -> None:
-    """Record what the machine reported, or that it did not answer in time."""
+    """Record the result of an installation of keys, or that the machine did not answer in time."""
     present = await store.key_set(tx, allocation.allocation_id)
     if present is None:
         return
@@ -139,7 +139,7 @@ async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, 
 
 
 async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
-    """Record that the machine has no keys: it was installed again."""
+    """Record that the machine has no keys, because it was reinstalled."""
     if await store.key_set(tx, allocation_id) is not None:
         await store.save(tx, rules.new_set(allocation_id), 0)
 
@@ -147,9 +147,9 @@ async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
 async def _chosen(
     reader: db.Reader, allocation_ids: Sequence[str] | None, now: datetime.datetime
 ) -> Mapping[str, list[rules.Chosen]]:
-    """The people chosen for these allocations, or for all, by allocation. Who may log in is decided here each time.
+    """Return allocation id -> chosen people, for these allocations or for all. Who may log in is checked at each call.
 
-    Takes the same statements for any number of allocations."""
+    The number of SQL statements does not depend on the number of allocations."""
     people = await store.people(reader, allocation_ids)
     actors = await authority.actors(reader, {person.user_id for person in people}, now)
 

@@ -14,14 +14,14 @@ SSH_KEYS = Table(
     "ssh_keys", SshKey, "ssh_key_id", user_id=lambda key: key.user_id, fingerprint=lambda key: key.fingerprint
 )
 NEVER = 2**62
-"""A moment for sets that need no look before the next comparison of all."""
+"""Value of `check_at` for key sets that need no check before the next comparison of all key sets."""
 _KEY_SET = msgspec.json.Decoder(KeySet)
 _LOOK = """SELECT sets.document, sets.check_at, allocations.status FROM allocation_key_sets sets
            LEFT JOIN allocations ON allocations.allocation_id = sets.allocation_id"""
 
 
 class OnAllocation(NamedTuple):
-    """A person chosen for an allocation of a project, with one of their keys or none."""
+    """A person chosen for an allocation of a project, with one of their keys; None if they have no key."""
 
     allocation_id: str
     org_id: str
@@ -31,12 +31,12 @@ class OnAllocation(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A key set with what decides whether something has to be done about it."""
+    """A key set, with the values that decide whether it needs a write."""
 
     key_set: KeySet
     check_at: int
     allocation_status: str
-    """Empty if the allocation is gone."""
+    """Empty if the allocation no longer exists."""
 
 
 async def set_people(tx: db.Tx, allocation_id: str, user_ids: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ async def set_people(tx: db.Tx, allocation_id: str, user_ids: Iterable[str]) -> 
 
 
 async def people(reader: db.Reader, allocation_ids: Sequence[str] | None) -> list[OnAllocation]:
-    """The people chosen for these allocations, or for all, with each of their keys."""
+    """Return the people chosen for these allocations, or for all: one item for each of their keys."""
     wanted = [] if allocation_ids is None else allocation_ids
     where = "1 = 1" if allocation_ids is None else f"people.allocation_id IN ({db.marks(len(wanted))})"
     rows = await reader.all(
@@ -68,7 +68,7 @@ async def key_set(reader: db.Reader, allocation_id: str) -> KeySet | None:
 
 
 async def looks(reader: db.Reader, due_at: int) -> list[Look]:
-    """Key sets that have to be looked at by then."""
+    """Return the key sets whose check is due at `due_at`."""
     rows = await reader.all(f"{_LOOK} WHERE sets.check_at <= $1", due_at)
     return [Look(_KEY_SET.decode(row[0]), row[1], row[2] or "") for row in rows]
 
@@ -85,7 +85,7 @@ async def delete(tx: db.Tx, allocation_id: str) -> None:
 
 
 async def mark_due(tx: db.Tx, user_id: str) -> None:
-    """Have the sets of all allocations looked at for which this person was chosen."""
+    """Make the key sets of all allocations due for which this person was chosen."""
     sql = """UPDATE allocation_key_sets SET check_at = 0
              WHERE allocation_id IN (SELECT allocation_id FROM allocation_people WHERE user_id = $1)"""
     await tx.run(sql, user_id)
