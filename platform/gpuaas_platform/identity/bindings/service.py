@@ -64,7 +64,7 @@ async def delete(
 
 
 async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
-    """Give the caller break-glass access. Audit rows go to two chains: the platform's and, for the tenant, the org's."""
+    """Give the caller break-glass access. Two audit rows: on the platform's chain and, for the tenant, on the org's."""
     project = await orgs.find_project(tx, call, body.project_id)
     if project is None:
         raise errors.NotFound("There is no such project.")
