@@ -1,8 +1,8 @@
 """Find the owner of a token, the target that a route names, and the caller's roles there, with one read of the store.
 
-An admission is cached. A revocation, a disabled account or an expired role binding must take effect with the next call,
-so the cache is dropped after each commit, and an entry is not used after the token or one of the role bindings has
-expired.
+Admissions are cached if the store has a `version`. A revocation, a disabled account or an expired role binding must
+take effect with the next call, so the cache is dropped after each commit, and an entry is not used after the token or
+one of the role bindings has expired.
 """
 
 import dataclasses

@@ -41,7 +41,7 @@ def why_not_grant(
     """Return why the caller may not give the role, or None if they may. They can give only permissions that they have.
 
     Temporary role bindings do not count: to pass them on would make them permanent. Appointed roles are an exception:
-    they may contain more than the caller has, but callers cannot give them to themselves.
+    they may contain more permissions than the caller has. So callers cannot give them to themselves.
     """
     if role not in GRANTABLE[level]:
         return f"At this level the roles are {', '.join(GRANTABLE[level])}."

@@ -79,7 +79,7 @@ def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
 
 
 def openssh_public(key: Ed25519PrivateKey) -> str:
-    """Return the public half in the form that sshd reads."""
+    """Return the public key in the form that sshd reads."""
     raw = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return raw.decode()
 

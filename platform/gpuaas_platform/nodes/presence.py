@@ -65,7 +65,7 @@ async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
 
 
 async def received_for_s(reader: db.Reader, site: Site, now: datetime.datetime) -> float:
-    """Return the seconds since which heartbeats can be received without interruption, counted from the process start.
+    """Return for how many seconds heartbeats could be received without interruption; at most the age of this process.
 
     So a process that has just started marks no node as lost; processes that have run longer do."""
     noted, at = await store.presence(reader), clock.micros(now)

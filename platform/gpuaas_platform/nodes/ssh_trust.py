@@ -42,7 +42,7 @@ async def public_keys(reader: db.Reader, site: Site) -> list[str]:
 
 
 def file(site: Site) -> Path:
-    """Return the path where earlier releases, which had the authority not in custody, stored it unencrypted."""
+    """Return the path where earlier releases stored the authority's key unencrypted, before it was in custody."""
     return site.settings.data_dir / "keys" / "ssh-authority.pem"
 
 

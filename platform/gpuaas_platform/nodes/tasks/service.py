@@ -86,7 +86,7 @@ async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> No
 
 
 async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask:
-    """Return the calling node's next task. A busy agent gets only urgent tasks, or no task when its own has ended."""
+    """Return the calling node's next task. For a busy agent, wait only for urgent tasks and the end of its own task."""
     node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
 
     async def look() -> tuple[db.Row | None, bool]:
